@@ -1,0 +1,40 @@
+"""autocompile: finds the fastest correct way to run a PyTorch model, by measuring.
+
+    rec = autocompile.optimize(model, inputs, budget="30m")
+    rec.save("rec/")
+    fast = autocompile.load("rec/", model)
+
+Importing this loads neither torch nor optuna; using a name from it does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autocompile.api import optimize as optimize
+    from autocompile.artifact.load import CompiledModule as CompiledModule
+    from autocompile.artifact.load import load as load
+    from autocompile.core import errors as errors
+    from autocompile.recommendation import Recommendation as Recommendation
+
+_HOMES = {
+    "optimize": "autocompile.api",
+    "load": "autocompile.artifact.load",
+    "CompiledModule": "autocompile.artifact.load",
+    "Recommendation": "autocompile.recommendation",
+}
+__all__ = ["CompiledModule", "Recommendation", "errors", "load", "optimize"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("autocompile.core.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'autocompile' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

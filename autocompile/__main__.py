@@ -1,0 +1,6 @@
+"""`python -m autocompile`."""
+
+from autocompile.cli.app import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Floor 5: what users call."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from autocompile.core.goal import Goal
+from autocompile.core.progress import Listener, Silence
+from autocompile.core.units import parse_duration
+from autocompile.core.workload import Workload
+from autocompile.recommendation import Recommendation
+from autocompile.report.progress import LiveProgress
+from autocompile.search.bench import Settings
+from autocompile.search.strategy import load_strategy
+from autocompile.tuning import Request, Source, tune
+from autocompile.workload.spool import spool
+
+
+def optimize(
+    model: Any,
+    inputs: Any,
+    budget: str | float | timedelta = "30m",
+    *,
+    calls: int | None = None,
+    strategy: str = "balanced",
+    output: str | Path | None = None,
+    storage: str | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Recommendation:
+    """Find the fastest correct way to run `model` on `inputs`, by measuring.
+
+    Parameters: `model`, an nn.Module or a function; `inputs`, a tensor, a tuple of arguments, a dict of
+    keywords, or a list of such samples, whose distribution then counts; `budget`, wall time for all of
+    it, as "90s", "30m", "1h30m", seconds or a timedelta; `calls`, over how many calls the compile cost
+    is amortized (default: an hour of the baseline's calls); `strategy`, a preset's name or a TOML file;
+    `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
+    `storage`, an Optuna storage URL for the study instead.
+
+    Raises UsageError (see `autocompile.errors`) for whatever the caller can mend, before or at the
+    first measurement. Ctrl-C ends the search, and what is known so far is returned, its
+    `document.complete` false.
+    """
+    settings = Settings(Goal(calls=calls), load_strategy(strategy), seed, storage)
+    request = Request(
+        settings=settings,
+        budget_s=parse_duration(budget, where="budget"),
+        output=str(output) if output is not None else None,
+    )
+    if not progress:
+        return Recommendation(tune(_from_memory(model, inputs), request, Silence()), model)
+    with LiveProgress(request.budget_s) as live:
+        return Recommendation(tune(_from_memory(model, inputs), request, _listener(live)), model)
+
+
+def _listener(live: LiveProgress) -> Listener:
+    return live
+
+
+def _from_memory(model: Any, inputs: Any) -> Source:
+    def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
+        return spool(model, inputs, directory)
+
+    return source

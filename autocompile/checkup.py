@@ -1,0 +1,97 @@
+"""Floor 5: whether this machine is fit for tuning. No torch: what only torch knows, a child process tells."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from autocompile.core.environment import Environment
+from autocompile.core.errors import RunnerError
+from autocompile.core.job import Limits, ToolchainTask
+from autocompile.core.outcome import Failure, Toolchain
+from autocompile.core.serde import Record
+from autocompile.core.units import format_bytes, format_duration
+from autocompile.host import current_load, environment
+from autocompile.runner.local import LocalRunner
+
+_COMPILE_S = 120.0
+_BUSY = 0.15
+
+
+class Finding(Record):
+    """One line: `good`, `poor` (works, but figures or choices suffer) or `missing`; `remedy` mends it."""
+
+    subject: str
+    state: Literal["good", "poor", "missing"]
+    found: str
+    remedy: str = ""
+
+
+def check_up() -> list[Finding]:
+    """Look at the machine, then compile something trivial on every device type there is."""
+    machine = environment()
+    return [*_of_machine(machine), *_of_load(), *_of_torch(machine)]
+
+
+def _of_machine(machine: Environment) -> Iterator[Finding]:
+    features = ", ".join(machine.cpu_features) or "unknown"
+    yield Finding(subject="processor", state="good", found=f"{machine.cpu}, {machine.cores} usable cores ({features})")
+    yield Finding(subject="memory", state="good", found=format_bytes(machine.memory_bytes))
+    if machine.gpus:
+        names = ", ".join(f"{gpu.name} ({format_bytes(gpu.memory_bytes)})" for gpu in machine.gpus)
+        yield Finding(subject="GPU", state="good", found=f"{names}, driver {machine.driver}")
+    else:
+        yield Finding(subject="GPU", state="good", found="none seen by NVML; CPU models can be tuned")
+    if machine.compiler:
+        yield Finding(subject="C++ compiler", state="good", found=machine.compiler)
+    else:
+        yield Finding(
+            subject="C++ compiler",
+            state="missing",
+            found="none on PATH: on a CPU only eager configurations can be tried",
+            remedy="apt-get install g++, or set CXX",
+        )
+
+
+def _of_load() -> Iterator[Finding]:
+    load = current_load(1.0)
+    found = f"{load.busy_share:.0%} busy, {load.steal_share:.0%} stolen, {load.runnable_per_core:.1f} runnable a core"
+    if load.busy_share > _BUSY or load.steal_share > _BUSY:
+        yield Finding(
+            subject="load", state="poor", found=found, remedy="end what else runs: timings beside it take longer and say less"
+        )
+    else:
+        yield Finding(subject="load", state="good", found=found)
+
+
+def _of_torch(machine: Environment) -> Iterator[Finding]:
+    if not machine.torch:
+        yield Finding(subject="torch", state="missing", found="not installed", remedy="pip install torch")
+        return
+    yield Finding(subject="torch", state="good", found=f"{machine.torch}, Python {machine.python}")
+    with tempfile.TemporaryDirectory(prefix="autocompile-") as directory:
+        work = Path(directory)
+        try:
+            with LocalRunner(work / "jobs", work / "toolchain") as runner:
+                for device in ("cpu", *(["cuda"] if machine.gpus else [])):
+                    yield _compiling(runner, device)
+        except RunnerError as fault:
+            yield Finding(subject="trials", state="missing", found=str(fault), remedy='try `python -c "import torch"`')
+
+
+def _compiling(runner: LocalRunner, device: str) -> Finding:
+    subject = f"torch.compile on {device}"
+    reply = runner.run(ToolchainTask(device=device), Limits(total_s=_COMPILE_S), cache="toolchain")
+    if isinstance(reply, Toolchain) and not reply.problem:
+        return Finding(
+            subject=subject, state="good",
+            found=f"works for {reply.instruction_set}; the first compile took {format_duration(reply.cold_s)}",
+        )  # fmt: skip
+    assert isinstance(reply, Toolchain | Failure)
+    problem = reply.problem if isinstance(reply, Toolchain) else reply.message
+    return Finding(
+        subject=subject, state="missing", found=f"{problem}: only eager configurations can be tried",
+        remedy="install a C++ compiler" if device == "cpu" else "install a CUDA build of torch with Triton",
+    )  # fmt: skip

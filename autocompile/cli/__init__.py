@@ -1,0 +1,1 @@
+"""Floor 6: one small file per command."""

@@ -1,0 +1,38 @@
+"""The command line. Each command imports what it needs when it runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from autocompile.cli import doctor, schema, show, tune
+
+app = typer.Typer(
+    name="autocompile",
+    help="Finds the fastest correct way to run a PyTorch model, by measuring.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("tune")(tune.tune)
+app.command("show")(show.show)
+app.command("doctor")(doctor.doctor)
+app.command("schema")(schema.schema)
+
+
+def main() -> None:
+    """Run a command. A fault that the user can mend is one line on standard error, and exit status 2."""
+    from autocompile.core.errors import AutocompileError, UsageError
+
+    try:
+        app()
+    except UsageError as fault:
+        print(f"autocompile: {fault}", file=sys.stderr)
+        sys.exit(2)
+    except AutocompileError as fault:
+        print(f"autocompile: {fault}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("autocompile: stopped before the baseline was measured; there is nothing to recommend", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,58 @@
+"""`autocompile tune SCRIPT`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def tune(
+    script: Annotated[Path, typer.Argument(help="Defines `model` and `inputs`, or `workload()` returning them.")],
+    budget: Annotated[str, typer.Option(help="Wall time for all of it: 90s, 30m, 1h30m.")] = "30m",
+    output: Annotated[Path, typer.Option(help="Keeps the recommendation and the study; a killed run goes on.")] = Path("rec"),
+    strategy: Annotated[str, typer.Option(help="quick, balanced, thorough, or a TOML file.")] = "balanced",
+    calls: Annotated[
+        int | None, typer.Option(help="Amortize the compile cost over so many calls (default: an hour of them).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For the sampler and the random inputs.")] = 0,
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL for the study (default: SQLite in the output directory).")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the recommendation as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Tune the workload that SCRIPT defines; exit status 130 if stopped with Ctrl-C, the best so far kept."""
+    from rich.console import Console
+
+    from autocompile.core.goal import Goal
+    from autocompile.core.progress import Silence
+    from autocompile.core.serde import to_json
+    from autocompile.core.units import parse_duration
+    from autocompile.report.progress import LiveProgress
+    from autocompile.report.text import render
+    from autocompile.search.bench import Settings
+    from autocompile.search.strategy import load_strategy
+    from autocompile.tuning import Request, from_script
+    from autocompile.tuning import tune as run
+
+    request = Request(
+        settings=Settings(Goal(calls=calls), load_strategy(strategy), seed, storage),
+        budget_s=parse_duration(budget, where="--budget"),
+        output=str(output),
+    )
+    source = from_script(script)
+    if quiet:
+        document = run(source, request, Silence())
+    else:
+        with LiveProgress(request.budget_s) as live:
+            document = run(source, request, live)
+    if json:
+        print(to_json(document, indent=2).decode())
+    else:
+        Console().print(render(document))
+        print(f"\nKept in {output}; load it with autocompile.load({str(output)!r}, model)")
+    if not document.complete:
+        sys.exit(130)

@@ -1,0 +1,41 @@
+"""The machine and the versions that a measurement belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+
+from autocompile.core.serde import Record, to_json
+
+
+class Gpu(Record):
+    """One NVIDIA GPU as NVML tells it."""
+
+    name: str
+    uuid: str
+    memory_bytes: int
+
+
+class Environment(Record):
+    """The machine and the versions that a measurement belongs to.
+
+    `cores` are those this process may use: affinity and cgroup quota, not what the machine has.
+    `cpu_features` are the vector extensions that decide what a compiler emits.
+    """
+
+    cpu: str
+    architecture: str
+    cpu_features: tuple[str, ...]
+    cores: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...]
+    driver: str
+    system: str
+    python: str
+    torch: str
+    autocompile: str
+    compiler: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal on machines of one kind with equal versions: a study belongs to one."""
+        return hashlib.sha256(to_json(self)).hexdigest()[:16]

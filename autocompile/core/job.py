@@ -1,0 +1,75 @@
+"""What the parent asks of a child."""
+
+from __future__ import annotations
+
+from autocompile.core.outcome import Failure, Measurement, Toolchain
+from autocompile.core.plan import Plan
+from autocompile.core.profile import Profile
+from autocompile.core.serde import Record
+from autocompile.core.tolerance import Tolerance
+from autocompile.core.workload import Workload
+
+
+class Timing(Record):
+    """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds."""
+
+    precision: float
+    limit_s: float
+
+
+class CaptureTask(Record, tag="capture"):
+    """Run the user's `script`, and spool its model and inputs into `directory`."""
+
+    script: str
+    directory: str
+
+
+class ToolchainTask(Record, tag="toolchain-task"):
+    """Compile something trivial, so that one-off costs of this machine are paid and known."""
+
+    device: str
+
+
+class ProfileTask(Record, tag="profile-task"):
+    """Profile the baseline, and leave the float64 reference in `reference`."""
+
+    workload: Workload
+    reference: str
+    timing: Timing
+    seed: int
+
+
+class TrialTask(Record, tag="trial-task"):
+    """Build `plan`, compare its outputs with `reference`, and time it against the baseline."""
+
+    workload: Workload
+    plan: Plan
+    reference: str
+    timing: Timing
+    tolerance: Tolerance
+    seed: int
+
+
+Task = CaptureTask | ToolchainTask | ProfileTask | TrialTask
+Reply = Measurement | Failure | Profile | Workload | Toolchain
+
+
+class Limits(Record):
+    """When a child is killed: `total_s` of wall time, `compile_s` in the compiling phase alone.
+
+    `memory_bytes` bounds what it may allocate on the host; 0 sets no bound.
+    """
+
+    total_s: float
+    compile_s: float = 0.0
+    memory_bytes: int = 0
+
+
+class Job(Record):
+    """One child's work: its task, a directory of its own, and the compiler cache it may use."""
+
+    name: str
+    task: Task
+    directory: str
+    cache_directory: str
+    limits: Limits

@@ -1,0 +1,127 @@
+"""How a trial ended: a measurement, or a failure that is a value."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autocompile.core.estimate import Estimate
+from autocompile.core.serde import Record
+
+FailureKind = Literal[
+    "error", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled", "interrupted"
+]
+
+
+class Failure(Record, tag="failure"):
+    """Why there is no measurement: in which `stage`, of which `kind`, and what was said.
+
+    `log_tail` is the end of what the child printed; `phases_s` tells where its seconds went.
+    """
+
+    stage: str
+    kind: FailureKind
+    message: str
+    log_tail: str = ""
+    phases_s: dict[str, float] = {}
+
+
+class Latency(Record):
+    """Quantiles of single calls, in milliseconds, and how many were timed."""
+
+    p50_ms: float
+    p90_ms: float
+    p95_ms: float
+    p99_ms: float
+    calls: int
+
+
+class Startup(Record):
+    """Seconds before the first steady call, beyond what those calls take anyway.
+
+    `build_s`: copying and transforming the model. `compile_s`: the first pass over all signatures,
+    where compiling happens. `warmup_s`: the passes until it is steady. One-off costs per machine
+    (instruction-set probes, precompiled headers) are not in it: see `Toolchain`.
+    """
+
+    build_s: float
+    compile_s: float
+    warmup_s: float
+
+    @property
+    def total_s(self) -> float:
+        """What a process pays once."""
+        return self.build_s + self.compile_s + self.warmup_s
+
+
+class Accuracy(Record):
+    """The worst output's error against the reference, relative to the reference's root mean square.
+
+    `error`, `baseline_error` and `limit` are root mean squares; `element_error` is the largest share
+    of its own bound that any one element used (1 is the bound). `output` names the worst output.
+    """
+
+    error: float
+    baseline_error: float
+    limit: float
+    element_error: float
+    output: str
+    reference: str
+
+
+class Counters(Record):
+    """What the compiler counted."""
+
+    graphs: int = 0
+    graph_breaks: int = 0
+    recompiles: int = 0
+    cudagraph_skips: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+
+
+class Contamination(Record):
+    """What else the host did while blocks were timed.
+
+    `dropped` of `blocks` were disturbed and repeated; `other_cpu_share` and `steal_share` are shares
+    of the host's CPU time taken by others over all of the timing; `noisy` says that it stayed so.
+    """
+
+    blocks: int
+    dropped: int
+    other_cpu_share: float
+    steal_share: float
+    involuntary_switches: int
+    noisy: bool
+
+
+class Measurement(Record, tag="measurement"):
+    """One candidate against the baseline in one process.
+
+    `ratio` is candidate time over baseline time, the median of paired blocks, with its interval;
+    `phases_s` tells where the child's seconds went.
+    """
+
+    ratio: Estimate
+    latency: Latency
+    baseline: Latency
+    startup: Startup
+    accuracy: Accuracy
+    counters: Counters
+    contamination: Contamination
+    peak_memory_bytes: int
+    phases_s: dict[str, float] = {}
+
+
+Outcome = Measurement | Failure
+
+
+class Toolchain(Record, tag="toolchain"):
+    """What this machine pays once for its compiler: `cold_s`, and whether it works at all.
+
+    `problem` is "" if it works, else what is wrong. `instruction_set` is what the compiler targets.
+    """
+
+    cold_s: float
+    instruction_set: str
+    problem: str = ""
+    phases_s: dict[str, float] = {}

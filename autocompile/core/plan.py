@@ -1,0 +1,38 @@
+"""What a candidate means: everything that is done to the model, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+
+from autocompile.core.serde import Record, to_json
+
+Option = str | int | bool
+
+
+class Plan(Record):
+    """How to run the model. Two candidates with equal plans build the same program.
+
+    `backend`: a compiler's name, or "" for eager. `options`: the compiler's own, sorted by key.
+    `dynamic`: as `torch.compile` takes it; None lets it decide. `scope`: paths of the submodules that
+    are compiled in place, or () for the whole model. `autocast`: the reduced dtype, or "".
+    `memory_format`: `channels_last`, or "" to leave it. `threads`: CPU threads within an operator, or
+    0 to leave torch's own.
+    """
+
+    backend: str = ""
+    options: dict[str, Option] = {}
+    dynamic: bool | None = None
+    scope: tuple[str, ...] = ()
+    autocast: str = ""
+    memory_format: str = ""
+    threads: int = 0
+
+    @property
+    def compiles(self) -> bool:
+        """Whether anything is compiled at all."""
+        return bool(self.backend)
+
+    @property
+    def key(self) -> str:
+        """A short digest; equal plans have equal keys, on every machine."""
+        return hashlib.sha256(to_json(self)).hexdigest()[:16]

@@ -1,0 +1,49 @@
+"""What a run tells while it goes on."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from autocompile.core.decision import Decision
+from autocompile.core.trial import Trial
+
+
+class Listener(Protocol):
+    """Hears of a run's progress. Called from the deciding process, between and around children only.
+
+    While a child is timing nothing is called, so that whoever draws a screen stays still meanwhile.
+    """
+
+    def on_stage(self, stage: str, ends_in_s: float) -> None:
+        """A new stage begins (profile, search, finals); the budget ends in so many seconds."""
+
+    def on_task(self, label: str) -> None:
+        """A child starts on this."""
+
+    def on_phase(self, phase: str) -> None:
+        """The child now loads, compiles, verifies, warms up or times."""
+
+    def on_trial(self, trial: Trial) -> None:
+        """A trial has ended."""
+
+    def on_decision(self, decision: Decision) -> None:
+        """The journal has a new entry."""
+
+
+class Silence:
+    """A listener that does nothing."""
+
+    def on_stage(self, stage: str, ends_in_s: float) -> None:
+        """Nothing."""
+
+    def on_task(self, label: str) -> None:
+        """Nothing."""
+
+    def on_phase(self, phase: str) -> None:
+        """Nothing."""
+
+    def on_trial(self, trial: Trial) -> None:
+        """Nothing."""
+
+    def on_decision(self, decision: Decision) -> None:
+        """Nothing."""

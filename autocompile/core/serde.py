@@ -1,0 +1,33 @@
+"""Records to JSON and back: the only form in which anything crosses a process boundary."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """Base of all records: immutable, compared by value, plain JSON, units in the names."""
+
+
+def to_json(record: Any, *, indent: int | None = None) -> bytes:
+    """Encode a record; floats that JSON has no word for become null."""
+    encoded = msgspec.json.encode(record)
+    return msgspec.json.format(encoded, indent=indent) if indent else encoded
+
+
+def from_json(data: bytes | str, kind: type[T]) -> T:
+    """Decode and check; raises msgspec.ValidationError (or DecodeError) naming the offending field."""
+    return msgspec.json.decode(data, type=kind)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write beside `path`, then rename: a killed writer leaves the old content or the new, never half."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside.write_bytes(data)
+    os.replace(beside, path)

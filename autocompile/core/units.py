@@ -1,0 +1,81 @@
+"""Durations, counts and sizes: what users write, and how figures are printed."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+
+from autocompile.core.errors import InvalidValue
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)")
+
+
+def parse_duration(text: str | float | timedelta, *, where: str = "duration") -> float:
+    """Seconds in `"90s"`, `"30m"`, `"1h30m"`, a number of seconds, or a `timedelta`.
+
+    Raises InvalidValue when it cannot be read, or is not finite and positive.
+    """
+    seconds = _seconds_of(text)
+    if seconds is None:
+        raise InvalidValue(
+            f"cannot read {text!r} as a duration", where=where, remedy="write it like 90s, 30m or 1h30m"
+        )
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise InvalidValue(f"{text!r} is not a positive duration", where=where, remedy="write it like 90s, 30m or 1h30m")
+    return seconds
+
+
+def _seconds_of(text: object) -> float | None:
+    if isinstance(text, timedelta):
+        return text.total_seconds()
+    if isinstance(text, bool):
+        return None
+    if isinstance(text, int | float):
+        return float(text)
+    if not isinstance(text, str):
+        return None
+    stripped = text.strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", stripped):
+        return float(stripped)
+    parts = _PART.findall(stripped)
+    if not parts or _PART.sub("", stripped).strip():
+        return None
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def format_duration(seconds: float) -> str:
+    """A duration for reading: `740 µs`, `12.3 ms`, `4.2 s`, `1m 32s`, `1h 05m`."""
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s" if seconds < 9.995 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02d}m"
+
+
+def format_ms(milliseconds: float) -> str:
+    """A latency for reading; milliseconds in."""
+    return format_duration(milliseconds / 1e3)
+
+
+def format_bytes(count: float) -> str:
+    """A size for reading, in powers of 1024: `86.7 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.4g} TiB"
+
+
+def format_count(count: float) -> str:
+    """A number of calls for reading: `210`, `2,600`, `1.3e+07`."""
+    return f"{count:,.0f}" if count < 1e7 else f"{count:.2g}"

@@ -1,0 +1,52 @@
+"""What is tuned: a model with its inputs, as it lies spooled on disk."""
+
+from __future__ import annotations
+
+from autocompile.core.serde import Record
+
+
+class TensorSpec(Record):
+    """One tensor among the arguments: `path` is where it sits, strides are in elements."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    device: str
+
+
+class Signature(Record):
+    """What one kind of call looks like, and which share of the calls it is."""
+
+    tensors: tuple[TensorSpec, ...]
+    constants: dict[str, str]
+    weight: float
+
+
+class Workload(Record, tag="workload"):
+    """A spooled model with its inputs.
+
+    `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
+    needs them; `search_path` is what `sys.path` must have for that. `model_fingerprint` identifies the
+    model's structure and code, `fingerprint` these and the signatures; neither the weights' values.
+    """
+
+    name: str
+    kind: str
+    device: str
+    directory: str
+    signatures: tuple[Signature, ...]
+    fingerprint: str
+    model_fingerprint: str
+    is_module: bool
+    in_training_mode: bool
+    parameter_count: int
+    parameter_bytes: int
+    has_conv: bool
+    modules: tuple[str, ...] = ()
+    search_path: tuple[str, ...] = ()
+
+    @property
+    def device_type(self) -> str:
+        """`cpu` or `cuda`."""
+        return self.device.split(":")[0]

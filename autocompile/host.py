@@ -1,0 +1,168 @@
+"""Floor 1: what machine this is, and how busy it is. No torch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from autocompile.core.environment import Environment, Gpu
+from autocompile.core.serde import Record
+
+
+class Load(Record):
+    """How busy the host was over a sample: shares of all its CPU time, in 0..1."""
+
+    busy_share: float
+    steal_share: float
+    runnable_per_core: float
+
+
+def environment() -> Environment:
+    """Look at this machine; takes some tens of milliseconds."""
+    gpus, driver = nvidia_gpus()
+    return Environment(
+        cpu=_cpu_model(),
+        architecture=platform.machine(),
+        cpu_features=_cpu_features(),
+        cores=usable_cores(),
+        memory_bytes=psutil.virtual_memory().total,
+        gpus=gpus,
+        driver=driver,
+        system=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        torch=_version_of("torch"),
+        autocompile=_version_of("torch-autocompile"),
+        compiler=cpp_compiler(),
+    )
+
+
+def usable_cores() -> int:
+    """CPUs that this process may use: its affinity, bounded by the cgroup's quota."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _cgroup_quota()
+    return max(1, min(allowed, int(quota + 0.5)) if quota else allowed)
+
+
+def available_memory() -> int:
+    """Bytes that can still be allocated without swapping."""
+    return int(psutil.virtual_memory().available)
+
+
+def cpp_compiler() -> str:
+    """Name and version of the C++ compiler that Inductor would find on `PATH`, or ""."""
+    for name in filter(None, (os.environ.get("CXX"), "g++", "clang++", "cl")):
+        path = shutil.which(name)
+        if path:
+            return _first_line([path, "--version"]) or name
+    return ""
+
+
+def current_load(interval_s: float = 0.3) -> Load:
+    """Sample the host for `interval_s` seconds while the caller sleeps."""
+    before = psutil.cpu_times()
+    psutil.cpu_percent(interval=interval_s)
+    after = psutil.cpu_times()
+    total = max(sum(after) - sum(before), 1e-9)
+    steal = getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)
+    idle = after.idle - before.idle + getattr(after, "iowait", 0.0) - getattr(before, "iowait", 0.0)
+    return Load(
+        busy_share=max(0.0, 1 - idle / total),
+        steal_share=steal / total,
+        runnable_per_core=psutil.getloadavg()[0] / (psutil.cpu_count() or 1),
+    )
+
+
+def nvidia_gpus() -> tuple[tuple[Gpu, ...], str]:
+    """The NVIDIA GPUs of this machine and the driver's version; nothing where NVML does not answer."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return (), ""
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        gpus = tuple(
+            Gpu(
+                name=pynvml.nvmlDeviceGetName(handle),
+                uuid=pynvml.nvmlDeviceGetUUID(handle),
+                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            )
+            for handle in handles
+        )
+        return gpus, pynvml.nvmlSystemGetDriverVersion()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def user_cache_directory() -> Path:
+    """Where results that belong to this machine and no run are kept; `AUTOCOMPILE_CACHE_DIR` moves it."""
+    configured = os.environ.get("AUTOCOMPILE_CACHE_DIR")
+    if configured:
+        return Path(configured)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "autocompile"
+
+
+_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "asimd", "sve")
+
+
+def _cpu_features() -> tuple[str, ...]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ()
+    words = {
+        word
+        for line in text.splitlines()
+        if line.lower().startswith(("flags", "features"))
+        for word in line.partition(":")[2].split()
+    }
+    return tuple(name for name in _FEATURES if name in words)
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _cgroup_quota() -> float:
+    """CPUs' worth of time that the cgroup (version 2) grants, or 0 for no bound."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return 0.0
+    return 0.0 if quota == "max" else int(quota) / int(period)
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = done.stdout.splitlines()
+    return lines[0].strip() if lines else ""
+
+
+def can_fork() -> bool:
+    """Whether children can be forked from a process that has torch imported already."""
+    return hasattr(os, "fork") and sys.platform.startswith("linux")

@@ -1,0 +1,75 @@
+"""Floor 5: the verdict as users hold it: the document, together with the model it is about."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from autocompile.artifact.directory import write_document
+from autocompile.artifact.load import CompiledModule, apply
+from autocompile.core.candidate import Value
+from autocompile.core.decision import Decision
+from autocompile.core.document import Document, TrialEntry
+from autocompile.core.estimate import Estimate
+from autocompile.report.html import as_html
+from autocompile.report.text import as_text
+
+
+class Recommendation:
+    """The fastest correct way to run a model that was found, with its reasons.
+
+    `document` is all of it as plain data; `module` is ready to be called.
+    """
+
+    def __init__(self, document: Document, model: Any) -> None:
+        self.document = document
+        self._model = model
+
+    @property
+    def config(self) -> dict[str, Value]:
+        """The winner's value for every dimension."""
+        return self.document.winner.config
+
+    @property
+    def speedup(self) -> Estimate:
+        """Baseline latency over the winner's, with its 95% interval; 1 is no gain."""
+        assert self.document.winner.speedup is not None
+        return self.document.winner.speedup
+
+    @property
+    def trials(self) -> tuple[TrialEntry, ...]:
+        """All trials: the measured by rank, then the failed."""
+        return self.document.trials
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The journal: what was skipped, seeded, stopped and preferred, and why."""
+        return self.document.decisions
+
+    @cached_property
+    def module(self) -> CompiledModule:
+        """The model run as recommended, sharing its weights; a compiling one compiles at its first call.
+
+        Sets the process's number of CPU threads if the recommendation has one.
+        """
+        winner = self.document.winner
+        return apply(winner.plan, winner.label, self._model, self.document.workload.device.split(":")[0])
+
+    def snippet(self) -> str:
+        """Plain torch code that reproduces the winner without this library."""
+        return self.document.snippet
+
+    def save(self, directory: str | Path) -> None:
+        """Keep it for `autocompile.load`. Raises OutputConflict if something else lies there."""
+        write_document(Path(directory), self.document)
+
+    def __str__(self) -> str:
+        return as_text(self.document)
+
+    def __repr__(self) -> str:
+        winner = self.document.winner
+        return f"<Recommendation for {self.document.workload.name}: {winner.label}, {self.speedup.value:.2f}x>"
+
+    def _repr_html_(self) -> str:
+        return as_html(self.document)

@@ -1,0 +1,1 @@
+"""Floor 4: a recommendation as text and as HTML."""

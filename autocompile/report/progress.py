@@ -1,0 +1,92 @@
+"""A run as it goes on, on standard error. It draws only when something happens: never while a child is timing."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from autocompile.core.decision import Decision
+from autocompile.core.trial import Trial
+from autocompile.core.units import format_duration, format_ms
+
+_SHOWN_TRIALS = 8
+
+
+class LiveProgress:
+    """A listener with a screen: what runs, the best so far, the last trials, the time left.
+
+    Where there is no terminal, each ended trial is one line.
+    """
+
+    def __init__(self, budget_s: float, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._ends = time.monotonic() + budget_s
+        self._stage = self._task = self._phase = ""
+        self._lines: list[str] = []
+        self._best: tuple[float, str] | None = None
+        self._count = 0
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def on_stage(self, stage: str, ends_in_s: float) -> None:
+        """A new stage begins."""
+        self._stage = stage
+        self._draw()
+
+    def on_task(self, label: str) -> None:
+        """A child starts on this."""
+        self._task, self._phase = label, "starting"
+        self._draw()
+
+    def on_phase(self, phase: str) -> None:
+        """The child's next phase."""
+        self._phase = phase
+        self._draw()
+
+    def on_trial(self, trial: Trial) -> None:
+        """A trial has ended."""
+        self._count += 1
+        line = f"{self._task}: {_result(trial)}"
+        self._lines.append(line)
+        if trial.measurement is not None:
+            speed = 1 / trial.ratio.value
+            if self._best is None or speed > self._best[0]:
+                self._best = speed, trial.label
+        if not self._console.is_terminal:
+            self._console.print(Text(f"{format_duration(max(0.0, self._ends - time.monotonic()))} left  {line}"))
+        self._draw()
+
+    def on_decision(self, decision: Decision) -> None:
+        """Decisions are told in the final report."""
+
+    def _draw(self) -> None:
+        if not self._console.is_terminal:
+            return
+        left = format_duration(max(0.0, self._ends - time.monotonic()))
+        best = f"best so far {self._best[1]} ({self._best[0]:.2f}x)" if self._best else "nothing measured yet"
+        head = Text.assemble((self._stage, "bold"), f"  {self._count} trials, {best}, {left} left")
+        now = Text(f"now: {self._task}, {self._phase}", style="cyan")
+        self._live.update(Group(head, *(Text(f"  {line}") for line in self._lines[-_SHOWN_TRIALS:]), now), refresh=True)
+
+
+def _result(trial: Trial) -> str:
+    if trial.measurement is None:
+        assert not hasattr(trial.outcome, "latency")
+        return f"{trial.outcome.kind.replace('_', ' ')}: {trial.outcome.message.splitlines()[0]}"  # type: ignore[union-attr]
+    gain = trial.ratio.inverse()
+    latest = trial.measurements[-1]
+    return f"{gain.value:.2f}x ({gain.low:.2f} to {gain.high:.2f}), {format_ms(latest.latency.p50_ms)} a call"

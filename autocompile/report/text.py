@@ -1,0 +1,157 @@
+"""A recommendation for reading in a terminal."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from autocompile.core.document import Document, TrialEntry
+from autocompile.core.envelope import Segment
+from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
+from autocompile.search.ledger import measuring_share
+
+WIDTH = 120
+_STYLES = {"winner": "bold green", "baseline": "bold", "wrong result": "red", "failed": "red", "slower": "dim"}
+
+
+def as_text(document: Document) -> str:
+    """All of it as plain text, 120 columns wide."""
+    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
+    console.print(render(document))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def render(document: Document) -> RenderableType:
+    """Verdict, table, profile, why, envelope, time and snippet."""
+    return Group(
+        _headline(document),
+        "",
+        trial_table(document),
+        *_section("Profile of the baseline", _profile_lines(document)),
+        *_section("Why", _why_lines(document)),
+        *_section("Best for how many calls", (_segment_line(s) for s in document.envelope)),
+        *_section("Where the time went", _time_lines(document)),
+        *_section("The same in plain torch", document.snippet.strip().splitlines()),
+    )
+
+
+def _headline(document: Document) -> RenderableType:
+    winner, gain = document.winner, document.winner.speedup
+    assert gain is not None
+    text = Text()
+    text.append(f"{document.workload.name}: ", style="bold")
+    if winner.number == document.baseline.number:
+        text.append("leave it eager", style="bold green")
+        text.append(f": nothing was faster over {format_count(document.calls)} calls, start-up included.")
+    else:
+        text.append(winner.label, style="bold green")
+        text.append(
+            f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), {_ms(winner.latency_ms)} a call, "
+            f"{format_duration(winner.startup_s or 0)} to start."
+        )
+    if not document.complete:
+        text.append(" Stopped by hand: this is the best so far.", style="yellow")
+    if winner.contamination and winner.contamination.noisy:
+        text.append(
+            f" The host was noisy: others took {winner.contamination.other_cpu_share:.0%} of its CPU time.", style="yellow"
+        )
+    return text
+
+
+def trial_table(document: Document) -> Table:
+    """Every trial, the measured by rank."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("rank", "configuration", "latency", "speed-up", "compile", "per call*", "error", "verdict"):
+        number = name not in ("configuration", "verdict")
+        table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    for entry in document.trials:
+        table.add_row(*_row(entry), style=_STYLES.get(entry.verdict, ""))
+    table.caption = f"* amortized over {format_count(document.calls)} calls, start-up included"
+    table.caption_justify = "left"
+    return table
+
+
+def _row(entry: TrialEntry) -> tuple[str, ...]:
+    if entry.failure is not None:
+        reason = escape(f"{entry.verdict}: {entry.failure.message.splitlines()[0]}")
+        if entry.failure.kind not in ("wrong_result", "error"):
+            reason = escape(f"{entry.failure.kind.replace('_', ' ')}: {entry.failure.message.splitlines()[0]}")
+        return ("", entry.label, "", "", "", "", "", reason)
+    assert entry.speedup is not None
+    half = (entry.speedup.high - entry.speedup.low) / 2
+    return (
+        str(entry.rank),
+        entry.label,
+        _ms(entry.latency_ms),
+        f"{entry.speedup.value:.2f} ± {half:.2f}",
+        format_duration(entry.compile_s or 0.0) if entry.plan.compiles else "-",
+        _ms(entry.amortized_ms),
+        f"{entry.error:.1e}",
+        entry.verdict,
+    )
+
+
+def _profile_lines(document: Document) -> Iterable[str]:
+    profile, workload = document.profile, document.workload
+    yield (
+        f"{_ms(profile.baseline_ms.value)} a call; device busy {profile.busy_share:.0%} ({profile.busy_source}); "
+        f"{profile.outside_kernels_share:.0%} of a call outside kernels"
+    )
+    yield (
+        f"{profile.kernels_per_call} kernels a call, median {profile.median_kernel_us:.3g} µs; "
+        f"{workload.parameter_count:,} parameters ({format_bytes(workload.parameter_bytes)}); "
+        f"peak memory {format_bytes(profile.peak_memory_bytes)}"
+    )
+    for block in profile.blocks:
+        yield f"{len(block.paths)} repeated {block.class_name} blocks ({block.paths[0]} to {block.paths[-1]})"
+    if profile.trace_failure:
+        yield f"cannot be traced as a whole: {profile.trace_failure}"
+    breaks = "no graph breaks" if not profile.graph_breaks else f"{len(profile.graph_breaks)} graph breaks"
+    if not profile.trace_failure:
+        yield f"{breaks}, {profile.graph_count} graphs"
+    for found in profile.graph_breaks:
+        yield f"  {found.file}:{found.line}: {found.reason}"
+    low, high = profile.self_ratio.low, profile.self_ratio.high
+    yield (
+        f"own error {profile.error_floor:.1e} against {profile.reference}; "
+        f"timed against itself it reads {low:.3f} to {high:.3f}"
+    )
+
+
+def _why_lines(document: Document) -> Iterable[str]:
+    for decision in document.decisions:
+        yield f"{format_duration(decision.at_s):>8}  {decision.action} {decision.subject}: {decision.reason}"
+
+
+def _segment_line(segment: Segment) -> str:
+    start = format_count(segment.from_calls)
+    if segment.to_calls is None:
+        return f"{segment.label} from {start} calls on"
+    return f"{segment.label} from {start} to {format_count(segment.to_calls)} calls"
+
+
+def _time_lines(document: Document) -> Iterable[str]:
+    total = sum(document.time_spent_s.values())
+    for purpose, seconds in sorted(document.time_spent_s.items(), key=lambda item: -item[1]):
+        yield f"{purpose:<12} {format_duration(seconds):>8}  {seconds / total:>4.0%}"
+    other = (1 - measuring_share(document.time_spent_s)) * total
+    yield (
+        f"together {format_duration(total)} of {format_duration(document.budget_s)}; neither compiling, warming up, "
+        f"verifying nor timing: {format_duration(other)}, {other / document.budget_s:.0%} of the budget"
+    )
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterable[RenderableType]:
+    body = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    return ("", Text(title, style="bold"), *body) if body else ()
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else format_ms(value)

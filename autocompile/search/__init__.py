@@ -1,0 +1,1 @@
+"""Floor 3, the deciding wing: Optuna, budget, judgement. No torch."""

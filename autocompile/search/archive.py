@@ -1,0 +1,162 @@
+"""The study in Optuna's storage: what a killed run left, what was measured, what to try next."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import optuna
+from optuna.samplers import BaseSampler, BruteForceSampler, RandomSampler, TPESampler
+from optuna.trial import TrialState
+
+from autocompile.core.candidate import Candidate, Value
+from autocompile.core.errors import InvalidValue
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.serde import from_json, to_json
+from autocompile.core.trial import Origin, Trial
+from autocompile.search.strategy import SearchRules
+from autocompile.space.space import Space
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+class Archive:
+    """One workload's study on one kind of machine.
+
+    A trial's record lies in the attribute `trial` of Optuna's trial, its finals in an attribute of the
+    study, as Optuna closes a trial once it is told. Trials that a killed run left unfinished are failed
+    at the opening: Optuna's heartbeat does not cover ask and tell. What an earlier run did not give
+    enough time, and a baseline that failed then, is tried again.
+    """
+
+    def __init__(self, name: str, storage: str | None, rules: SearchRules, seed: int) -> None:
+        self._study = _open(name, storage, rules, seed)
+        self._asked: dict[int, optuna.Trial] = {}
+        for stale in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            self._study.tell(stale.number, state=TrialState.FAIL)
+        self._retried = {
+            number for number, trial in self._stored() if isinstance(trial.outcome, Failure) and _worth_retrying(trial)
+        }
+
+    def trials(self) -> list[Trial]:
+        """All that were measured or failed, by number, each program once, with their finals."""
+        finals = self._finals()
+        found: dict[str, Trial] = {}
+        for number, trial in self._stored():
+            if number not in self._retried:
+                processes = tuple(finals.get(trial.plan.key, ()))
+                found.setdefault(trial.plan.key, msgspec.structs.replace(trial, finals=processes))
+        return list(found.values())
+
+    def _stored(self) -> Iterator[tuple[int, Trial]]:
+        for stored in self._study.get_trials(deepcopy=False):
+            text = stored.user_attrs.get("trial")
+            if text is not None:
+                yield stored.number, from_json(text, Trial)
+
+    def enqueue(self, candidate: Candidate, origin: Origin, space: Space) -> None:
+        """Have this candidate asked for before the sampler is."""
+        values = {name: candidate[name] for name in _searched(candidate, space)}
+        self._study.enqueue_trial(values, user_attrs={"origin": origin})
+
+    def ask(self, space: Space) -> tuple[int, Candidate, Origin]:
+        """The next candidate: an enqueued one, else the sampler's."""
+        asked = self._study.ask()
+        chosen: dict[str, Value] = {}
+        for dimension in space.dimensions:
+            values = space.open_values[dimension.name]
+            if len(values) > 1 and dimension.applies({**space.defaults(), **chosen}):
+                chosen[dimension.name] = asked.suggest_categorical(dimension.name, list(values))
+        self._asked[asked.number] = asked
+        return asked.number, space.candidate(**chosen), asked.user_attrs.get("origin", "search")
+
+    def tell(self, trial: Trial, score_s: float | None) -> None:
+        """Keep a trial; `score_s` is its amortized seconds a call, None if it failed."""
+        asked = self._asked.pop(trial.number)
+        asked.set_user_attr("label", trial.label)
+        asked.set_user_attr("plan", trial.plan.key)
+        measurement = trial.measurement
+        if measurement is not None:
+            asked.set_user_attr("latency_ms", measurement.latency.p50_ms)
+            asked.set_user_attr("speedup", 1 / measurement.ratio.value)
+            asked.set_user_attr("startup_s", measurement.startup.total_s)
+            asked.set_user_attr("error", measurement.accuracy.error)
+        asked.set_user_attr("trial", to_json(trial).decode())
+        self._finish(asked, score_s)
+
+    def tell_known(self, number: int, score_s: float | None) -> None:
+        """Answer from memory: the candidate asked for as `number` builds a program that was measured before."""
+        asked = self._asked.pop(number)
+        asked.set_user_attr("answered", "from memory")
+        self._finish(asked, score_s)
+
+    def abandon(self, number: int) -> None:
+        """The trial asked for as `number` was interrupted; a later run may try it again."""
+        asked = self._asked.pop(number, None)
+        if asked is not None:
+            self._study.tell(asked, state=TrialState.FAIL)
+
+    def add_final(self, trial: Trial, measurement: Measurement) -> None:
+        """Keep one more process's measurement of a finalist."""
+        key = f"final:{trial.plan.key}"
+        earlier = self._study.user_attrs.get(key, [])
+        self._study.set_user_attr(key, [*earlier, to_json(measurement).decode()])
+
+    def _finals(self) -> dict[str, list[Measurement]]:
+        return {
+            name.removeprefix("final:"): [from_json(text, Measurement) for text in texts]
+            for name, texts in self._study.user_attrs.items()
+            if name.startswith("final:")
+        }
+
+    def _finish(self, asked: optuna.Trial, score_s: float | None) -> None:
+        if score_s is None:
+            self._study.tell(asked, state=TrialState.FAIL)
+        else:
+            self._study.tell(asked, score_s)
+
+
+def _worth_retrying(trial: Trial) -> bool:
+    assert isinstance(trial.outcome, Failure)
+    return trial.outcome.kind == "timeout" or trial.origin == "baseline"
+
+
+def _searched(candidate: Candidate, space: Space) -> Iterable[str]:
+    for dimension in space.dimensions:
+        if len(space.open_values[dimension.name]) > 1 and dimension.applies(candidate.values):
+            yield dimension.name
+
+
+def _open(name: str, storage: str | None, rules: SearchRules, seed: int) -> optuna.Study:
+    try:
+        study = optuna.create_study(
+            study_name=name,
+            storage=storage,
+            sampler=_sampler(rules, seed),
+            direction="minimize",
+            load_if_exists=True,
+        )
+    except Exception as fault:  # whatever the database's driver raises
+        raise InvalidValue(
+            f"cannot open the study there: {fault}", where=f"storage {storage}", remedy="give an Optuna storage URL"
+        ) from fault
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        study.set_metric_names(["seconds per call, start-up included"])
+    return study
+
+
+def _sampler(rules: SearchRules, seed: int) -> BaseSampler:
+    makers: dict[str, Any] = {
+        "tpe": lambda: TPESampler(
+            multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=False
+        ),
+        "random": lambda: RandomSampler(seed=seed),
+        "brute-force": lambda: BruteForceSampler(seed=seed),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler: BaseSampler = makers[rules.sampler]()
+        return sampler

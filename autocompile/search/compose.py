@@ -1,0 +1,128 @@
+"""What was found, as the document that users read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autocompile.core.document import SCHEMA_VERSION, Document, TrialEntry, WorkloadEntry
+from autocompile.core.document import Verdict as VerdictWord
+from autocompile.core.outcome import Failure, Toolchain
+from autocompile.core.profile import Profile
+from autocompile.core.trial import Trial
+from autocompile.core.workload import Workload
+from autocompile.search.bench import Bench
+from autocompile.search.judge import Contender, Verdict, beats
+from autocompile.space.snippet import snippet
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a run leaves: the profile, the toolchain, the verdict and all trials."""
+
+    profile: Profile
+    toolchain: Toolchain
+    verdict: Verdict
+    trials: tuple[Trial, ...]
+    complete: bool
+
+
+def compose(bench: Bench, findings: Findings) -> Document:
+    """Put a run's findings into the document."""
+    workload, settings, ledger, verdict = bench.workload, bench.settings, bench.ledger, findings.verdict
+    baseline = next(c for c in verdict.ranking if c.trial.origin == "baseline")
+    calls = settings.goal.calls_for(baseline.latency_s.value)
+    measured = [_measured(c, baseline, verdict, calls, rank) for rank, c in enumerate(verdict.ranking, 1)]
+    failed = [_failed(trial) for trial in findings.trials if isinstance(trial.outcome, Failure)]
+    by_number = {entry.number: entry for entry in measured}
+    ledger.decide("preferred", verdict.winner.trial.label, verdict.reason)
+    return Document(
+        schema_version=SCHEMA_VERSION,
+        workload=_workload_entry(workload),
+        calls=calls,
+        strategy=settings.strategy.name,
+        strategy_digest=settings.strategy.digest,
+        seed=settings.seed,
+        budget_s=ledger.budget_s,
+        complete=findings.complete,
+        baseline=by_number[baseline.trial.number],
+        winner=by_number[verdict.winner.trial.number],
+        reason=verdict.reason,
+        snippet=snippet(verdict.winner.trial.plan, device_type=workload.device_type, is_module=workload.is_module),
+        margin=verdict.margin,
+        envelope=verdict.envelope,
+        trials=(*measured, *failed),
+        profile=findings.profile,
+        decisions=tuple(ledger.decisions),
+        environment=bench.environment,
+        toolchain_s=findings.toolchain.cold_s,
+        time_spent_s={purpose: round(seconds, 3) for purpose, seconds in ledger.spent_s().items()},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _measured(one: Contender, baseline: Contender, verdict: Verdict, calls: float, rank: int) -> TrialEntry:
+    trial = one.trial
+    assert trial.measurement is not None
+    latest = trial.measurements[-1]
+    return TrialEntry(
+        rank=rank,
+        number=trial.number,
+        label=trial.label,
+        config=trial.candidate.values,
+        plan=trial.plan,
+        origin=trial.origin,
+        status="measured",
+        verdict=_word(one, baseline, verdict, calls),
+        latency_ms=one.latency_s.value * 1e3,
+        latency=latest.latency,
+        speedup=trial.ratio.inverse(),
+        amortized_ms=one.per_call_s(calls).value * 1e3,
+        compile_s=trial.measurement.startup.compile_s,
+        startup_s=trial.startup_s,
+        error=trial.measurement.accuracy.error,
+        error_limit=trial.measurement.accuracy.limit,
+        peak_memory_bytes=trial.measurement.peak_memory_bytes,
+        processes=len(trial.measurements),
+        counters=trial.measurement.counters,
+        contamination=latest.contamination,
+    )
+
+
+def _word(one: Contender, baseline: Contender, verdict: Verdict, calls: float) -> VerdictWord:
+    if one is verdict.winner:
+        return "winner"
+    if one is baseline:
+        return "baseline"
+    if beats(one, baseline, calls, verdict.margin):
+        return "faster"
+    return "slower" if beats(baseline, one, calls, verdict.margin) else "not distinguishable"
+
+
+def _failed(trial: Trial) -> TrialEntry:
+    assert isinstance(trial.outcome, Failure)
+    return TrialEntry(
+        rank=None,
+        number=trial.number,
+        label=trial.label,
+        config=trial.candidate.values,
+        plan=trial.plan,
+        origin=trial.origin,
+        status="failed",
+        verdict="wrong result" if trial.outcome.kind == "wrong_result" else "failed",
+        failure=trial.outcome,
+    )
+
+
+def _workload_entry(workload: Workload) -> WorkloadEntry:
+    return WorkloadEntry(
+        name=workload.name,
+        kind=workload.kind,
+        device=workload.device,
+        fingerprint=workload.fingerprint,
+        model_fingerprint=workload.model_fingerprint,
+        is_module=workload.is_module,
+        parameter_count=workload.parameter_count,
+        parameter_bytes=workload.parameter_bytes,
+        signatures=workload.signatures,
+    )

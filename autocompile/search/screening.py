@@ -1,0 +1,147 @@
+"""The search itself: ask for a candidate, measure it once, tell what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from autocompile.core.candidate import Candidate
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.job import Limits
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.profile import Profile
+from autocompile.core.trial import Origin, Trial
+from autocompile.core.units import format_duration
+from autocompile.search.archive import Archive
+from autocompile.search.bench import Bench
+from autocompile.search.judge import contender
+from autocompile.search.seeds import Evidence, ordered_seeds
+from autocompile.space.space import Space
+
+# A trial is not started when less than this share of a typical one's time is left.
+_WORTH_STARTING = 0.7
+_FIRST_GUESS_S = 3.0
+# The sampler may suggest this many known programs in a row before the space counts as searched.
+_PATIENCE = 30
+
+
+def try_first(bench: Bench, space: Space, archive: Archive) -> None:
+    """Baseline and plain `torch.compile`: everything is compared with them.
+
+    Raises BudgetTooSmall or InvalidWorkload if the baseline cannot be measured.
+    """
+    bench.listener.on_stage("search", bench.ledger.left_s())
+    first: list[tuple[Candidate, Origin]] = [(space.baseline(), "baseline")]
+    if space.around.compiler_problem:
+        bench.ledger.decide("skipped", "torch.compile", space.around.compiler_problem)
+    else:
+        first.append((space.plain_compile(), "plain"))
+    for candidate, origin in first:
+        if space.plan(candidate).key in _keys(archive):
+            continue
+        archive.enqueue(candidate, origin, space)
+        trial = one_trial(bench, space, archive)
+        if origin == "baseline" and trial is not None and isinstance(trial.outcome, Failure):
+            if trial.outcome.kind == "timeout":
+                raise bench.too_small()
+            raise InvalidWorkload(
+                f"the baseline itself fails: {trial.outcome.message}",
+                where=bench.workload.name,
+                remedy="call model(*inputs) in a loop until it runs, or see `autocompile doctor`",
+            )
+
+
+def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> None:
+    """Seeds, then the sampler's suggestions, until time, space or strategy end it."""
+    seen = Evidence(profile, bench.environment, bench.workload.device_type)
+    for seed in ordered_seeds(bench.settings.strategy, space, seen):
+        if space.plan(seed.candidate).key not in _keys(archive):
+            archive.enqueue(seed.candidate, "seed", space)
+            if seed.reason:
+                bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
+    programs = sum(1 for _ in space.programs())
+    repeats = 0
+    while not (reason := _reason_to_stop(bench, archive, programs, repeats)):
+        repeats = 0 if one_trial(bench, space, archive) is not None else repeats + 1
+    bench.ledger.decide("stopped", "search", reason)
+
+
+def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
+    """Ask, measure, tell. None if the candidate was known already, or its values do not go together."""
+    number, candidate, origin = archive.ask(space)
+    conflict = space.conflict(candidate)
+    if conflict:
+        bench.ledger.decide("skipped", space.label(candidate), conflict)
+        archive.tell_known(number, None)
+        return None
+    plan = space.plan(candidate)
+    known = archive.trials()
+    twin = next((trial for trial in known if trial.plan.key == plan.key), None)
+    if twin is not None:
+        archive.tell_known(number, bench.score(twin, known))
+        return None
+    label = space.label(candidate)
+    bench.listener.on_task(label)
+    limits, bound = _limits(bench, known)
+    task = bench.trial_task(plan, bench.settings.strategy.screening.timing, number)
+    try:
+        reply = bench.runner.run(task, limits, cache=plan.key)
+    except KeyboardInterrupt:
+        archive.abandon(number)
+        raise
+    assert isinstance(reply, Measurement | Failure)
+    bench.ledger.charge(reply.phases_s)
+    trial = Trial(
+        number=number, label=label, candidate=candidate, plan=plan, origin=origin, outcome=reply,
+        changes=len(space.changes(candidate)),
+    )  # fmt: skip
+    if isinstance(reply, Failure):
+        _write_down(bench, trial, reply, bound)
+    archive.tell(trial, bench.score(trial, [*known, trial]))
+    bench.listener.on_trial(trial)
+    return trial
+
+
+def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:
+    bench.runner.forget(trial.plan.key)
+    ended = failure.kind == "timeout"
+    reason = bound if ended and failure.stage == "compile" else failure.message
+    bench.ledger.decide("stopped" if ended else "failed", trial.label, reason)
+
+
+def _reason_to_stop(bench: Bench, archive: Archive, programs: int, repeats: int) -> str:
+    trials = archive.trials()
+    tried = f"{len(trials)} of {programs} distinct programs tried"
+    if len(trials) >= programs:
+        return "every distinct program was tried"
+    if len(trials) >= bench.settings.strategy.search.max_trials:
+        return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
+    if repeats >= _PATIENCE:
+        return f"the sampler suggests only what is known; {tried}"
+    spent = [sum(t.outcome.phases_s.values()) for t in trials if t.plan.compiles and t.measurement]
+    left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.finals)
+    if left < _WORTH_STARTING * (median(spent) if spent else _FIRST_GUESS_S):
+        return f"{format_duration(left)} left before the finals, too little for another trial; {tried}"
+    return ""
+
+
+def _limits(bench: Bench, known: Sequence[Trial]) -> tuple[Limits, str]:
+    """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
+    reserve = bench.settings.strategy.stages.finals if known else 0.0
+    left = max(1.0, bench.ledger.left_s(reserve=reserve))
+    compile_s, reason = left, f"the {format_duration(left)} left for the search ended while it compiled"
+    measured = [trial for trial in known if trial.measurement is not None]
+    if measured:
+        baseline_s, calls = bench.scale(known)
+        incumbent = min(contender(t, baseline_s).per_call_s(calls).value * calls for t in measured)
+        if incumbent < left:
+            compile_s = max(incumbent, 0.5)
+            reason = (
+                f"compiling alone took more than the {format_duration(incumbent)} that the best so far "
+                f"needs for all {calls:,.0f} calls"
+            )
+    return Limits(total_s=left, compile_s=compile_s, memory_bytes=bench.memory_limit()), reason
+
+
+def _keys(archive: Archive) -> set[str]:
+    return {trial.plan.key for trial in archive.trials()}

@@ -1,0 +1,124 @@
+"""One run, from a spooled workload to a document: profile, search, finals, verdict."""
+
+from __future__ import annotations
+
+from autocompile.core.document import Document
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.job import Limits, ProfileTask, ToolchainTask
+from autocompile.core.outcome import Failure, Toolchain
+from autocompile.core.profile import Profile
+from autocompile.search.archive import Archive
+from autocompile.search.bench import Bench
+from autocompile.search.compose import Findings, compose
+from autocompile.search.finals import run_finals
+from autocompile.search.judge import Verdict, judge
+from autocompile.search.screening import search, try_first
+from autocompile.space.dimension import Surroundings
+from autocompile.space.space import Space, open_space
+
+
+def run_study(bench: Bench) -> Document:
+    """Find the fastest correct way to run the workload within the budget.
+
+    Raises InvalidWorkload if the model fails on its own inputs, BudgetTooSmall if not even the baseline
+    fits. Stopping by hand (KeyboardInterrupt) ends the search, and what is known so far is judged.
+    """
+    toolchain = _toolchain(bench)
+    profile = _profile(bench)
+    space = _space(bench, profile, toolchain)
+    archive = _archive(bench)
+    complete = True
+    try:
+        try_first(bench, space, archive)
+        search(bench, space, archive, profile)
+        run_finals(bench, archive)
+    except KeyboardInterrupt:
+        if not _has_baseline(archive):
+            raise
+        complete = False
+        bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far was judged")
+    verdict = _verdict(bench, archive)
+    findings = Findings(profile, toolchain, verdict, tuple(archive.trials()), complete)
+    return compose(bench, findings)
+
+
+def _toolchain(bench: Bench) -> Toolchain:
+    """Have the machine's one-off compiler costs paid, so that they are charged to no candidate."""
+    bench.listener.on_stage("toolchain", bench.ledger.left_s())
+    bench.listener.on_task("compiler check")
+    limits = Limits(total_s=max(1.0, bench.ledger.left_s()))
+    reply = bench.runner.run(ToolchainTask(device=bench.workload.device_type), limits, cache="toolchain")
+    assert isinstance(reply, Toolchain | Failure)
+    bench.ledger.charge(reply.phases_s)
+    if isinstance(reply, Failure):
+        return Toolchain(cold_s=0.0, instruction_set="", problem=f"the compiler check failed: {reply.message}")
+    return reply
+
+
+def _profile(bench: Bench) -> Profile:
+    bench.listener.on_stage("profile", bench.ledger.left_s())
+    bench.listener.on_task("profile of the baseline")
+    task = ProfileTask(
+        workload=bench.workload,
+        reference=str(bench.reference),
+        timing=bench.settings.strategy.screening.timing,
+        seed=bench.settings.seed,
+    )
+    limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
+    reply = bench.runner.run(task, limits, cache="profile")
+    assert isinstance(reply, Profile | Failure)
+    bench.ledger.charge(reply.phases_s)
+    if isinstance(reply, Failure):
+        if reply.kind == "timeout":
+            raise bench.too_small()
+        raise InvalidWorkload(
+            f"the model fails on its own inputs: {reply.message}",
+            where=bench.workload.name,
+            remedy="call model(*inputs) yourself until it runs",
+        )
+    for note in reply.notes:
+        bench.ledger.decide("noted", "baseline", note)
+    return reply
+
+
+def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
+    on_cpu = bench.workload.device_type == "cpu"
+    problem = toolchain.problem
+    if problem and on_cpu and not bench.environment.compiler:
+        problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
+    around = Surroundings(
+        device_type=bench.workload.device_type,
+        cores=bench.environment.cores,
+        is_module=bench.workload.is_module,
+        has_conv=bench.workload.has_conv,
+        signature_count=len(bench.workload.signatures),
+        blocks=profile.blocks,
+        compiler_problem=problem,
+    )
+    space, left_out = open_space(around, bench.settings.strategy.dimensions)
+    for subject, reason in left_out:
+        bench.ledger.decide("narrowed", subject, reason)
+    if on_cpu and not problem:
+        bench.ledger.decide("narrowed", "mode", "a CPU has no CUDA graphs: reduce-overhead is default there")
+    return space
+
+
+def _archive(bench: Bench) -> Archive:
+    name = f"{bench.workload.name} {bench.workload.fingerprint[:8]} {bench.environment.fingerprint[:8]}"
+    archive = Archive(name, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
+    known = len(archive.trials())
+    if known:
+        bench.ledger.decide("noted", "study", f"goes on with {known} trials that an earlier run left")
+    return archive
+
+
+def _verdict(bench: Bench, archive: Archive) -> Verdict:
+    if not _has_baseline(archive):
+        raise bench.too_small()
+    trials = archive.trials()
+    baseline_s, calls = bench.scale(trials)
+    return judge(trials, baseline_s, calls)
+
+
+def _has_baseline(archive: Archive) -> bool:
+    return any(trial.origin == "baseline" and trial.measurement for trial in archive.trials())

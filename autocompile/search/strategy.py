@@ -1,0 +1,154 @@
+"""Strategy presets: TOML that narrows and orders what the dimensions declare."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from autocompile.core.candidate import Value
+from autocompile.core.errors import InvalidStrategy
+from autocompile.core.job import Timing
+from autocompile.core.serde import Record
+from autocompile.space.dimensions import DIMENSIONS
+
+
+class SearchRules(Record, forbid_unknown_fields=True):
+    """Optuna's sampler (`tpe`, `random` or `brute-force`), its random start, and the most trials to run."""
+
+    sampler: Literal["tpe", "random", "brute-force"] = "tpe"
+    random_trials: int = 8
+    max_trials: int = 60
+
+
+class Stages(Record, forbid_unknown_fields=True):
+    """Shares of the budget, in 0..1, that are reserved; the search has the rest."""
+
+    profile: float = 0.15
+    finals: float = 0.3
+
+
+class Screening(Record, forbid_unknown_fields=True):
+    """How well the search times: see `core.job.Timing`."""
+
+    precision: float = 0.05
+    limit_s: float = 4.0
+
+    @property
+    def timing(self) -> Timing:
+        """As a child takes it."""
+        return Timing(precision=self.precision, limit_s=self.limit_s)
+
+
+class Finals(Record, forbid_unknown_fields=True):
+    """How many candidates, beside the baseline and plain `torch.compile`, in how many fresh processes each."""
+
+    candidates: int = 3
+    processes: int = 3
+    precision: float = 0.015
+    limit_s: float = 6.0
+
+    @property
+    def timing(self) -> Timing:
+        """As a child takes it."""
+        return Timing(precision=self.precision, limit_s=self.limit_s)
+
+
+class Strategy(Record, forbid_unknown_fields=True):
+    """How to search. `name` and `digest` are not in the file: they identify it in the recommendation."""
+
+    summary: str = ""
+    search: SearchRules = SearchRules()
+    dimensions: dict[str, tuple[Value, ...]] = {}
+    seeds: tuple[dict[str, Value], ...] = ()
+    stages: Stages = Stages()
+    screening: Screening = Screening()
+    finals: Finals = Finals()
+    name: str = ""
+    digest: str = ""
+
+
+def shipped_strategies() -> tuple[str, ...]:
+    """Names of the presets that come with the package."""
+    files = resources.files("autocompile.strategies").iterdir()
+    return tuple(sorted(Path(file.name).stem for file in files if file.name.endswith(".toml")))
+
+
+def load_strategy(name_or_path: str) -> Strategy:
+    """A shipped preset by name, or a TOML file by path.
+
+    Raises InvalidStrategy for a name that is none, and for every key or value that cannot be used,
+    with the nearest known one.
+    """
+    text = _text_of(name_or_path)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        raise InvalidStrategy(f"is not TOML: {fault}", where=name_or_path) from fault
+    _check_keys(table, name_or_path)
+    try:
+        strategy = msgspec.convert(table, Strategy)
+    except msgspec.ValidationError as fault:
+        raise InvalidStrategy(str(fault), where=name_or_path) from fault
+    _check_values(strategy, name_or_path)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return msgspec.structs.replace(strategy, name=Path(name_or_path).stem, digest=f"sha256:{digest}")
+
+
+def _text_of(name_or_path: str) -> str:
+    if name_or_path.endswith(".toml"):
+        try:
+            return Path(name_or_path).read_text()
+        except OSError as fault:
+            raise InvalidStrategy(f"cannot be read: {fault.strerror}", where=name_or_path) from fault
+    if name_or_path not in shipped_strategies():
+        nearest = _nearest(name_or_path, shipped_strategies())
+        raise InvalidStrategy(
+            f"there is no strategy {name_or_path!r}",
+            where="strategy",
+            remedy=f"did you mean {nearest!r}? A file of your own ends in .toml",
+        )
+    return (resources.files("autocompile.strategies") / f"{name_or_path}.toml").read_text()
+
+
+_SECTIONS: dict[str, Any] = {"search": SearchRules, "stages": Stages, "screening": Screening, "finals": Finals}
+
+
+def _check_keys(table: dict[str, Any], where: str) -> None:
+    known = [f for f in Strategy.__struct_fields__ if f not in ("name", "digest")]
+    _check_known(table, known, where, "key")
+    for section, kind in _SECTIONS.items():
+        _check_known(table.get(section, {}), list(kind.__struct_fields__), f"{where} [{section}]", "key")
+    names = [dimension.name for dimension in DIMENSIONS]
+    _check_known(table.get("dimensions", {}), names, f"{where} [dimensions]", "dimension")
+    for seed in table.get("seeds", ()):
+        _check_known(seed, names, f"{where} [[seeds]]", "dimension")
+
+
+def _check_known(table: Any, known: list[str], where: str, noun: str) -> None:
+    if not isinstance(table, dict):
+        raise InvalidStrategy(f"is a {type(table).__name__}, not a table", where=where)
+    for key in table:
+        if key not in known:
+            raise InvalidStrategy(f"unknown {noun} {key!r}", where=where, remedy=f"did you mean {_nearest(key, known)!r}?")
+
+
+def _check_values(strategy: Strategy, where: str) -> None:
+    shares = {"profile": strategy.stages.profile, "finals": strategy.stages.finals}
+    for name, share in shares.items():
+        if not 0 <= share < 1:
+            raise InvalidStrategy(f"{name} = {share} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to 1")
+    if sum(shares.values()) >= 1:
+        raise InvalidStrategy("the stages leave nothing to the search", where=f"{where} [stages]", remedy="lower them")
+    if strategy.search.max_trials < 1:
+        raise InvalidStrategy("max_trials must be 1 or more", where=f"{where} [search]")
+
+
+def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return close[0] if close else known[0]

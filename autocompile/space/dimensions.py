@@ -1,0 +1,156 @@
+"""Everything that is searched over: one entry each, in the order in which values are chosen and folded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from autocompile.core.candidate import Value
+from autocompile.core.plan import Plan
+from autocompile.space.backends import BACKENDS, EAGER, MODES, mode_options
+from autocompile.space.dimension import Choice, Dimension, Surroundings, Values
+
+
+def _compiled(values: Values) -> bool:
+    return values["backend"] != EAGER
+
+
+def _fold_backend(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, backend="" if value == EAGER else str(value))
+
+
+def _with_options(plan: Plan, extra: dict[str, Any]) -> Plan:
+    return replace(plan, options=dict(sorted({**plan.options, **extra}.items())))
+
+
+def _fold_mode(plan: Plan, value: Value, around: Surroundings) -> Plan:
+    return _with_options(plan, mode_options(str(value), around.device_type))
+
+
+_DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": True}
+
+
+def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
+    several = around.signature_count > 1
+    static = "" if several else "the inputs have one signature, for which automatic is static"
+    dynamic = "" if several else "the inputs have one signature; give samples of several shapes to search it"
+    return (
+        Choice(value="auto"),
+        Choice(value="static", unavailable=static),
+        Choice(value="dynamic", unavailable=dynamic),
+    )
+
+
+def _fold_dynamic(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, dynamic=_DYNAMIC[str(value)])
+
+
+def _fold_amp(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, autocast={"off": "", "bf16": "bfloat16", "fp16": "float16"}[str(value)])
+
+
+def _memory_format_choices(around: Surroundings) -> tuple[Choice, ...]:
+    reason = "" if around.has_conv else "the model has no convolution weights"
+    return Choice(value="preserve"), Choice(value="channels_last", unavailable=reason)
+
+
+def _fold_memory_format(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, memory_format="" if value == "preserve" else str(value))
+
+
+def _thread_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.device_type != "cpu":
+        return (Choice(value=0),)
+    fewer = sorted({1, around.cores // 2} - {0, around.cores}, reverse=True)
+    return Choice(value=0), *(Choice(value=count) for count in fewer)
+
+
+def _fold_threads(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, threads=int(value))
+
+
+def _freezing_choices(around: Surroundings) -> tuple[Choice, ...]:
+    reason = "" if around.is_module else "a function has no parameters to freeze"
+    return Choice(value=False), Choice(value=True, unavailable=reason)
+
+
+def _fold_freezing(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return _with_options(plan, {"freezing": True}) if value else plan
+
+
+def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
+    reason = "" if around.blocks else "the model has no repeated blocks"
+    return Choice(value="model"), Choice(value="blocks", unavailable=reason)
+
+
+def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
+    if value == "model":
+        return plan
+    return replace(plan, scope=tuple(path for block in around.blocks for path in block.paths))
+
+
+def _scope_conflict(values: Values, around: Surroundings) -> str:
+    cudagraphs = "triton.cudagraphs" in mode_options(str(values["mode"]), around.device_type)
+    if values["scope"] == "blocks" and cudagraphs:
+        return "CUDA graphs of chained blocks overwrite one another's outputs (pytorch issues 152887, 160281)"
+    return ""
+
+
+DIMENSIONS = (
+    Dimension(
+        name="backend",
+        meaning="the compiler, or eager for none",
+        choices=lambda around: tuple(
+            Choice(value=row.name, unavailable=row.unavailable(around)) for row in BACKENDS
+        ),
+        fold=_fold_backend,
+    ),
+    Dimension(
+        name="mode",
+        meaning="the compiler's preset",
+        choices=lambda _around: tuple(Choice(value=name) for name in MODES),
+        fold=_fold_mode,
+        applies=_compiled,
+    ),
+    Dimension(
+        name="dynamic",
+        meaning="whether shapes are compiled as symbols",
+        choices=_dynamic_choices,
+        fold=_fold_dynamic,
+        applies=_compiled,
+    ),
+    Dimension(
+        name="amp",
+        meaning="automatic mixed precision",
+        choices=lambda _around: (Choice(value="off"), Choice(value="bf16"), Choice(value="fp16")),
+        fold=_fold_amp,
+    ),
+    Dimension(
+        name="memory_format",
+        meaning="layout of convolution weights and images",
+        choices=_memory_format_choices,
+        fold=_fold_memory_format,
+    ),
+    Dimension(
+        name="threads",
+        meaning="CPU threads within an operator; 0 leaves torch's own number",
+        choices=_thread_choices,
+        fold=_fold_threads,
+    ),
+    Dimension(
+        name="freezing",
+        meaning="parameters as constants of the compiled program",
+        choices=_freezing_choices,
+        fold=_fold_freezing,
+        applies=_compiled,
+    ),
+    Dimension(
+        name="scope",
+        meaning="what is compiled: the model, or each repeated block with one shared program",
+        choices=_scope_choices,
+        fold=_fold_scope,
+        applies=_compiled,
+        conflict=_scope_conflict,
+    ),
+)

@@ -1,0 +1,64 @@
+"""A plan as plain torch code, to paste without this library."""
+
+from __future__ import annotations
+
+from autocompile.core.plan import Plan
+from autocompile.space.backends import MODES
+
+_CAST = '''
+def restored(output):
+    """Outputs in the precision that the eager model has."""
+    cast = lambda leaf: leaf.float() if getattr(leaf, "dtype", None) is torch.{dtype} else leaf
+    return torch.utils._pytree.tree_map(cast, output)
+'''
+
+
+def snippet(plan: Plan, *, device_type: str, is_module: bool) -> str:
+    """Code that defines `run(*args, **kwargs)` from a `model` that is already there."""
+    lines = ["import torch", ""]
+    if plan.threads:
+        lines.append(f"torch.set_num_threads({plan.threads})")
+    if plan.memory_format and is_module:
+        lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
+    lines += _compile_lines(plan)
+    lines += _run_lines(plan, device_type)
+    return "\n".join(lines) + "\n"
+
+
+def _compile_lines(plan: Plan) -> list[str]:
+    if not plan.compiles:
+        return ["compiled = model"]
+    keywords = _compile_keywords(plan)
+    if not plan.scope:
+        return [f"compiled = torch.compile({', '.join(['model', *keywords])})"]
+    return [
+        f"for path in {list(plan.scope)!r}:",
+        f"    model.get_submodule(path).compile({', '.join(keywords)})",
+        "compiled = model",
+    ]
+
+
+def _compile_keywords(plan: Plan) -> list[str]:
+    keywords = [] if plan.backend == "inductor" else [f"backend={plan.backend!r}"]
+    if plan.dynamic is not None:
+        keywords.append(f"dynamic={plan.dynamic}")
+    mode = next((name for name, options in MODES.items() if options == plan.options), None)
+    if mode is None:
+        keywords.append(f"options={dict(plan.options)!r}")
+    elif mode != "default":
+        keywords.append(f"mode={mode!r}")
+    return keywords
+
+
+def _run_lines(plan: Plan, device_type: str) -> list[str]:
+    call = "compiled(*args, **kwargs)"
+    lines = ["", "def run(*args, **kwargs):"]
+    if not plan.autocast:
+        return [*lines, "    with torch.no_grad():", f"        return {call}"]
+    helper = _CAST.format(dtype=plan.autocast).splitlines()
+    return [
+        *helper,
+        *lines,
+        f"    with torch.no_grad(), torch.autocast({device_type!r}, dtype=torch.{plan.autocast}):",
+        f"        return restored({call})",
+    ]

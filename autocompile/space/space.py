@@ -1,0 +1,113 @@
+"""The space of candidates for one workload on one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from autocompile.core.candidate import Candidate, Value
+from autocompile.core.plan import Plan
+from autocompile.space.backends import EAGER, INDUCTOR
+from autocompile.space.dimension import Dimension, Surroundings
+from autocompile.space.dimensions import DIMENSIONS
+
+
+@dataclass(frozen=True)
+class Space:
+    """Dimensions with the values that are open here; immutable, so narrowing makes a new one.
+
+    `open_values` maps each dimension to its searched values, the default first.
+    """
+
+    around: Surroundings
+    open_values: Mapping[str, tuple[Value, ...]]
+    dimensions: Sequence[Dimension] = DIMENSIONS
+
+    def candidate(self, **values: Value) -> Candidate:
+        """The canonical candidate: what does not apply, and what is not given, takes its default."""
+        chosen: dict[str, Value] = {}
+        for dimension in self.dimensions:
+            default = self.default(dimension)
+            applies = dimension.applies({**self.defaults(), **chosen})
+            chosen[dimension.name] = values.get(dimension.name, default) if applies else default
+        return Candidate(values=chosen)
+
+    def baseline(self) -> Candidate:
+        """The unmodified model, eager."""
+        return self.candidate(backend=EAGER)
+
+    def plain_compile(self) -> Candidate:
+        """What `torch.compile(model)` does."""
+        return self.candidate(backend=INDUCTOR)
+
+    def plan(self, candidate: Candidate) -> Plan:
+        """Fold the dimensions: what the candidate means. Pure."""
+        plan = Plan()
+        for dimension in self.dimensions:
+            if dimension.applies(candidate.values):
+                plan = dimension.fold(plan, candidate[dimension.name], self.around)
+        return plan
+
+    def conflict(self, candidate: Candidate) -> str:
+        """Why these values do not go together, or ""."""
+        reasons = (dimension.conflict(candidate.values, self.around) for dimension in self.dimensions)
+        return next(filter(None, reasons), "")
+
+    def changes(self, candidate: Candidate) -> dict[str, Value]:
+        """The values that are not the default: fewer is simpler."""
+        return {
+            dimension.name: candidate[dimension.name]
+            for dimension in self.dimensions
+            if candidate[dimension.name] != self.default(dimension)
+        }
+
+    def label(self, candidate: Candidate) -> str:
+        """A short name: `eager`, `inductor`, `inductor mode=max-autotune amp=bf16`."""
+        others = [f"{name}={value}" for name, value in self.changes(candidate).items() if name != "backend"]
+        return " ".join([str(candidate["backend"]), *others])
+
+    def programs(self) -> Iterator[tuple[Candidate, Plan]]:
+        """Every distinct program, each by its simplest candidate."""
+        names = [dimension.name for dimension in self.dimensions]
+        combinations = product(*(self.open_values[name] for name in names))
+        candidates = {
+            tuple(c.values.values()): c
+            for c in (self.candidate(**dict(zip(names, values, strict=True))) for values in combinations)
+        }
+        seen: set[str] = set()
+        for candidate in sorted(candidates.values(), key=lambda c: len(self.changes(c))):
+            plan = self.plan(candidate)
+            if plan.key not in seen and not self.conflict(candidate):
+                seen.add(plan.key)
+                yield candidate, plan
+
+    def default(self, dimension: Dimension) -> Value:
+        """The value that leaves the model as it is."""
+        return dimension.choices(self.around)[0].value
+
+    def defaults(self) -> dict[str, Value]:
+        """The default of every dimension."""
+        return {dimension.name: self.default(dimension) for dimension in self.dimensions}
+
+
+def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
+    """The space here, and what was left out with its reason.
+
+    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values.
+    """
+    open_values: dict[str, tuple[Value, ...]] = {}
+    left_out: list[tuple[str, str]] = []
+    for dimension in DIMENSIONS:
+        choices = dimension.choices(around)
+        if dimension.name not in allowed:
+            open_values[dimension.name] = (choices[0].value,)
+            continue
+        wanted = allowed[dimension.name]
+        open_values[dimension.name] = tuple(
+            choice.value
+            for position, choice in enumerate(choices)
+            if position == 0 or (not choice.unavailable and (not wanted or choice.value in wanted))
+        )
+        left_out += [(f"{dimension.name}={c.value}", c.unavailable) for c in choices if c.unavailable]
+    return Space(around, open_values), left_out

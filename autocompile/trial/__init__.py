@@ -1,0 +1,1 @@
+"""Floor 3, the measuring wing: what runs inside a child process. No optuna."""

@@ -1,0 +1,59 @@
+"""What a child process does: one job, from its JSON to a reply's JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from autocompile.core.job import CaptureTask, Job, ProfileTask, Reply, ToolchainTask, TrialTask
+from autocompile.core.serde import from_json, to_json, write_atomically
+from autocompile.trial.faults import failure_of
+from autocompile.trial.memory import limit_memory
+from autocompile.trial.phases import Phases
+
+JOB_FILE, REPLY_FILE, LOG_FILE = "job.json", "reply.json", "log.txt"
+
+
+def run_job(directory: Path) -> None:
+    """Do the job that lies in `directory`, and leave its reply there. Never raises."""
+    phases = Phases()
+    try:
+        job = from_json((directory / JOB_FILE).read_bytes(), Job)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = job.cache_directory
+        os.environ["TRITON_CACHE_DIR"] = str(Path(job.cache_directory) / "triton")
+        limit_memory(job.limits.memory_bytes)
+        reply: Reply = _do(job, phases)
+    except BaseException as fault:  # a record crosses the process boundary, never an exception
+        traceback.print_exc()
+        reply = failure_of(fault, phases)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    write_atomically(directory / REPLY_FILE, to_json(reply))
+
+
+def _do(job: Job, phases: Phases) -> Reply:
+    from autocompile.trial.measure import measure
+    from autocompile.trial.profiling import take_profile
+    from autocompile.trial.toolchain import check_toolchain
+    from autocompile.workload.script import workload_from_script
+    from autocompile.workload.spool import spool
+
+    task = job.task
+    if isinstance(task, CaptureTask):
+        with phases("capture"):
+            model, inputs = workload_from_script(Path(task.script))
+            return spool(model, inputs, Path(task.directory), name=Path(task.script).stem)
+    if isinstance(task, ToolchainTask):
+        return check_toolchain(task.device, phases)
+    sys.path[:] = task.workload.search_path
+    if isinstance(task, ProfileTask):
+        return take_profile(task, phases)
+    assert isinstance(task, TrialTask)
+    return measure(task, phases)
+
+
+if __name__ == "__main__":
+    run_job(Path(sys.argv[1]))
+    os._exit(0)

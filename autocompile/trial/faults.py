@@ -1,0 +1,36 @@
+"""An exception in a child, as a failure of a kind."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from autocompile.core.errors import UsageError
+from autocompile.core.outcome import Failure, FailureKind
+from autocompile.trial.phases import Phases
+from autocompile.workload.script import describe_fault
+
+_NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE)
+_RECOMPILED = re.compile(r"fail_on_recompile|Detected recompile", re.IGNORECASE)
+_UNSUPPORTED = re.compile(r"InvalidCxxCompiler|No working C\+\+ compiler|TritonMissing|BackendCompilerFailed.*not (found|installed)")
+
+
+def failure_of(fault: BaseException, phases: Phases) -> Failure:
+    """What `fault` was, in words and as a kind; never raises, whatever the exception's own `__str__` does."""
+    try:
+        message = str(fault) if isinstance(fault, UsageError) else describe_fault(fault)
+    except Exception:
+        message = f"{type(fault).__name__}, whose own message cannot be printed"
+    return Failure(
+        stage=phases.current, kind=_kind(fault, message), message=message[:2000], phases_s=dict(phases.seconds)
+    )
+
+
+def _kind(fault: BaseException, message: str) -> FailureKind:
+    named = f"{type(fault).__name__}: {message}"
+    if isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named):
+        return "out_of_memory"
+    if _RECOMPILED.search(named):
+        return "recompiled"
+    return "unsupported" if _UNSUPPORTED.search(named) else "error"

@@ -1,0 +1,91 @@
+"""One trial: build the candidate, prove it correct, then time it against the baseline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from autocompile.core.job import TrialTask
+from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
+from autocompile.core.plan import Plan
+from autocompile.trial.memory import peak_memory_bytes
+from autocompile.trial.phases import Phases
+from autocompile.trial.timing import Subject, subject, time_pairs
+from autocompile.trial.verify import Verified, verify
+from autocompile.workload.build import Built, build
+from autocompile.workload.reference import Reference, preserved_buffers
+from autocompile.workload.samples import Sample
+from autocompile.workload.spool import unspool
+
+_WARMUP_PASSES = 4
+
+
+def measure(task: TrialTask, phases: Phases) -> Outcome:
+    """Measure one plan. Correctness comes first: a candidate that computes something else is not timed."""
+    device = task.workload.device_type
+    with phases("load"):
+        model, samples = unspool(task.workload)
+        reference = Reference.load(Path(task.reference))
+        threads = torch.get_num_threads()
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    with phases("build"):
+        baseline = subject(build(model, Plan(), device), samples, device, threads)
+        candidate = subject(build(model, task.plan, device, isolate=True), samples, device, threads)
+        candidate.apply_threads()
+    with phases("compile"), preserved_buffers(candidate.call):
+        first_pass_s = _first_pass(candidate)
+    with phases("verify"):
+        verified = verify(candidate.call, reference, task.tolerance)
+    if verified.fault:
+        return Failure(
+            stage="verify", kind="wrong_result", message=verified.fault, phases_s=dict(phases.seconds)
+        )
+    with phases("warm-up"):
+        warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
+        baseline.apply_threads()
+        for _ in range(2):
+            baseline.one_pass()
+    with phases("timing"):
+        # A process-global switch that turns a recompile, or falling back to eager in silence, into an error.
+        torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
+        pairs = time_pairs(baseline, candidate, task.timing, task.seed)
+    steady_s = pairs.candidate.p50_ms / 1e3 * len(samples)
+    return Measurement(
+        ratio=pairs.ratio,
+        latency=pairs.candidate,
+        baseline=pairs.baseline,
+        startup=Startup(
+            build_s=phases.seconds["build"],
+            compile_s=max(0.0, first_pass_s - steady_s),
+            warmup_s=max(0.0, sum(warmup) - _WARMUP_PASSES * steady_s),
+        ),
+        accuracy=verified.accuracy,
+        counters=compiler_counters(),
+        contamination=pairs.contamination,
+        peak_memory_bytes=peak_memory_bytes(device),
+        phases_s=dict(phases.seconds),
+    )
+
+
+def _first_pass(candidate: Subject) -> float:
+    started = time.perf_counter()
+    candidate.one_pass()
+    return time.perf_counter() - started
+
+
+def compiler_counters() -> Counters:
+    """What Dynamo and Inductor counted in this process."""
+    from torch._dynamo.utils import counters
+
+    return Counters(
+        graphs=counters["stats"]["unique_graphs"],
+        graph_breaks=sum(counters["graph_break"].values()),
+        recompiles=sum(counters["recompiles"].values()),
+        cudagraph_skips=counters["inductor"]["cudagraph_skips"],
+        cache_hits=counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"],
+        cache_misses=counters["inductor"]["fxgraph_cache_miss"] + counters["aot_autograd"]["autograd_cache_miss"],
+    )

@@ -1,0 +1,111 @@
+"""The process that trials are forked from: torch and Inductor imported once, nothing ever computed.
+
+It must stay free of threads and of computation: an OpenMP team or a CUDA context does not survive a
+fork. Commands come as JSON lines on standard input; events go as JSON lines to the descriptor that the
+parent passed, where children write their phases too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from autocompile.trial.child import LOG_FILE, run_job
+from autocompile.trial.phases import announce
+
+
+def main() -> None:
+    """Serve until standard input ends, which is when the parent is gone."""
+    commands = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    ended = _pipe_of_ended_children()
+    _import_for_children()
+    announce({"ready": os.getpid()})
+    for command in _lines(commands):
+        if "preload" in command:
+            announce(_preload(command["preload"], command["search_path"]))
+        else:
+            _run(Path(command["run"]), commands, ended)
+
+
+def _import_for_children() -> None:
+    import torch._dynamo
+    import torch._inductor.codecache
+    import torch._inductor.compile_fx  # noqa: F401
+
+    import autocompile.trial.measure
+    import autocompile.trial.profiling
+    import autocompile.trial.toolchain  # noqa: F401
+
+
+def _preload(modules: list[str], search_path: list[str]) -> dict[str, object]:
+    """Import what the workload's pickle will import; what fails here is left for the child to say.
+
+    An import that starts CUDA spoils this process for forking: the parent then starts another.
+    """
+    import torch
+
+    sys.path[:] = search_path
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception:  # a user's module may raise anything
+            continue
+    return {"preloaded": not torch.cuda.is_initialized()}
+
+
+def _pipe_of_ended_children() -> int:
+    """A descriptor that becomes readable when a child has ended."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
+
+
+def _run(directory: Path, commands: int, ended: int) -> None:
+    child = os.fork()
+    if child == 0:
+        _become_child(directory, commands)
+    announce({"started": child})
+    while True:
+        ready, _, _ = select.select([commands, ended], [], [])
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            announce({"exited": os.waitstatus_to_exitcode(status)})
+            return
+        if commands in ready:  # nothing is sent while a child runs, so this is the end of the input
+            os.killpg(child, signal.SIGKILL)
+            os._exit(1)
+        os.read(ended, 4096)
+
+
+def _become_child(directory: Path, commands: int) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.close(commands)
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    log = os.open(directory / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    run_job(directory)
+    os._exit(0)
+
+
+def _lines(descriptor: int) -> Any:
+    with os.fdopen(descriptor, "rb", closefd=False) as stream:
+        for line in stream:
+            yield msgspec.json.decode(line)
+
+
+if __name__ == "__main__":
+    main()

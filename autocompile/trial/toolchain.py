@@ -1,0 +1,36 @@
+"""What this machine pays once for its compiler, paid before any candidate is charged for it."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from autocompile.core.outcome import Toolchain
+from autocompile.trial.phases import Phases
+from autocompile.workload.script import describe_fault
+
+
+def check_toolchain(device_type: str, phases: Phases) -> Toolchain:
+    """Compile something trivial, cold.
+
+    Instruction-set probes and precompiled headers, which Inductor keeps per machine, are made on the
+    way. A compiler that is missing or broken is told in `problem`; it is not an error.
+    """
+    started = time.perf_counter()
+    problem = ""
+    with phases("toolchain"), torch.no_grad():
+        try:
+            argument = torch.linspace(0, 1, 4096, device=device_type)
+            torch.compile(lambda x: torch.exp(x).sum() + x)(argument)
+        except Exception as fault:  # any compiler may fail in any way
+            problem = describe_fault(fault)
+    return Toolchain(
+        cold_s=time.perf_counter() - started, instruction_set=_instruction_set(device_type), problem=problem
+    )
+
+
+def _instruction_set(device_type: str) -> str:
+    if device_type != "cpu":
+        return torch.cuda.get_device_name() if device_type == "cuda" else device_type
+    return torch.backends.cpu.get_cpu_capability()

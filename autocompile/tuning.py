@@ -1,0 +1,103 @@
+"""Floor 5: a run from the outside: where it works, what it runs on, what it keeps. No torch.
+
+What differs between a model in memory and a script is only where the workload comes from: a `Source`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from autocompile.artifact.directory import STUDY, check_output, check_same_workload, working_directory, write_document
+from autocompile.core.document import Document
+from autocompile.core.environment import Environment
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.job import CaptureTask, Limits
+from autocompile.core.outcome import Failure
+from autocompile.core.progress import Listener
+from autocompile.core.serde import Record
+from autocompile.core.workload import Workload
+from autocompile.host import environment, user_cache_directory
+from autocompile.runner.local import LocalRunner
+from autocompile.search.bench import Bench, Settings
+from autocompile.search.ledger import Ledger
+from autocompile.search.session import run_study
+
+Source = Callable[[LocalRunner, Path, float], Workload]
+
+
+class Request(Record):
+    """A run: its settings, its budget in seconds, and the directory that keeps it, if any."""
+
+    settings: Settings
+    budget_s: float
+    output: str | None
+
+
+def tune(source: Source, request: Request, listener: Listener) -> Document:
+    """Tune what `source` gives, and keep the document and the study in the output directory, if there is one.
+
+    A run that was killed goes on from what is kept there. Raises UsageError for whatever the caller can
+    mend, KeyboardInterrupt if it was stopped before the baseline was measured.
+    """
+    started = time.monotonic()
+    output = Path(request.output) if request.output else None
+    if output:
+        check_output(output)
+    machine = environment()
+    with working_directory(output) as work, LocalRunner(
+        work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase
+    ) as runner:
+        workload = source(runner, work / "workload", request.budget_s)
+        if output:
+            check_same_workload(output, workload.fingerprint)
+        runner.preload(workload)
+        bench = Bench(
+            workload=workload,
+            environment=machine,
+            runner=runner,
+            ledger=Ledger(request.budget_s, listener, started=started),
+            listener=listener,
+            settings=_with_storage(request.settings, output),
+            reference=work / "reference.pt",
+        )
+        document = run_study(bench)
+    if output:
+        write_document(output, document)
+    return document
+
+
+def from_script(script: Path) -> Source:
+    """The workload that a script defines, which is run in a child process.
+
+    Raises InvalidWorkload if there is no such script, or with what went wrong in it.
+    """
+    if not script.is_file():
+        raise InvalidWorkload("no such script", where=str(script), remedy="give the path of a Python file")
+
+    def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
+        task = CaptureTask(script=str(script.resolve()), directory=str(directory))
+        reply = runner.run(task, Limits(total_s=budget_s), cache="capture")
+        if isinstance(reply, Workload):
+            return reply
+        assert isinstance(reply, Failure)
+        if reply.kind == "timeout":
+            raise InvalidWorkload(
+                f"took longer to define its workload than the whole budget of {budget_s:.0f} s",
+                where=str(script),
+                remedy="give a larger budget",
+            )
+        raise InvalidWorkload(reply.message)
+
+    return source
+
+
+def _with_storage(settings: Settings, output: Path | None) -> Settings:
+    if settings.storage or output is None:
+        return settings
+    return Settings(settings.goal, settings.strategy, settings.seed, f"sqlite:///{output.resolve() / STUDY}")
+
+
+def _toolchain_cache(machine: Environment) -> Path:
+    return user_cache_directory() / "toolchain" / machine.fingerprint

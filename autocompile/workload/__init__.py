@@ -1,0 +1,1 @@
+"""Floor 2: the user's model and inputs: capture, spool, reference, build. Torch lives here."""

@@ -1,0 +1,77 @@
+"""A plan, carried out: the one place where a model is copied, transformed and compiled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from autocompile.core.plan import Plan
+
+
+class Built:
+    """A model that runs as its plan says: called like the model, without gradients.
+
+    `threads` is the number of CPU threads that its operators should have, 0 for torch's own; it is a
+    setting of the process, so whoever calls decides when to apply it. `module` is the module that runs
+    beneath, or None for a function.
+    """
+
+    def __init__(self, call: Callable[..., Any], plan: Plan, device_type: str, module: nn.Module | None) -> None:
+        self.module = module
+        self._call = call
+        self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
+        self._device_type = device_type
+        self.threads = plan.threads
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            if self._autocast is None:
+                return self._call(*args, **kwargs)
+            # Outside the compiled region: inside it, no compiler cache can be used.
+            with torch.autocast(self._device_type, dtype=self._autocast):
+                output = self._call(*args, **kwargs)
+            return pytree.tree_map(self._restored, output)
+
+    def _restored(self, leaf: Any) -> Any:
+        reduced = isinstance(leaf, torch.Tensor) and leaf.dtype == self._autocast
+        return leaf.float() if reduced else leaf
+
+
+def build(model: Any, plan: Plan, device_type: str, *, isolate: bool = False) -> Built:
+    """Carry out `plan` on `model`, which stays as it is.
+
+    What is changed in place is changed on a copy that shares the parameters, so it costs no memory and
+    follows later changes of the weights; only another memory format makes weights of its own. With
+    `isolate` the copy has buffers of its own, so that two of them do not disturb each other's state.
+    """
+    target = model
+    if isinstance(model, nn.Module) and (isolate or plan.scope or plan.memory_format):
+        target = _sharing_copy(model, own_buffers=isolate, own_images=bool(plan.memory_format))
+    if plan.memory_format and isinstance(target, nn.Module):
+        target.to(memory_format=getattr(torch, plan.memory_format))
+    return Built(_compiled(target, plan), plan, device_type, target if isinstance(target, nn.Module) else None)
+
+
+def _sharing_copy(model: nn.Module, *, own_buffers: bool, own_images: bool) -> nn.Module:
+    """A copy of a module's structure that shares its tensors, but for buffers or 4-D ones if they are to be own."""
+    shared = [*model.parameters(), *([] if own_buffers else model.buffers())]
+    memo = {id(tensor): tensor for tensor in shared if not (own_images and tensor.dim() == 4)}
+    return copy.deepcopy(model, memo)
+
+
+def _compiled(target: Any, plan: Plan) -> Callable[..., Any]:
+    if not plan.compiles:
+        return target  # type: ignore[no-any-return]
+    keywords: dict[str, Any] = {"backend": plan.backend, "dynamic": plan.dynamic}
+    if plan.options:
+        keywords["options"] = dict(plan.options)
+    if not plan.scope:
+        return torch.compile(target, **keywords)
+    for path in plan.scope:
+        target.get_submodule(path).compile(**keywords)
+    return target  # type: ignore[no-any-return]

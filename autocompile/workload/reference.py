@@ -1,0 +1,182 @@
+"""What the outputs should be: float64 where the model runs so, on the samples and on random variants."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from autocompile.workload.samples import Sample, clone, describe
+
+MAX_CASES = 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call to check: its arguments, what is expected, and what the baseline made of it.
+
+    `expected` and `baseline` are the flattened outputs, inputs and buffers after the call, named.
+    `expected` is in float64 where the reference is.
+    """
+
+    sample: Sample
+    expected: dict[str, Any]
+    baseline: dict[str, Any]
+    structure: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """All cases, and in which precision they are: `float64`, or the model's own where that fails."""
+
+    cases: tuple[Case, ...]
+    precision: str
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def save(self, path: Path) -> None:
+        """Keep it for the trials."""
+        torch.save(self, path)
+
+    @staticmethod
+    def load(path: Path) -> Reference:
+        """Read what `save` wrote."""
+        return torch.load(path, weights_only=False)  # type: ignore[no-any-return]
+
+
+def make_reference(model: Any, samples: tuple[Sample, ...], *, variants: int, seed: int) -> Reference:
+    """Run the baseline and its float64 twin on one sample of each signature and on random variants.
+
+    A variant has the shapes and dtypes of its sample and values drawn from the sample's own range; one
+    that the baseline itself rejects or answers with NaN says nothing and is left out.
+    """
+    chosen = _distinct(samples)
+    generator = torch.Generator().manual_seed(seed)
+    calls = chosen + [vary(sample, generator) for sample in chosen for _ in range(variants)]
+    twin = _float64_twin(model)
+    cases, notes, precision = [], [], "float64"
+    for position, sample in enumerate(calls[:MAX_CASES]):
+        is_variant = position >= len(chosen)
+        try:
+            baseline, structure = observe(model, sample, seed)
+        except Exception:
+            if not is_variant:
+                raise
+            notes.append("the baseline rejects a random variant of the inputs; it was left out")
+            continue
+        if is_variant and not _finite(baseline):
+            notes.append("the baseline answers a random variant with NaN or infinity; it was left out")
+            continue
+        expected = baseline
+        if precision == "float64":
+            try:
+                with _default_dtype(torch.float64):
+                    expected, _ = observe(twin, _as_float64(sample), seed)
+            except Exception as fault:
+                precision = "the baseline's own"
+                notes.append(f"no float64 reference: {type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}")
+        cases.append(Case(sample=sample, expected=expected, baseline=baseline, structure=structure))
+    if precision != "float64":
+        cases = [Case(c.sample, c.baseline, c.baseline, c.structure) for c in cases]
+    return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)))
+
+
+def observe(call: Callable[..., Any], sample: Sample, seed: int) -> tuple[dict[str, Any], str]:
+    """Everything that a call does, named: its outputs, and its inputs and the model's buffers afterwards.
+
+    Runs on a copy of the sample, from one RNG state, and puts the buffers back, so that every call can
+    be compared with every other.
+    """
+    own = clone(sample)
+    torch.manual_seed(seed)
+    with preserved_buffers(call), torch.no_grad():
+        output = call(*own.args, **own.kwargs)
+        leaves, spec = pytree.tree_flatten_with_path(output)
+        seen = {f"output{pytree.keystr(path)}": _detached(leaf) for path, leaf in leaves}
+        for path, leaf in pytree.tree_flatten_with_path((own.args, own.kwargs))[0]:
+            if isinstance(leaf, torch.Tensor):
+                seen[f"input{pytree.keystr(path)} after the call"] = _detached(leaf)
+        for name, buffer in _buffers_of(call):
+            seen[f"buffer {name} after the call"] = _detached(buffer)
+    return seen, str(spec)
+
+
+@contextmanager
+def preserved_buffers(call: Any) -> Iterator[None]:
+    """Put the buffers of the module that runs beneath `call` back to what they were."""
+    before = [(buffer, buffer.detach().clone()) for _name, buffer in _buffers_of(call)]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)
+
+
+def vary(sample: Sample, generator: torch.Generator) -> Sample:
+    """The same call with other values: floats drawn like the sample's own, integers permuted, booleans kept."""
+
+    def varied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.numel() < 2:
+            return leaf
+        if leaf.is_floating_point():
+            noise = torch.randn(leaf.shape, generator=generator).to(leaf.device)
+            values = (noise * leaf.double().std().item() + leaf.double().mean().item()).to(leaf.dtype)
+        elif leaf.dtype == torch.bool or leaf.is_complex():
+            return leaf
+        else:
+            order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
+            values = leaf.reshape(-1)[order].reshape(leaf.shape)
+        return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device).copy_(values)
+
+    return Sample(*pytree.tree_map(varied, (sample.args, sample.kwargs)))
+
+
+def _distinct(samples: tuple[Sample, ...]) -> list[Sample]:
+    first: dict[Any, Sample] = {}
+    for sample in samples:
+        first.setdefault(describe(sample), sample)
+    return list(first.values())[: MAX_CASES // 2]
+
+
+def _float64_twin(model: Any) -> Any:
+    return copy.deepcopy(model).double() if isinstance(model, nn.Module) else model
+
+
+def _as_float64(sample: Sample) -> Sample:
+    def widened(leaf: Any) -> Any:
+        return leaf.double() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+    return Sample(*pytree.tree_map(widened, (sample.args, sample.kwargs)))
+
+
+def _buffers_of(call: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    module = call if isinstance(call, nn.Module) else getattr(call, "module", None)
+    if isinstance(module, nn.Module):
+        yield from module.named_buffers()
+
+
+def _detached(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _finite(seen: dict[str, Any]) -> bool:
+    floats = [v for v in seen.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
+    return all(bool(torch.isfinite(value).all()) for value in floats)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

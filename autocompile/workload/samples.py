@@ -1,0 +1,93 @@
+"""What users give as inputs, as calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.workload import Signature, TensorSpec
+
+MAX_SAMPLES = 64
+_SHAPE_OF_INPUTS = "give a tensor, a tuple of arguments, a dict of keyword arguments, or a list of those"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The arguments of one call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def as_samples(inputs: object) -> tuple[Sample, ...]:
+    """A tensor, a tuple (arguments), a mapping (keywords), or a list of such samples.
+
+    More than 64 samples are thinned evenly, which keeps their distribution. Raises InvalidWorkload for
+    anything else, for an empty list and for samples without a tensor.
+    """
+    many = list(inputs) if isinstance(inputs, list) else [inputs]
+    if not many:
+        raise InvalidWorkload("an empty list holds no sample", where="inputs", remedy=_SHAPE_OF_INPUTS)
+    step = max(1.0, len(many) / MAX_SAMPLES)
+    chosen = [many[int(position * step)] for position in range(min(len(many), MAX_SAMPLES))]
+    return tuple(_as_sample(one, position, single=len(many) == 1) for position, one in enumerate(chosen))
+
+
+def _as_sample(one: object, position: int, *, single: bool) -> Sample:
+    where = "inputs" if single else f"inputs[{position}]"
+    if isinstance(one, torch.Tensor):
+        sample = Sample((one,), {})
+    elif isinstance(one, Mapping):
+        sample = Sample((), {str(name): value for name, value in one.items()})
+    elif isinstance(one, tuple):
+        sample = Sample(tuple(one), {})
+    else:
+        raise InvalidWorkload(f"cannot call with a {type(one).__name__}", where=where, remedy=_SHAPE_OF_INPUTS)
+    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((sample.args, sample.kwargs))):
+        raise InvalidWorkload("there is no tensor in it", where=where, remedy=_SHAPE_OF_INPUTS)
+    return sample
+
+
+def signatures_of(samples: Sequence[Sample]) -> tuple[Signature, ...]:
+    """The distinct signatures in order of first appearance, weighted by their share of the samples."""
+    described = [describe(sample) for sample in samples]
+    shares = Counter(described)
+    return tuple(
+        Signature(tensors=tensors, constants=dict(constants), weight=count / len(samples))
+        for (tensors, constants), count in shares.items()
+    )
+
+
+Description = tuple[tuple[TensorSpec, ...], tuple[tuple[str, str], ...]]
+
+
+def describe(sample: Sample) -> Description:
+    """The tensors' and the constants' specifications of one call; equal for calls that compile alike."""
+    tensors, constants = [], []
+    for path, leaf in pytree.tree_flatten_with_path((sample.args, sample.kwargs))[0]:
+        name = pytree.keystr(path)
+        if isinstance(leaf, torch.Tensor):
+            tensors.append(
+                TensorSpec(
+                    path=name,
+                    dtype=str(leaf.dtype).removeprefix("torch."),
+                    shape=tuple(leaf.shape),
+                    stride=tuple(leaf.stride()) if leaf.layout == torch.strided else (),
+                    device=str(leaf.device),
+                )
+            )
+        else:
+            constants.append((name, repr(leaf)))
+    return tuple(tensors), tuple(constants)
+
+
+def clone(sample: Sample) -> Sample:
+    """The same call with tensors of its own, as a call may write into its arguments."""
+    return Sample(*pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf,
+                                   (sample.args, sample.kwargs)))

@@ -1,0 +1,144 @@
+"""A model and its inputs on their way to another process."""
+
+from __future__ import annotations
+
+import pickletools
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+from torch import nn
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.workload import Workload
+from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
+from autocompile.workload.samples import Sample, as_samples, signatures_of
+
+_FILE = "workload.pt"
+
+
+def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Workload:
+    """Write `model` and `inputs` into `directory`, so that a child process can have them.
+
+    Classes and functions of `__main__` travel by value, so a child never imports the user's script.
+    Raises InvalidWorkload if it is not callable, the inputs have no form that it knows, or something
+    in it cannot be pickled, naming the attribute.
+    """
+    if not callable(model):
+        raise InvalidWorkload(
+            f"a {type(model).__name__} cannot be called", where="model", remedy="give an nn.Module or a function"
+        )
+    samples = as_samples(inputs)
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(model, samples, directory / _FILE)
+    signatures = signatures_of(samples)
+    module = model if isinstance(model, nn.Module) else None
+    parameters = list(module.parameters()) if module else []
+    return Workload(
+        name=name or _name_of(model),
+        kind="inference",
+        device=_device_of(model, samples),
+        directory=str(directory),
+        signatures=signatures,
+        fingerprint=workload_fingerprint(model, signatures),
+        model_fingerprint=model_fingerprint(model),
+        is_module=module is not None,
+        in_training_mode=bool(module and module.training),
+        parameter_count=sum(p.numel() for p in parameters),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+        has_conv=any(p.dim() == 4 for p in parameters),
+        modules=tuple(_imported_modules(directory / _FILE)),
+        search_path=tuple(sys.path),
+    )
+
+
+def unspool(workload: Workload) -> tuple[Any, tuple[Sample, ...]]:
+    """The model and its samples, on the device where they were."""
+    return torch.load(Path(workload.directory) / _FILE, weights_only=False)  # type: ignore[no-any-return]
+
+
+def _write(model: Any, samples: tuple[Sample, ...], path: Path) -> None:
+    for where, part in (("model", model), ("inputs", samples)):
+        fault = _pickling_fault(part)
+        if fault:
+            culprit, reason = _culprit(part, where, reason=fault)
+            raise InvalidWorkload(
+                f"cannot be sent to another process: {reason}",
+                where=culprit,
+                remedy="build it inside forward(), or drop it in __getstate__",
+            )
+    torch.save((model, samples), path, pickle_module=cloudpickle)
+
+
+class _Nowhere:
+    def write(self, data: bytes) -> int:
+        return len(data)
+
+
+class _WithoutTensors(cloudpickle.Pickler):  # type: ignore[misc]
+    """Tries the pickling, without the cost of the weights."""
+
+    def persistent_id(self, obj: object) -> str | None:
+        return "tensor" if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, nn.Parameter) else None
+
+
+def _pickling_fault(part: Any) -> str:
+    try:
+        _WithoutTensors(_Nowhere()).dump(part)
+    except Exception as fault:  # whatever a user's __reduce__ raises
+        return str(fault) or type(fault).__name__
+    return ""
+
+
+def _culprit(part: Any, where: str, *, reason: str, depth: int = 0) -> tuple[str, str]:
+    """Follow the first attribute that cannot be pickled down to the deepest one."""
+    if depth < 20:
+        for name, value in _attributes(part):
+            fault = _pickling_fault(value)
+            if fault:
+                return _culprit(value, f"{where}{name}", reason=fault, depth=depth + 1)
+    return where, reason
+
+
+def _attributes(part: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(part, nn.Module):
+        yield from ((f".{name}", child) for name, child in part.named_children())
+    if isinstance(part, dict):
+        yield from ((f"[{key!r}]", value) for key, value in part.items())
+    elif isinstance(part, list | tuple):
+        yield from ((f"[{position}]", value) for position, value in enumerate(part))
+    elif getattr(part, "__closure__", None):
+        names = part.__code__.co_freevars
+        yield from ((f".{name}", cell.cell_contents) for name, cell in zip(names, part.__closure__, strict=True))
+    elif hasattr(part, "__dict__") and not isinstance(part, type):
+        yield from ((f".{name}", value) for name, value in vars(part).items() if not name.startswith("_modules"))
+
+
+def _imported_modules(path: Path) -> Iterator[str]:
+    """Names of the modules that unpickling imports, read off the pickle's own opcodes."""
+    with zipfile.ZipFile(path) as archive:
+        pickle_name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+        data = archive.read(pickle_name)
+    seen: set[str] = set()
+    for opcode, argument, _position in pickletools.genops(data):
+        if opcode.name == "GLOBAL":
+            module = str(argument).split(" ")[0]
+            if module not in seen and module != "__main__":
+                seen.add(module)
+                yield module
+
+
+def _name_of(model: Any) -> str:
+    return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
+
+
+def _device_of(model: Any, samples: tuple[Sample, ...]) -> str:
+    tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
+    for leaf in [*tensors, *torch.utils._pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]:
+        if isinstance(leaf, torch.Tensor):
+            return str(leaf.device)
+    return "cpu"

@@ -1,0 +1,1 @@
+"""Search presets as TOML; packaged as `autocompile.strategies`. No code."""
