@@ -18,7 +18,7 @@ from autocompile.tuning import Request, Source, tune
 from autocompile.workload.spool import spool
 
 
-def optimize(
+def optimize(  # noqa: PLR0913
     model: Any,
     inputs: Any,
     budget: str | float | timedelta = "30m",

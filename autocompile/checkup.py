@@ -20,7 +20,7 @@ _COMPILE_S = 120.0
 _BUSY = 0.15
 
 
-class Finding(Record):
+class Finding(Record, frozen=True):
     """One line: `good`, `poor` (works, but figures or choices suffer) or `missing`; `remedy` mends it."""
 
     subject: str
@@ -60,7 +60,10 @@ def _of_load() -> Iterator[Finding]:
     found = f"{load.busy_share:.0%} busy, {load.steal_share:.0%} stolen, {load.runnable_per_core:.1f} runnable a core"
     if load.busy_share > _BUSY or load.steal_share > _BUSY:
         yield Finding(
-            subject="load", state="poor", found=found, remedy="end what else runs: timings beside it take longer and say less"
+            subject="load",
+            state="poor",
+            found=found,
+            remedy="end what else runs: timings beside it take longer and say less",
         )
     else:
         yield Finding(subject="load", state="good", found=found)

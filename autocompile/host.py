@@ -11,12 +11,13 @@ from importlib import metadata
 from pathlib import Path
 
 import psutil
+import pynvml
 
 from autocompile.core.environment import Environment, Gpu
 from autocompile.core.serde import Record
 
 
-class Load(Record):
+class Load(Record, frozen=True):
     """How busy the host was over a sample: shares of all its CPU time, in 0..1."""
 
     busy_share: float
@@ -81,8 +82,6 @@ def current_load(interval_s: float = 0.3) -> Load:
 
 def nvidia_gpus() -> tuple[tuple[Gpu, ...], str]:
     """The NVIDIA GPUs of this machine and the driver's version; nothing where NVML does not answer."""
-    import pynvml
-
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -27,7 +27,7 @@ from autocompile.search.session import run_study
 Source = Callable[[LocalRunner, Path, float], Workload]
 
 
-class Request(Record):
+class Request(Record, frozen=True):
     """A run: its settings, its budget in seconds, and the directory that keeps it, if any."""
 
     settings: Settings
@@ -46,9 +46,10 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
     if output:
         check_output(output)
     machine = environment()
-    with working_directory(output) as work, LocalRunner(
-        work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase
-    ) as runner:
+    with (
+        working_directory(output) as work,
+        LocalRunner(work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase) as runner,
+    ):
         workload = source(runner, work / "workload", request.budget_s)
         if output:
             check_same_workload(output, workload.fingerprint)

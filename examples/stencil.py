@@ -1,6 +1,6 @@
 """A reaction-diffusion step (Gray-Scott) as a plain function: many small passes over memory, which fusing saves.
 
-    autocompile tune examples/stencil.py --budget 90s --output rec-stencil/
+autocompile tune examples/stencil.py --budget 90s --output rec-stencil/
 """
 
 import torch
@@ -9,7 +9,11 @@ import torch
 def laplacian(field: torch.Tensor) -> torch.Tensor:
     """Five-point Laplacian on a torus; (height, width) in and out."""
     return (
-        torch.roll(field, 1, 0) + torch.roll(field, -1, 0) + torch.roll(field, 1, 1) + torch.roll(field, -1, 1) - 4 * field
+        torch.roll(field, 1, 0)
+        + torch.roll(field, -1, 0)
+        + torch.roll(field, 1, 1)
+        + torch.roll(field, -1, 1)
+        - 4 * field
     )
 
 

@@ -28,7 +28,9 @@ def read_document(directory: Path) -> Document:
         data = path.read_bytes()
     except OSError as fault:
         raise InvalidRecommendation(
-            f"holds no recommendation ({fault.strerror})", where=str(directory), remedy="make one with `autocompile tune`"
+            f"holds no recommendation ({fault.strerror})",
+            where=str(directory),
+            remedy="make one with `autocompile tune`",
         ) from fault
     try:
         document = from_json(data, Document)

@@ -19,7 +19,7 @@ from autocompile.workload.fingerprint import model_fingerprint
 OnMismatch = Literal["fallback", "error"]
 
 
-class Status(Record):
+class Status(Record, frozen=True):
     """How a loaded module serves: its `tier` (`jit` compiles at the first call, `eager` never), and `notes`.
 
     `label` is the configuration; a note says what differs from where it was tuned, and what follows.

@@ -20,8 +20,6 @@ def show(
     if json:
         print(to_json(document, indent=2).decode())
         return
-    from rich.console import Console
+    from autocompile.report.text import render, terminal
 
-    from autocompile.report.text import render
-
-    Console().print(render(document))
+    terminal().print(render(document))

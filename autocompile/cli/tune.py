@@ -12,7 +12,9 @@ import typer
 def tune(
     script: Annotated[Path, typer.Argument(help="Defines `model` and `inputs`, or `workload()` returning them.")],
     budget: Annotated[str, typer.Option(help="Wall time for all of it: 90s, 30m, 1h30m.")] = "30m",
-    output: Annotated[Path, typer.Option(help="Keeps the recommendation and the study; a killed run goes on.")] = Path("rec"),
+    output: Annotated[Path, typer.Option(help="Keeps the recommendation and the study; a killed run goes on.")] = Path(
+        "rec"
+    ),
     strategy: Annotated[str, typer.Option(help="quick, balanced, thorough, or a TOML file.")] = "balanced",
     calls: Annotated[
         int | None, typer.Option(help="Amortize the compile cost over so many calls (default: an hour of them).")
@@ -25,14 +27,12 @@ def tune(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Tune the workload that SCRIPT defines; exit status 130 if stopped with Ctrl-C, the best so far kept."""
-    from rich.console import Console
-
     from autocompile.core.goal import Goal
     from autocompile.core.progress import Silence
     from autocompile.core.serde import to_json
     from autocompile.core.units import parse_duration
     from autocompile.report.progress import LiveProgress
-    from autocompile.report.text import render
+    from autocompile.report.text import render, terminal
     from autocompile.search.bench import Settings
     from autocompile.search.strategy import load_strategy
     from autocompile.tuning import Request, from_script
@@ -52,7 +52,7 @@ def tune(
     if json:
         print(to_json(document, indent=2).decode())
     else:
-        Console().print(render(document))
+        terminal().print(render(document))
         print(f"\nKept in {output}; load it with autocompile.load({str(output)!r}, model)")
     if not document.complete:
         sys.exit(130)

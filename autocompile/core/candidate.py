@@ -7,7 +7,7 @@ from autocompile.core.serde import Record
 Value = str | int | bool
 
 
-class Candidate(Record):
+class Candidate(Record, frozen=True):
     """A value for every dimension, in the order of the dimensions; equal values, equal candidates."""
 
     values: dict[str, Value]

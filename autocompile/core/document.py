@@ -11,28 +11,29 @@ from typing import Literal
 from autocompile.core.candidate import Value
 from autocompile.core.decision import Decision
 from autocompile.core.envelope import Segment
+from autocompile.core.environment import Environment
 from autocompile.core.estimate import Estimate
 from autocompile.core.outcome import Contamination, Counters, Failure, Latency
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
 from autocompile.core.workload import Signature
-from autocompile.core.environment import Environment
 
 SCHEMA_VERSION = 1
 
 Verdict = Literal["winner", "baseline", "faster", "slower", "not distinguishable", "wrong result", "failed"]
 
 
-class TrialEntry(Record):
+class TrialEntry(Record, frozen=True):
     """One candidate in the table. What was not measured is null.
 
     `config`: value by dimension. `latency_ms`: p50 of a call, as the run's baseline p50 times the paired
-    ratio, so that it compares between processes; `latency` has the last process's own quantiles. `speedup`: baseline time over this
-    one's, paired, with its 95% interval. `compile_s`: the first pass over all signatures, compiling
-    included; `startup_s`: all that a cold process pays once. `error`: root mean square error against
-    the reference, relative to it; `error_limit`: what it may be. `amortized_ms`: milliseconds a call
-    over the goal's calls, start-up included. `verdict` is against the baseline, by `amortized_ms`.
+    ratio, so that it compares between processes; `latency` has the last process's own quantiles.
+    `speedup`: baseline time over this one's, paired, with its 95% interval. `compile_s`: the first pass
+    over all signatures, compiling included; `startup_s`: all that a cold process pays once. `error`:
+    root mean square error against the reference, relative to it; `error_limit`: what it may be.
+    `amortized_ms`: milliseconds a call over the goal's calls, start-up included. `verdict` is against
+    the baseline, by `amortized_ms`.
     """
 
     rank: int | None
@@ -58,7 +59,7 @@ class TrialEntry(Record):
     failure: Failure | None = None
 
 
-class WorkloadEntry(Record):
+class WorkloadEntry(Record, frozen=True):
     """What was tuned."""
 
     name: str
@@ -72,7 +73,7 @@ class WorkloadEntry(Record):
     signatures: tuple[Signature, ...]
 
 
-class Document(Record):
+class Document(Record, frozen=True):
     """A recommendation as data.
 
     `calls`: what was amortized over. `margin`: relative difference that this run measured between

@@ -17,7 +17,7 @@ class Line:
     latency_s: float
 
 
-class Segment(Record):
+class Segment(Record, frozen=True):
     """`label` is best from `from_calls` up to `to_calls`; None is without end."""
 
     label: str

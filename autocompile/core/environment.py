@@ -7,7 +7,7 @@ import hashlib
 from autocompile.core.serde import Record, to_json
 
 
-class Gpu(Record):
+class Gpu(Record, frozen=True):
     """One NVIDIA GPU as NVML tells it."""
 
     name: str
@@ -15,7 +15,7 @@ class Gpu(Record):
     memory_bytes: int
 
 
-class Environment(Record):
+class Environment(Record, frozen=True):
     """The machine and the versions that a measurement belongs to.
 
     `cores` are those this process may use: affinity and cgroup quota, not what the machine has.

@@ -6,7 +6,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.serde import Record
 
 
-class Goal(Record):
+class Goal(Record, frozen=True):
     """How long a process lives: `calls` calls, or if None, `horizon_s` seconds of the baseline's calls.
 
     The score is the amortized time of a call: `(startup + calls * latency) / calls`.

@@ -10,27 +10,27 @@ from autocompile.core.tolerance import Tolerance
 from autocompile.core.workload import Workload
 
 
-class Timing(Record):
+class Timing(Record, frozen=True):
     """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds."""
 
     precision: float
     limit_s: float
 
 
-class CaptureTask(Record, tag="capture"):
+class CaptureTask(Record, tag="capture", frozen=True):
     """Run the user's `script`, and spool its model and inputs into `directory`."""
 
     script: str
     directory: str
 
 
-class ToolchainTask(Record, tag="toolchain-task"):
+class ToolchainTask(Record, tag="toolchain-task", frozen=True):
     """Compile something trivial, so that one-off costs of this machine are paid and known."""
 
     device: str
 
 
-class ProfileTask(Record, tag="profile-task"):
+class ProfileTask(Record, tag="profile-task", frozen=True):
     """Profile the baseline, and leave the float64 reference in `reference`."""
 
     workload: Workload
@@ -39,7 +39,7 @@ class ProfileTask(Record, tag="profile-task"):
     seed: int
 
 
-class TrialTask(Record, tag="trial-task"):
+class TrialTask(Record, tag="trial-task", frozen=True):
     """Build `plan`, compare its outputs with `reference`, and time it against the baseline."""
 
     workload: Workload
@@ -54,7 +54,7 @@ Task = CaptureTask | ToolchainTask | ProfileTask | TrialTask
 Reply = Measurement | Failure | Profile | Workload | Toolchain
 
 
-class Limits(Record):
+class Limits(Record, frozen=True):
     """When a child is killed: `total_s` of wall time, `compile_s` in the compiling phase alone.
 
     `memory_bytes` bounds what it may allocate on the host; 0 sets no bound.
@@ -65,7 +65,7 @@ class Limits(Record):
     memory_bytes: int = 0
 
 
-class Job(Record):
+class Job(Record, frozen=True):
     """One child's work: its task, a directory of its own, and the compiler cache it may use."""
 
     name: str

@@ -12,7 +12,7 @@ FailureKind = Literal[
 ]
 
 
-class Failure(Record, tag="failure"):
+class Failure(Record, tag="failure", frozen=True):
     """Why there is no measurement: in which `stage`, of which `kind`, and what was said.
 
     `log_tail` is the end of what the child printed; `phases_s` tells where its seconds went.
@@ -25,7 +25,7 @@ class Failure(Record, tag="failure"):
     phases_s: dict[str, float] = {}
 
 
-class Latency(Record):
+class Latency(Record, frozen=True):
     """Quantiles of single calls, in milliseconds, and how many were timed."""
 
     p50_ms: float
@@ -35,7 +35,7 @@ class Latency(Record):
     calls: int
 
 
-class Startup(Record):
+class Startup(Record, frozen=True):
     """Seconds before the first steady call, beyond what those calls take anyway.
 
     `build_s`: copying and transforming the model. `compile_s`: the first pass over all signatures,
@@ -53,7 +53,7 @@ class Startup(Record):
         return self.build_s + self.compile_s + self.warmup_s
 
 
-class Accuracy(Record):
+class Accuracy(Record, frozen=True):
     """The worst output's error against the reference, relative to the reference's root mean square.
 
     `error`, `baseline_error` and `limit` are root mean squares; `element_error` is the largest share
@@ -68,7 +68,7 @@ class Accuracy(Record):
     reference: str
 
 
-class Counters(Record):
+class Counters(Record, frozen=True):
     """What the compiler counted."""
 
     graphs: int = 0
@@ -79,7 +79,7 @@ class Counters(Record):
     cache_misses: int = 0
 
 
-class Contamination(Record):
+class Contamination(Record, frozen=True):
     """What else the host did while blocks were timed.
 
     `dropped` of `blocks` were disturbed and repeated; `other_cpu_share` and `steal_share` are shares
@@ -94,7 +94,7 @@ class Contamination(Record):
     noisy: bool
 
 
-class Measurement(Record, tag="measurement"):
+class Measurement(Record, tag="measurement", frozen=True):
     """One candidate against the baseline in one process.
 
     `ratio` is candidate time over baseline time, the median of paired blocks, with its interval;
@@ -115,7 +115,7 @@ class Measurement(Record, tag="measurement"):
 Outcome = Measurement | Failure
 
 
-class Toolchain(Record, tag="toolchain"):
+class Toolchain(Record, tag="toolchain", frozen=True):
     """What this machine pays once for its compiler: `cold_s`, and whether it works at all.
 
     `problem` is "" if it works, else what is wrong. `instruction_set` is what the compiler targets.

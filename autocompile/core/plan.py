@@ -9,7 +9,7 @@ from autocompile.core.serde import Record, to_json
 Option = str | int | bool
 
 
-class Plan(Record):
+class Plan(Record, frozen=True):
     """How to run the model. Two candidates with equal plans build the same program.
 
     `backend`: a compiler's name, or "" for eager. `options`: the compiler's own, sorted by key.

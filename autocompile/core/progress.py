@@ -14,8 +14,8 @@ class Listener(Protocol):
     While a child is timing nothing is called, so that whoever draws a screen stays still meanwhile.
     """
 
-    def on_stage(self, stage: str, ends_in_s: float) -> None:
-        """A new stage begins (profile, search, finals); the budget ends in so many seconds."""
+    def on_stage(self, stage: str) -> None:
+        """A new stage begins: toolchain, profile, search, finals."""
 
     def on_task(self, label: str) -> None:
         """A child starts on this."""
@@ -33,7 +33,7 @@ class Listener(Protocol):
 class Silence:
     """A listener that does nothing."""
 
-    def on_stage(self, stage: str, ends_in_s: float) -> None:
+    def on_stage(self, stage: str) -> None:
         """Nothing."""
 
     def on_task(self, label: str) -> None:

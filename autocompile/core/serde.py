@@ -11,7 +11,7 @@ import msgspec
 T = TypeVar("T")
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+class Record(msgspec.Struct, frozen=True):
     """Base of all records: immutable, compared by value, plain JSON, units in the names."""
 
 

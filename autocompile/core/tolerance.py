@@ -11,7 +11,7 @@ from __future__ import annotations
 from autocompile.core.serde import Record
 
 
-class Tolerance(Record):
+class Tolerance(Record, frozen=True):
     """Limits relative to the reference: `rmse` of the whole output, `element` of any one element.
 
     An element passes if its error is at most `element * (rms(reference) + |reference|)`; both limits

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from autocompile.core.candidate import Candidate
-from autocompile.core.estimate import Estimate, combine_processes
 from autocompile.core.outcome import Measurement, Outcome
 from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
@@ -13,7 +12,7 @@ from autocompile.core.serde import Record
 Origin = Literal["baseline", "plain", "seed", "search"]
 
 
-class Trial(Record):
+class Trial(Record, frozen=True):
     """A candidate, why it was tried (`origin`), its screening `outcome`, and its `finals` in fresh processes."""
 
     number: int
@@ -32,15 +31,8 @@ class Trial(Record):
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """All processes' measurements; the finals replace the screening, which was coarser."""
-        if self.finals:
-            return self.finals
-        return (self.outcome,) if isinstance(self.outcome, Measurement) else ()
-
-    @property
-    def ratio(self) -> Estimate:
-        """Candidate time over baseline time, from all processes. Only for trials that were measured."""
-        return combine_processes(m.ratio for m in self.measurements)
+        """One for each process that measured it: the screening, then the finals."""
+        return () if self.measurement is None else (self.measurement, *self.finals)
 
     @property
     def startup_s(self) -> float:

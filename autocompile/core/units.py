@@ -19,28 +19,27 @@ def parse_duration(text: str | float | timedelta, *, where: str = "duration") ->
     """
     seconds = _seconds_of(text)
     if seconds is None:
-        raise InvalidValue(
-            f"cannot read {text!r} as a duration", where=where, remedy="write it like 90s, 30m or 1h30m"
-        )
+        raise InvalidValue(f"cannot read {text!r} as a duration", where=where, remedy="write it like 90s, 30m or 1h30m")
     if not math.isfinite(seconds) or seconds <= 0:
-        raise InvalidValue(f"{text!r} is not a positive duration", where=where, remedy="write it like 90s, 30m or 1h30m")
+        raise InvalidValue(
+            f"{text!r} is not a positive duration", where=where, remedy="write it like 90s, 30m or 1h30m"
+        )
     return seconds
 
 
 def _seconds_of(text: object) -> float | None:
     if isinstance(text, timedelta):
         return text.total_seconds()
-    if isinstance(text, bool):
-        return None
-    if isinstance(text, int | float):
+    if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
-    if not isinstance(text, str):
-        return None
-    stripped = text.strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", stripped):
-        return float(stripped)
-    parts = _PART.findall(stripped)
-    if not parts or _PART.sub("", stripped).strip():
+    return _seconds_in(text.strip().lower()) if isinstance(text, str) else None
+
+
+def _seconds_in(text: str) -> float | None:
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
         return None
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 

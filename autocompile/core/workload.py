@@ -5,7 +5,7 @@ from __future__ import annotations
 from autocompile.core.serde import Record
 
 
-class TensorSpec(Record):
+class TensorSpec(Record, frozen=True):
     """One tensor among the arguments: `path` is where it sits, strides are in elements."""
 
     path: str
@@ -15,7 +15,7 @@ class TensorSpec(Record):
     device: str
 
 
-class Signature(Record):
+class Signature(Record, frozen=True):
     """What one kind of call looks like, and which share of the calls it is."""
 
     tensors: tuple[TensorSpec, ...]
@@ -23,7 +23,7 @@ class Signature(Record):
     weight: float
 
 
-class Workload(Record, tag="workload"):
+class Workload(Record, tag="workload", frozen=True):
     """A spooled model with its inputs.
 
     `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
@@ -45,6 +45,7 @@ class Workload(Record, tag="workload"):
     has_conv: bool
     modules: tuple[str, ...] = ()
     search_path: tuple[str, ...] = ()
+    phases_s: dict[str, float] = {}
 
     @property
     def device_type(self) -> str:

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from autocompile.core.decision import Decision
+from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration, format_ms
 
@@ -42,7 +43,7 @@ class LiveProgress:
     ) -> None:
         self._live.stop()
 
-    def on_stage(self, stage: str, ends_in_s: float) -> None:
+    def on_stage(self, stage: str) -> None:
         """A new stage begins."""
         self._stage = stage
         self._draw()
@@ -63,7 +64,7 @@ class LiveProgress:
         line = f"{self._task}: {_result(trial)}"
         self._lines.append(line)
         if trial.measurement is not None:
-            speed = 1 / trial.ratio.value
+            speed = 1 / trial.measurements[-1].ratio.value
             if self._best is None or speed > self._best[0]:
                 self._best = speed, trial.label
         if not self._console.is_terminal:
@@ -84,9 +85,8 @@ class LiveProgress:
 
 
 def _result(trial: Trial) -> str:
-    if trial.measurement is None:
-        assert not hasattr(trial.outcome, "latency")
-        return f"{trial.outcome.kind.replace('_', ' ')}: {trial.outcome.message.splitlines()[0]}"  # type: ignore[union-attr]
-    gain = trial.ratio.inverse()
+    if isinstance(trial.outcome, Failure):
+        return f"{trial.outcome.kind.replace('_', ' ')}: {trial.outcome.message.splitlines()[0]}"
     latest = trial.measurements[-1]
+    gain = latest.ratio.inverse()
     return f"{gain.value:.2f}x ({gain.low:.2f} to {gain.high:.2f}), {format_ms(latest.latency.p50_ms)} a call"

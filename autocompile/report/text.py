@@ -28,6 +28,12 @@ def as_text(document: Document) -> str:
     return console.file.getvalue()
 
 
+def terminal() -> Console:
+    """Standard output; where it is no terminal, wide enough for the table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
 def render(document: Document) -> RenderableType:
     """Verdict, table, profile, why, envelope, time and snippet."""
     return Group(
@@ -53,14 +59,15 @@ def _headline(document: Document) -> RenderableType:
     else:
         text.append(winner.label, style="bold green")
         text.append(
-            f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), {_ms(winner.latency_ms)} a call, "
-            f"{format_duration(winner.startup_s or 0)} to start."
+            f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), "
+            f"{_ms(winner.latency_ms)} a call, {format_duration(winner.startup_s or 0)} to start."
         )
     if not document.complete:
         text.append(" Stopped by hand: this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
         text.append(
-            f" The host was noisy: others took {winner.contamination.other_cpu_share:.0%} of its CPU time.", style="yellow"
+            f" The host was noisy: others took {winner.contamination.other_cpu_share:.0%} of its CPU time.",
+            style="yellow",
         )
     return text
 

@@ -144,9 +144,7 @@ def _reply(directory: Path, end: _End) -> Reply:
             return msgspec.structs.replace(reply, log_tail=_log_tail(directory))
         return reply
     kind, message = _unnatural(end)
-    return Failure(
-        stage=end.phase, kind=kind, message=message, log_tail=_log_tail(directory), phases_s=end.seconds
-    )
+    return Failure(stage=end.phase, kind=kind, message=message, log_tail=_log_tail(directory), phases_s=end.seconds)
 
 
 def _unnatural(end: _End) -> tuple[FailureKind, str]:

@@ -68,7 +68,8 @@ class Archive:
         for dimension in space.dimensions:
             values = space.open_values[dimension.name]
             if len(values) > 1 and dimension.applies({**space.defaults(), **chosen}):
-                chosen[dimension.name] = asked.suggest_categorical(dimension.name, list(values))
+                value: Any = asked.suggest_categorical(dimension.name, list(values))
+                chosen[dimension.name] = value
         self._asked[asked.number] = asked
         return asked.number, space.candidate(**chosen), asked.user_attrs.get("origin", "search")
 

@@ -21,6 +21,7 @@ from autocompile.core.workload import Workload
 from autocompile.host import available_memory
 from autocompile.search.judge import contender
 from autocompile.search.ledger import Ledger
+from autocompile.search.spread import spread_of
 from autocompile.search.strategy import Strategy
 
 _MEMORY_SHARE = 0.9
@@ -73,7 +74,7 @@ class Bench:
         if trial.measurement is None:
             return None
         baseline_s, calls = self.scale(trials)
-        return contender(trial, baseline_s).per_call_s(calls).value
+        return contender(trial, baseline_s, spread_of(trials)).per_call_s(calls).value
 
     def too_small(self) -> BudgetTooSmall:
         """The error to raise when the baseline did not fit."""

@@ -76,7 +76,7 @@ def _measured(one: Contender, baseline: Contender, verdict: Verdict, calls: floa
         verdict=_word(one, baseline, verdict, calls),
         latency_ms=one.latency_s.value * 1e3,
         latency=latest.latency,
-        speedup=trial.ratio.inverse(),
+        speedup=one.ratio.inverse(),
         amortized_ms=one.per_call_s(calls).value * 1e3,
         compile_s=trial.measurement.startup.compile_s,
         startup_s=trial.startup_s,
@@ -94,9 +94,9 @@ def _word(one: Contender, baseline: Contender, verdict: Verdict, calls: float) -
         return "winner"
     if one is baseline:
         return "baseline"
-    if beats(one, baseline, calls, verdict.margin):
+    if beats(one, baseline, calls):
         return "faster"
-    return "slower" if beats(baseline, one, calls, verdict.margin) else "not distinguishable"
+    return "slower" if beats(baseline, one, calls) else "not distinguishable"
 
 
 def _failed(trial: Trial) -> TrialEntry:

@@ -19,7 +19,7 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     """Measure the finalists in fresh processes, rounds interleaved, as far as the budget goes."""
     rules = bench.settings.strategy.finals
     finalists = _finalists(bench, archive)
-    bench.listener.on_stage("finals", bench.ledger.left_s())
+    bench.listener.on_stage("finals")
     durations: list[float] = []
     for round_number in range(rules.processes):
         for trial in finalists:

@@ -27,7 +27,11 @@ class Ledger:
     """Keeps a run's time. `started` is when the run's clock began, on `clock`; the budget is in seconds."""
 
     def __init__(
-        self, budget_s: float, listener: Listener, *, clock: Callable[[], float] = time.monotonic,
+        self,
+        budget_s: float,
+        listener: Listener,
+        *,
+        clock: Callable[[], float] = time.monotonic,
         started: float | None = None,
     ) -> None:
         self.budget_s = budget_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -14,7 +15,6 @@ from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
-from autocompile.search.judge import contender
 from autocompile.search.seeds import Evidence, ordered_seeds
 from autocompile.space.space import Space
 
@@ -30,7 +30,7 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
 
     Raises BudgetTooSmall or InvalidWorkload if the baseline cannot be measured.
     """
-    bench.listener.on_stage("search", bench.ledger.left_s())
+    bench.listener.on_stage("search")
     first: list[tuple[Candidate, Origin]] = [(space.baseline(), "baseline")]
     if space.around.compiler_problem:
         bench.ledger.decide("skipped", "torch.compile", space.around.compiler_problem)
@@ -132,8 +132,8 @@ def _limits(bench: Bench, known: Sequence[Trial]) -> tuple[Limits, str]:
     compile_s, reason = left, f"the {format_duration(left)} left for the search ended while it compiled"
     measured = [trial for trial in known if trial.measurement is not None]
     if measured:
-        baseline_s, calls = bench.scale(known)
-        incumbent = min(contender(t, baseline_s).per_call_s(calls).value * calls for t in measured)
+        _baseline_s, calls = bench.scale(known)
+        incumbent = min(bench.score(trial, known) or math.inf for trial in measured) * calls
         if incumbent < left:
             compile_s = max(incumbent, 0.5)
             reason = (

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autocompile.core.candidate import Candidate, Value
-from autocompile.core.profile import Profile
 from autocompile.core.environment import Environment
+from autocompile.core.profile import Profile
 from autocompile.search.strategy import Strategy
 from autocompile.space.space import Space
 

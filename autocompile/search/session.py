@@ -44,7 +44,7 @@ def run_study(bench: Bench) -> Document:
 
 def _toolchain(bench: Bench) -> Toolchain:
     """Have the machine's one-off compiler costs paid, so that they are charged to no candidate."""
-    bench.listener.on_stage("toolchain", bench.ledger.left_s())
+    bench.listener.on_stage("toolchain")
     bench.listener.on_task("compiler check")
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()))
     reply = bench.runner.run(ToolchainTask(device=bench.workload.device_type), limits, cache="toolchain")
@@ -56,7 +56,7 @@ def _toolchain(bench: Bench) -> Toolchain:
 
 
 def _profile(bench: Bench) -> Profile:
-    bench.listener.on_stage("profile", bench.ledger.left_s())
+    bench.listener.on_stage("profile")
     bench.listener.on_task("profile of the baseline")
     task = ProfileTask(
         workload=bench.workload,
@@ -92,6 +92,7 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
         is_module=bench.workload.is_module,
         has_conv=bench.workload.has_conv,
         signature_count=len(bench.workload.signatures),
+        has_matrix_products=profile.matrix_kernels > 0,
         blocks=profile.blocks,
         compiler_problem=problem,
     )

@@ -18,7 +18,7 @@ from autocompile.core.serde import Record
 from autocompile.space.dimensions import DIMENSIONS
 
 
-class SearchRules(Record, forbid_unknown_fields=True):
+class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
     """Optuna's sampler (`tpe`, `random` or `brute-force`), its random start, and the most trials to run."""
 
     sampler: Literal["tpe", "random", "brute-force"] = "tpe"
@@ -26,14 +26,14 @@ class SearchRules(Record, forbid_unknown_fields=True):
     max_trials: int = 60
 
 
-class Stages(Record, forbid_unknown_fields=True):
+class Stages(Record, forbid_unknown_fields=True, frozen=True):
     """Shares of the budget, in 0..1, that are reserved; the search has the rest."""
 
     profile: float = 0.15
     finals: float = 0.3
 
 
-class Screening(Record, forbid_unknown_fields=True):
+class Screening(Record, forbid_unknown_fields=True, frozen=True):
     """How well the search times: see `core.job.Timing`."""
 
     precision: float = 0.05
@@ -45,7 +45,7 @@ class Screening(Record, forbid_unknown_fields=True):
         return Timing(precision=self.precision, limit_s=self.limit_s)
 
 
-class Finals(Record, forbid_unknown_fields=True):
+class Finals(Record, forbid_unknown_fields=True, frozen=True):
     """How many candidates, beside the baseline and plain `torch.compile`, in how many fresh processes each."""
 
     candidates: int = 3
@@ -59,7 +59,7 @@ class Finals(Record, forbid_unknown_fields=True):
         return Timing(precision=self.precision, limit_s=self.limit_s)
 
 
-class Strategy(Record, forbid_unknown_fields=True):
+class Strategy(Record, forbid_unknown_fields=True, frozen=True):
     """How to search. `name` and `digest` are not in the file: they identify it in the recommendation."""
 
     summary: str = ""
@@ -135,14 +135,18 @@ def _check_known(table: Any, known: list[str], where: str, noun: str) -> None:
         raise InvalidStrategy(f"is a {type(table).__name__}, not a table", where=where)
     for key in table:
         if key not in known:
-            raise InvalidStrategy(f"unknown {noun} {key!r}", where=where, remedy=f"did you mean {_nearest(key, known)!r}?")
+            raise InvalidStrategy(
+                f"unknown {noun} {key!r}", where=where, remedy=f"did you mean {_nearest(key, known)!r}?"
+            )
 
 
 def _check_values(strategy: Strategy, where: str) -> None:
     shares = {"profile": strategy.stages.profile, "finals": strategy.stages.finals}
     for name, share in shares.items():
         if not 0 <= share < 1:
-            raise InvalidStrategy(f"{name} = {share} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to 1")
+            raise InvalidStrategy(
+                f"{name} = {share} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to 1"
+            )
     if sum(shares.values()) >= 1:
         raise InvalidStrategy("the stages leave nothing to the search", where=f"{where} [stages]", remedy="lower them")
     if strategy.search.max_trials < 1:

@@ -32,14 +32,17 @@ MODES: dict[str, dict[str, str | int | bool]] = {
     "max-autotune": {"coordinate_descent_tuning": True, "max_autotune": True, "triton.cudagraphs": True},
 }
 
-# Options that act on Triton kernels and CUDA graphs only, so that on a CPU they change nothing.
-GPU_ONLY_OPTIONS = frozenset({"triton.cudagraphs", "coordinate_descent_tuning"})
+# Options that act on Triton kernels and CUDA graphs only.
+_GPU_ONLY = frozenset({"triton.cudagraphs", "coordinate_descent_tuning"})
 
 
-def mode_options(mode: str, device_type: str) -> dict[str, str | int | bool]:
-    """What a mode sets on this device. On a CPU `reduce-overhead` is thus the same as `default`."""
-    return {
-        name: value
-        for name, value in MODES[mode].items()
-        if device_type != "cpu" or name not in GPU_ONLY_OPTIONS
-    }
+def mode_options(mode: str, around: Surroundings) -> dict[str, str | int | bool]:
+    """What a mode sets that changes anything here.
+
+    On a CPU `reduce-overhead` is the same as `default`; `max-autotune` tunes matrix products there, so
+    without any it is `default` too.
+    """
+    without = _GPU_ONLY if around.device_type == "cpu" else frozenset()
+    if around.device_type == "cpu" and not around.has_matrix_products:
+        without |= {"max_autotune"}
+    return {name: value for name, value in MODES[mode].items() if name not in without}

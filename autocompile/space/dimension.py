@@ -20,11 +20,12 @@ class Surroundings:
     is_module: bool
     has_conv: bool
     signature_count: int
+    has_matrix_products: bool = True
     blocks: tuple[RepeatedBlock, ...] = ()
     compiler_problem: str = ""
 
 
-class Choice(Record):
+class Choice(Record, frozen=True):
     """One value of a dimension; `unavailable` is the reason why it cannot be tried here, or ""."""
 
     value: Value

@@ -25,7 +25,7 @@ def _with_options(plan: Plan, extra: dict[str, Any]) -> Plan:
 
 
 def _fold_mode(plan: Plan, value: Value, around: Surroundings) -> Plan:
-    return _with_options(plan, mode_options(str(value), around.device_type))
+    return _with_options(plan, mode_options(str(value), around))
 
 
 _DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": True}
@@ -44,6 +44,11 @@ def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
 
 def _fold_dynamic(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, dynamic=_DYNAMIC[str(value)])
+
+
+def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
+    reason = "" if around.has_matrix_products else "the model has no matrix product or convolution to run in it"
+    return Choice(value="off"), Choice(value="bf16", unavailable=reason), Choice(value="fp16", unavailable=reason)
 
 
 def _fold_amp(plan: Plan, value: Value, _around: Surroundings) -> Plan:
@@ -91,7 +96,7 @@ def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
 
 
 def _scope_conflict(values: Values, around: Surroundings) -> str:
-    cudagraphs = "triton.cudagraphs" in mode_options(str(values["mode"]), around.device_type)
+    cudagraphs = "triton.cudagraphs" in mode_options(str(values["mode"]), around)
     if values["scope"] == "blocks" and cudagraphs:
         return "CUDA graphs of chained blocks overwrite one another's outputs (pytorch issues 152887, 160281)"
     return ""
@@ -101,9 +106,7 @@ DIMENSIONS = (
     Dimension(
         name="backend",
         meaning="the compiler, or eager for none",
-        choices=lambda around: tuple(
-            Choice(value=row.name, unavailable=row.unavailable(around)) for row in BACKENDS
-        ),
+        choices=lambda around: tuple(Choice(value=row.name, unavailable=row.unavailable(around)) for row in BACKENDS),
         fold=_fold_backend,
     ),
     Dimension(
@@ -123,7 +126,7 @@ DIMENSIONS = (
     Dimension(
         name="amp",
         meaning="automatic mixed precision",
-        choices=lambda _around: (Choice(value="off"), Choice(value="bf16"), Choice(value="fp16")),
+        choices=_amp_choices,
         fold=_fold_amp,
     ),
     Dimension(

@@ -7,11 +7,18 @@ import sys
 import traceback
 from pathlib import Path
 
+import msgspec
+
 from autocompile.core.job import CaptureTask, Job, ProfileTask, Reply, ToolchainTask, TrialTask
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.trial.faults import failure_of
+from autocompile.trial.measure import measure
 from autocompile.trial.memory import limit_memory
 from autocompile.trial.phases import Phases
+from autocompile.trial.profiling import take_profile
+from autocompile.trial.toolchain import check_toolchain
+from autocompile.workload.script import workload_from_script
+from autocompile.workload.spool import spool
 
 JOB_FILE, REPLY_FILE, LOG_FILE = "job.json", "reply.json", "log.txt"
 
@@ -24,22 +31,16 @@ def run_job(directory: Path) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = job.cache_directory
         os.environ["TRITON_CACHE_DIR"] = str(Path(job.cache_directory) / "triton")
         limit_memory(job.limits.memory_bytes)
-        reply: Reply = _do(job, phases)
+        reply: Reply = msgspec.structs.replace(_do(job, phases), phases_s=dict(phases.seconds))
     except BaseException as fault:  # a record crosses the process boundary, never an exception
         traceback.print_exc()
-        reply = failure_of(fault, phases)
+        reply = msgspec.structs.replace(failure_of(fault, phases), phases_s=dict(phases.seconds))
     sys.stdout.flush()
     sys.stderr.flush()
     write_atomically(directory / REPLY_FILE, to_json(reply))
 
 
 def _do(job: Job, phases: Phases) -> Reply:
-    from autocompile.trial.measure import measure
-    from autocompile.trial.profiling import take_profile
-    from autocompile.trial.toolchain import check_toolchain
-    from autocompile.workload.script import workload_from_script
-    from autocompile.workload.spool import spool
-
     task = job.task
     if isinstance(task, CaptureTask):
         with phases("capture"):

@@ -13,7 +13,9 @@ from autocompile.workload.script import describe_fault
 
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE)
 _RECOMPILED = re.compile(r"fail_on_recompile|Detected recompile", re.IGNORECASE)
-_UNSUPPORTED = re.compile(r"InvalidCxxCompiler|No working C\+\+ compiler|TritonMissing|BackendCompilerFailed.*not (found|installed)")
+_UNSUPPORTED = re.compile(
+    r"InvalidCxxCompiler|No working C\+\+ compiler|TritonMissing|BackendCompilerFailed.*not (found|installed)"
+)
 
 
 def failure_of(fault: BaseException, phases: Phases) -> Failure:
@@ -22,9 +24,7 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
         message = str(fault) if isinstance(fault, UsageError) else describe_fault(fault)
     except Exception:
         message = f"{type(fault).__name__}, whose own message cannot be printed"
-    return Failure(
-        stage=phases.current, kind=_kind(fault, message), message=message[:2000], phases_s=dict(phases.seconds)
-    )
+    return Failure(stage=phases.current, kind=_kind(fault, message), message=message[:2000])
 
 
 def _kind(fault: BaseException, message: str) -> FailureKind:

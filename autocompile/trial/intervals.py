@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -22,7 +23,7 @@ def median_interval(samples: Sequence[float]) -> Estimate:
     if len(samples) == 0:
         raise ValueError("no samples")
     values = np.sort(np.asarray(samples, dtype=float))
-    bounds = stats.quantile_test(values, p=0.5).confidence_interval(confidence_level=CONFIDENCE)
+    bounds: Any = stats.quantile_test(values, p=0.5).confidence_interval(confidence_level=CONFIDENCE)
     low = values[0] if np.isnan(bounds.low) else bounds.low
     high = values[-1] if np.isnan(bounds.high) else bounds.high
     return Estimate(value=float(np.median(values)), low=float(low), high=float(high))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch._dynamo.utils import counters
 
 from autocompile.core.job import TrialTask
 from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
@@ -14,10 +14,9 @@ from autocompile.core.plan import Plan
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.timing import Subject, subject, time_pairs
-from autocompile.trial.verify import Verified, verify
-from autocompile.workload.build import Built, build
+from autocompile.trial.verify import verify
+from autocompile.workload.build import build
 from autocompile.workload.reference import Reference, preserved_buffers
-from autocompile.workload.samples import Sample
 from autocompile.workload.spool import unspool
 
 _WARMUP_PASSES = 4
@@ -41,9 +40,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     with phases("verify"):
         verified = verify(candidate.call, reference, task.tolerance)
     if verified.fault:
-        return Failure(
-            stage="verify", kind="wrong_result", message=verified.fault, phases_s=dict(phases.seconds)
-        )
+        return Failure(stage="verify", kind="wrong_result", message=verified.fault)
     with phases("warm-up"):
         warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
         baseline.apply_threads()
@@ -67,7 +64,6 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         counters=compiler_counters(),
         contamination=pairs.contamination,
         peak_memory_bytes=peak_memory_bytes(device),
-        phases_s=dict(phases.seconds),
     )
 
 
@@ -79,8 +75,6 @@ def _first_pass(candidate: Subject) -> float:
 
 def compiler_counters() -> Counters:
     """What Dynamo and Inductor counted in this process."""
-    from torch._dynamo.utils import counters
-
     return Counters(
         graphs=counters["stats"]["unique_graphs"],
         graph_breaks=sum(counters["graph_break"].values()),

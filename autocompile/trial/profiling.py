@@ -7,24 +7,28 @@ import io
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo as dynamo
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import ProfileTask
 from autocompile.core.plan import Plan
 from autocompile.core.profile import GraphBreak, Profile
+from autocompile.core.tolerance import published_tolerance
 from autocompile.trial.memory import peak_memory_bytes
+from autocompile.trial.nvml import utilization
 from autocompile.trial.phases import Phases
 from autocompile.trial.timing import CLOCKS, Pairs, Subject, subject, time_pairs
 from autocompile.trial.verify import verify
-from autocompile.core.tolerance import published_tolerance
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import Built, build
-from autocompile.workload.reference import Reference, make_reference, observe
+from autocompile.workload.reference import make_reference, observe
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import unspool
 
@@ -39,6 +43,11 @@ _NOT_KERNELS = frozenset(
         "resolve_neg", "detach", "alias", "result_type", "unbind", "split", "chunk", "lift_fresh", "to",
     )
 )  # fmt: skip
+
+_MATRIX = frozenset(
+    f"aten::{name}"
+    for name in ("mm", "addmm", "bmm", "baddbmm", "convolution", "mkldnn_convolution", "scaled_dot_product_attention")
+)
 
 
 def take_profile(task: ProfileTask, phases: Phases) -> Profile:
@@ -70,6 +79,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         outside_kernels_share=kernels.outside_share,
         kernels_per_call=kernels.per_call,
         median_kernel_us=kernels.median_us,
+        matrix_kernels=kernels.matrix,
         peak_memory_bytes=memory,
         graph_count=graph_count,
         graph_breaks=breaks,
@@ -123,9 +133,7 @@ def _plain(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_complex()
 
 
-def _time_baseline(
-    eager: Built, samples: Sequence[Sample], device: str, task: ProfileTask
-) -> tuple[Pairs, float, str]:
+def _time_baseline(eager: Built, samples: Sequence[Sample], device: str, task: ProfileTask) -> tuple[Pairs, float, str]:
     one: Subject = subject(eager, samples, device, torch.get_num_threads())
     twin = subject(build(eager, Plan(), device), samples, device, torch.get_num_threads())
     for _ in range(3):
@@ -134,8 +142,6 @@ def _time_baseline(
     pairs = time_pairs(one, twin, task.timing, task.seed)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if device == "cuda":
-        from autocompile.trial.nvml import utilization
-
         busy = utilization(one.one_pass, seconds=2.0)
         if busy is not None:
             return pairs, busy, "NVML utilization over 2 s of steady state"
@@ -144,9 +150,12 @@ def _time_baseline(
     return pairs, min(1.0, cpu / (wall * threads)), f"process CPU time over {threads} threads' wall time (psutil)"
 
 
+@dataclass(frozen=True)
 class _Kernels:
-    def __init__(self, per_call: int, median_us: float, outside_share: float) -> None:
-        self.per_call, self.median_us, self.outside_share = per_call, median_us, outside_share
+    per_call: int
+    median_us: float
+    outside_share: float
+    matrix: int
 
 
 def _kernels(eager: Built, samples: Sequence[Sample], device: str) -> _Kernels:
@@ -165,7 +174,7 @@ def _kernels(eager: Built, samples: Sequence[Sample], device: str) -> _Kernels:
         wall_us = (time.perf_counter() - started) * 1e6
     events = recorded.events() or []
     if device == "cuda":
-        found = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+        found = [e for e in events if e.device_type == DeviceType.CUDA]
     else:
         found = [e for e in events if not e.cpu_children and e.name.startswith("aten::") and e.name not in _NOT_KERNELS]
     spans = sorted((e.time_range.start, e.time_range.end) for e in found)
@@ -174,6 +183,7 @@ def _kernels(eager: Built, samples: Sequence[Sample], device: str) -> _Kernels:
         per_call=round(len(spans) / _PROFILED_CALLS),
         median_us=statistics.median(lengths) if lengths else 0.0,
         outside_share=max(0.0, 1 - _union(spans) / wall_us),
+        matrix=round(sum(e.name in _MATRIX for e in events) / _PROFILED_CALLS),
     )
 
 
@@ -187,8 +197,6 @@ def _union(spans: list[tuple[float, float]]) -> float:
 
 def _graph_breaks(model: Any, sample: Sample) -> tuple[int, tuple[GraphBreak, ...], str]:
     """Trace without compiling; what cannot be traced at all is told, not raised."""
-    import torch._dynamo as dynamo
-
     try:
         with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
             explained = dynamo.explain(model)(*sample.args, **sample.kwargs)

@@ -7,6 +7,7 @@ parent passed, where children write their phases too.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import select
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch._dynamo
+import torch._inductor.codecache
+import torch._inductor.compile_fx  # what a child's first compile would import
 
 from autocompile.trial.child import LOG_FILE, run_job
 from autocompile.trial.phases import announce
@@ -26,7 +30,6 @@ def main() -> None:
     commands = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     ended = _pipe_of_ended_children()
-    _import_for_children()
     announce({"ready": os.getpid()})
     for command in _lines(commands):
         if "preload" in command:
@@ -35,30 +38,16 @@ def main() -> None:
             _run(Path(command["run"]), commands, ended)
 
 
-def _import_for_children() -> None:
-    import torch._dynamo
-    import torch._inductor.codecache
-    import torch._inductor.compile_fx  # noqa: F401
-
-    import autocompile.trial.measure
-    import autocompile.trial.profiling
-    import autocompile.trial.toolchain  # noqa: F401
-
-
 def _preload(modules: list[str], search_path: list[str]) -> dict[str, object]:
     """Import what the workload's pickle will import; what fails here is left for the child to say.
 
     An import that starts CUDA spoils this process for forking: the parent then starts another.
     """
-    import torch
-
     sys.path[:] = search_path
     for name in modules:
-        try:
+        with contextlib.suppress(Exception):  # a user's module may raise anything
             importlib.import_module(name)
-        except Exception:  # a user's module may raise anything
-            continue
-    return {"preloaded": not torch.cuda.is_initialized()}
+    return {"preloaded": not torch.cuda.is_initialized()}  # type: ignore[no-untyped-call]
 
 
 def _pipe_of_ended_children() -> int:

@@ -74,7 +74,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     A block lasts some 25 ms (or one pass, if that takes longer), so that the timer's own cost stays
     below 1e-4 of it. Disturbed pairs are dropped and repeated, as long as they are not the rule.
     """
-    order = random.Random(seed)
+    order = random.Random(seed)  # noqa: S311
     passes = {id(one): _passes_per_block(one) for one in (baseline, candidate)}
     stamps: dict[int, list[float]] = {id(baseline): [], id(candidate): []}
     ratios: list[float] = []

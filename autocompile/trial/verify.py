@@ -59,7 +59,12 @@ def _structural_fault(case: Case, seen: dict[str, Any], structure: str) -> str:
 def _compare(name: str, actual: Any, case: Case, tolerance: Tolerance, reference: Reference) -> Verified:
     expected, baseline = case.expected[name], case.baseline[name]
     exact = Accuracy(
-        error=0.0, baseline_error=0.0, limit=tolerance.rmse, element_error=0.0, output=name, reference=reference.precision
+        error=0.0,
+        baseline_error=0.0,
+        limit=tolerance.rmse,
+        element_error=0.0,
+        output=name,
+        reference=reference.precision,
     )
     if not isinstance(baseline, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(baseline) and actual == baseline
@@ -67,7 +72,9 @@ def _compare(name: str, actual: Any, case: Case, tolerance: Tolerance, reference
     if actual.dtype != baseline.dtype or actual.shape != baseline.shape or actual.device != baseline.device:
         return Verified(exact, f"{name} is {_kind(actual)}, not {_kind(baseline)}")
     if not baseline.is_floating_point() and not baseline.is_complex():
-        return Verified(exact, "" if torch.equal(actual, baseline) else f"{name} differs ({_kind(actual)}, compared exactly)")
+        return Verified(
+            exact, "" if torch.equal(actual, baseline) else f"{name} differs ({_kind(actual)}, compared exactly)"
+        )
     return _compare_floats(name, actual, expected, baseline, tolerance, reference)
 
 
@@ -77,16 +84,22 @@ def _compare_floats(
     finite = torch.isfinite(baseline)
     bad = int((~torch.isfinite(actual) & finite).sum())
     strays = torch.where(finite, torch.zeros_like(actual), actual)
-    same_strays = torch.equal(torch.nan_to_num(strays), torch.nan_to_num(torch.where(finite, torch.zeros_like(baseline), baseline)))
+    same_strays = torch.equal(
+        torch.nan_to_num(strays), torch.nan_to_num(torch.where(finite, torch.zeros_like(baseline), baseline))
+    )
     wide = torch.complex128 if baseline.is_complex() else torch.float64
-    truth, got, base = (torch.where(finite, t.to(wide), torch.zeros_like(t, dtype=wide)) for t in (expected, actual, baseline))
+    truth, got, base = (
+        torch.where(finite, t.to(wide), torch.zeros_like(t, dtype=wide)) for t in (expected, actual, baseline)
+    )
     got = torch.nan_to_num(got) if not got.is_complex() else got
     scale = max(_rms(truth), 1e-30)
     error, own = _rms(got - truth) / scale, _rms(base - truth) / scale
     floor = 0.0 if reference.precision == "float64" else _assumed_error(baseline.dtype)
     multiple = multiple_for(tolerance, baseline.numel())
     limit = tolerance.rmse + multiple * max(own, floor)
-    bound = tolerance.element * (scale + truth.abs()) + multiple * max(float((base - truth).abs().max()) if base.numel() else 0.0, floor * scale)
+    bound = tolerance.element * (scale + truth.abs()) + multiple * max(
+        float((base - truth).abs().max()) if base.numel() else 0.0, floor * scale
+    )
     element = float(((got - truth).abs() / bound).max()) if got.numel() else 0.0
     accuracy = Accuracy(
         error=error, baseline_error=own, limit=limit, element_error=element, output=name, reference=reference.precision

@@ -53,7 +53,7 @@ def build(model: Any, plan: Plan, device_type: str, *, isolate: bool = False) ->
     if isinstance(model, nn.Module) and (isolate or plan.scope or plan.memory_format):
         target = _sharing_copy(model, own_buffers=isolate, own_images=bool(plan.memory_format))
     if plan.memory_format and isinstance(target, nn.Module):
-        target.to(memory_format=getattr(torch, plan.memory_format))
+        target.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
     return Built(_compiled(target, plan), plan, device_type, target if isinstance(target, nn.Module) else None)
 
 

@@ -81,7 +81,9 @@ def make_reference(model: Any, samples: tuple[Sample, ...], *, variants: int, se
                     expected, _ = observe(twin, _as_float64(sample), seed)
             except Exception as fault:
                 precision = "the baseline's own"
-                notes.append(f"no float64 reference: {type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}")
+                notes.append(
+                    f"no float64 reference: {type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}"
+                )
         cases.append(Case(sample=sample, expected=expected, baseline=baseline, structure=structure))
     if precision != "float64":
         cases = [Case(c.sample, c.baseline, c.baseline, c.structure) for c in cases]

@@ -89,5 +89,8 @@ def describe(sample: Sample) -> Description:
 
 def clone(sample: Sample) -> Sample:
     """The same call with tensors of its own, as a call may write into its arguments."""
-    return Sample(*pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf,
-                                   (sample.args, sample.kwargs)))
+    return Sample(
+        *pytree.tree_map(
+            lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, (sample.args, sample.kwargs)
+        )
+    )

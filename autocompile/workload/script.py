@@ -31,7 +31,9 @@ def workload_from_script(path: Path) -> tuple[Any, Any]:
         return pair
     missing = [name for name in ("model", "inputs") if not hasattr(module, name)]
     if missing:
-        raise InvalidWorkload(f"defines no {' and no '.join(f'`{name}`' for name in missing)}", where=str(path), remedy=_HOW)
+        raise InvalidWorkload(
+            f"defines no {' and no '.join(f'`{name}`' for name in missing)}", where=str(path), remedy=_HOW
+        )
     return module.model, module.inputs
 
 
@@ -44,7 +46,8 @@ def _run(path: Path) -> ModuleType:
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent.resolve()))
     cloudpickle.register_pickle_by_value(module)
-    _guarded(lambda: spec.loader.exec_module(module), path)  # type: ignore[union-attr]
+    loader = spec.loader
+    _guarded(lambda: loader.exec_module(module), path)
     return module
 
 
@@ -65,7 +68,9 @@ def describe_fault(fault: BaseException) -> str:
     said = f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__
     frames = traceback.extract_tb(fault.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename and "/autocompile/" not in frame.filename]
-    frame = (own or frames or [None])[-1]
+    shown = own or list(frames)
     if isinstance(fault, SyntaxError) and fault.filename:
         return f"{said} ({Path(fault.filename).name}:{fault.lineno})"
-    return f"{said} ({Path(frame.filename).name}:{frame.lineno} in {frame.name})" if frame else said
+    if not shown:
+        return said
+    return f"{said} ({Path(shown[-1].filename).name}:{shown[-1].lineno} in {shown[-1].name})"

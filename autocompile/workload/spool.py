@@ -12,6 +12,7 @@ from typing import Any
 import cloudpickle
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Workload
@@ -138,7 +139,7 @@ def _name_of(model: Any) -> str:
 
 def _device_of(model: Any, samples: tuple[Sample, ...]) -> str:
     tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    for leaf in [*tensors, *torch.utils._pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]:
+    for leaf in [*tensors, *pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]:
         if isinstance(leaf, torch.Tensor):
             return str(leaf.device)
     return "cpu"
