@@ -50,9 +50,8 @@ if __name__ == "__main__":
         expected = embed(model, inputs)
     started = time.perf_counter()
     embeddings = embed(fast, inputs)
-    print(
-        f"first call after loading: {time.perf_counter() - started:.1f} s, tier {fast.status.tier} ({fast.status.label})"
-    )
+    took = time.perf_counter() - started
+    print(f"first call after loading: {took:.1f} s, tier {fast.status.tier} ({fast.status.label})")
     cosine = (embeddings * expected).sum(1).min().item()
     print(f"agrees with eager: smallest cosine similarity {cosine:.6f} over {len(SENTENCES)} sentences")
     similarity = (embeddings @ embeddings.T)[0, 1:]

@@ -38,11 +38,13 @@ class Latency(Record, frozen=True):
 class Startup(Record, frozen=True):
     """Seconds before the first steady call, beyond what those calls take anyway.
 
-    `build_s`: copying and transforming the model. `compile_s`: the first pass over all signatures,
-    where compiling happens. `warmup_s`: the passes until it is steady. One-off costs per machine
-    (instruction-set probes, precompiled headers) are not in it: see `Toolchain`.
+    `import_s`: torch's compiler packages. `build_s`: copying and transforming the model. `compile_s`:
+    the first pass over all signatures, where compiling happens. `warmup_s`: the passes until it is
+    steady. One-off costs per machine (instruction-set probes, precompiled headers) are not in it: see
+    `Toolchain`.
     """
 
+    import_s: float
     build_s: float
     compile_s: float
     warmup_s: float
@@ -50,7 +52,7 @@ class Startup(Record, frozen=True):
     @property
     def total_s(self) -> float:
         """What a process pays once."""
-        return self.build_s + self.compile_s + self.warmup_s
+        return self.import_s + self.build_s + self.compile_s + self.warmup_s
 
 
 class Accuracy(Record, frozen=True):

@@ -68,7 +68,9 @@ class LiveProgress:
             if self._best is None or speed > self._best[0]:
                 self._best = speed, trial.label
         if not self._console.is_terminal:
-            self._console.print(Text(f"{format_duration(max(0.0, self._ends - time.monotonic()))} left  {line}"))
+            self._console.print(
+                Text(f"{format_duration(max(0.0, self._ends - time.monotonic()))} left  {line}"), soft_wrap=True
+            )
         self._draw()
 
     def on_decision(self, decision: Decision) -> None:

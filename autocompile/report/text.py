@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterable
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -40,6 +39,7 @@ def render(document: Document) -> RenderableType:
         _headline(document),
         "",
         trial_table(document),
+        *_section("Not measured", _failure_lines(document)),
         *_section("Profile of the baseline", _profile_lines(document)),
         *_section("Why", _why_lines(document)),
         *_section("Best for how many calls", (_segment_line(s) for s in document.envelope)),
@@ -87,22 +87,26 @@ def trial_table(document: Document) -> Table:
 
 def _row(entry: TrialEntry) -> tuple[str, ...]:
     if entry.failure is not None:
-        reason = escape(f"{entry.verdict}: {entry.failure.message.splitlines()[0]}")
-        if entry.failure.kind not in ("wrong_result", "error"):
-            reason = escape(f"{entry.failure.kind.replace('_', ' ')}: {entry.failure.message.splitlines()[0]}")
-        return ("", entry.label, "", "", "", "", "", reason)
+        return ("", entry.label, "", "", "", "", "", entry.failure.kind.replace("_", " "))
     assert entry.speedup is not None
     half = (entry.speedup.high - entry.speedup.low) / 2
     return (
         str(entry.rank),
         entry.label,
         _ms(entry.latency_ms),
-        f"{entry.speedup.value:.2f} ± {half:.2f}",
+        "1" if entry.origin == "baseline" else f"{entry.speedup.value:.2f} ± {half:.2f}",
         format_duration(entry.compile_s or 0.0) if entry.plan.compiles else "-",
         _ms(entry.amortized_ms),
         f"{entry.error:.1e}",
         entry.verdict,
     )
+
+
+def _failure_lines(document: Document) -> Iterable[str]:
+    for entry in document.trials:
+        if entry.failure is not None:
+            said = entry.failure.message.splitlines()[0]
+            yield f"{entry.label}: {entry.failure.kind.replace('_', ' ')} in phase {entry.failure.stage}: {said}"
 
 
 def _profile_lines(document: Document) -> Iterable[str]:

@@ -21,8 +21,8 @@ from autocompile.space.space import Space
 # A trial is not started when less than this share of a typical one's time is left.
 _WORTH_STARTING = 0.7
 _FIRST_GUESS_S = 3.0
-# The sampler may suggest this many known programs in a row before the space counts as searched.
-_PATIENCE = 30
+# Samplers repeat themselves in small categorical spaces; after so many known programs in a row they are helped out.
+_PATIENCE = 5
 
 
 def try_first(bench: Bench, space: Space, archive: Archive) -> None:
@@ -59,11 +59,18 @@ def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> No
             archive.enqueue(seed.candidate, "seed", space)
             if seed.reason:
                 bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
-    programs = sum(1 for _ in space.programs())
     repeats = 0
-    while not (reason := _reason_to_stop(bench, archive, programs, repeats)):
+    while not (reason := _reason_to_stop(bench, archive, untried := _untried(space, archive))):
+        if repeats >= _PATIENCE:
+            archive.enqueue(untried[0], "search", space)
         repeats = 0 if one_trial(bench, space, archive) is not None else repeats + 1
     bench.ledger.decide("stopped", "search", reason)
+
+
+def _untried(space: Space, archive: Archive) -> list[Candidate]:
+    """Distinct programs that no trial has measured yet, the simplest first."""
+    known = _keys(archive)
+    return [candidate for candidate, plan in space.programs() if plan.key not in known]
 
 
 def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
@@ -105,19 +112,19 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
 def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:
     bench.runner.forget(trial.plan.key)
     ended = failure.kind == "timeout"
-    reason = bound if ended and failure.stage == "compile" else failure.message
+    reason = failure.message
+    if ended:
+        reason = bound if failure.stage == "compile" else f"the time left for the search ended in phase {failure.stage}"
     bench.ledger.decide("stopped" if ended else "failed", trial.label, reason)
 
 
-def _reason_to_stop(bench: Bench, archive: Archive, programs: int, repeats: int) -> str:
+def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]) -> str:
     trials = archive.trials()
-    tried = f"{len(trials)} of {programs} distinct programs tried"
-    if len(trials) >= programs:
+    tried = f"{len(trials)} distinct programs tried, {len(untried)} not"
+    if not untried:
         return "every distinct program was tried"
     if len(trials) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
-    if repeats >= _PATIENCE:
-        return f"the sampler suggests only what is known; {tried}"
     spent = [sum(t.outcome.phases_s.values()) for t in trials if t.plan.compiles and t.measurement]
     left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.finals)
     if left < _WORTH_STARTING * (median(spent) if spent else _FIRST_GUESS_S):

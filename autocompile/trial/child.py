@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+import autocompile.trial.compiler  # noqa: F401  first, as it times its imports
 from autocompile.core.job import CaptureTask, Job, ProfileTask, Reply, ToolchainTask, TrialTask
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.trial.faults import failure_of
@@ -31,6 +32,7 @@ def run_job(directory: Path) -> None:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = job.cache_directory
         os.environ["TRITON_CACHE_DIR"] = str(Path(job.cache_directory) / "triton")
         limit_memory(job.limits.memory_bytes)
+        phases.limit(job.limits.total_s)
         reply: Reply = msgspec.structs.replace(_do(job, phases), phases_s=dict(phases.seconds))
     except BaseException as fault:  # a record crosses the process boundary, never an exception
         traceback.print_exc()

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 import torch
-from torch._dynamo.utils import counters
 
-from autocompile.core.job import TrialTask
+from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
 from autocompile.core.plan import Plan
+from autocompile.trial.compiler import IMPORT_S, counters
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.timing import Subject, subject, time_pairs
@@ -20,6 +20,7 @@ from autocompile.workload.reference import Reference, preserved_buffers
 from autocompile.workload.spool import unspool
 
 _WARMUP_PASSES = 4
+_TO_ANSWER_S = 0.5
 
 
 def measure(task: TrialTask, phases: Phases) -> Outcome:
@@ -49,13 +50,14 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     with phases("timing"):
         # A process-global switch that turns a recompile, or falling back to eager in silence, into an error.
         torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
-        pairs = time_pairs(baseline, candidate, task.timing, task.seed)
+        pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
     steady_s = pairs.candidate.p50_ms / 1e3 * len(samples)
     return Measurement(
         ratio=pairs.ratio,
         latency=pairs.candidate,
         baseline=pairs.baseline,
         startup=Startup(
+            import_s=IMPORT_S if task.plan.compiles else 0.0,
             build_s=phases.seconds["build"],
             compile_s=max(0.0, first_pass_s - steady_s),
             warmup_s=max(0.0, sum(warmup) - _WARMUP_PASSES * steady_s),
@@ -65,6 +67,11 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         contamination=pairs.contamination,
         peak_memory_bytes=peak_memory_bytes(device),
     )
+
+
+def _within(timing: Timing, phases: Phases) -> Timing:
+    """Time shorter rather than be killed: a coarse figure is worth more than none."""
+    return Timing(precision=timing.precision, limit_s=min(timing.limit_s, max(0.0, phases.left_s - _TO_ANSWER_S)))
 
 
 def _first_pass(candidate: Subject) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import defaultdict
@@ -23,6 +24,16 @@ class Phases:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.current = "start"
+        self._ends = math.inf
+
+    def limit(self, total_s: float) -> None:
+        """The parent will kill this process in so many seconds from now."""
+        self._ends = time.perf_counter() + total_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the parent kills this process."""
+        return self._ends - time.perf_counter()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:

@@ -161,8 +161,8 @@ class _Kernels:
 def _kernels(eager: Built, samples: Sequence[Sample], device: str) -> _Kernels:
     """Count kernels, and the share of the wall time that none of them covers.
 
-    On a GPU a kernel is a device event; on a CPU it is a leaf operator. Intervals are united, not
-    summed, as streams overlap.
+    On a GPU a kernel is a device event; on a CPU it is a leaf operator, or a matrix product, beneath which
+    only copies are. Intervals are united, not summed, as they overlap.
     """
     sample, synchronize = samples[0], CLOCKS[device]
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
@@ -176,7 +176,7 @@ def _kernels(eager: Built, samples: Sequence[Sample], device: str) -> _Kernels:
     if device == "cuda":
         found = [e for e in events if e.device_type == DeviceType.CUDA]
     else:
-        found = [e for e in events if not e.cpu_children and e.name.startswith("aten::") and e.name not in _NOT_KERNELS]
+        found = [e for e in events if e.name in _MATRIX or (_is_leaf_operator(e) and e.name not in _NOT_KERNELS)]
     spans = sorted((e.time_range.start, e.time_range.end) for e in found)
     lengths = [end - start for start, end in spans]
     return _Kernels(
@@ -185,6 +185,10 @@ def _kernels(eager: Built, samples: Sequence[Sample], device: str) -> _Kernels:
         outside_share=max(0.0, 1 - _union(spans) / wall_us),
         matrix=round(sum(e.name in _MATRIX for e in events) / _PROFILED_CALLS),
     )
+
+
+def _is_leaf_operator(event: Any) -> bool:
+    return not event.cpu_children and event.name.startswith("aten::")
 
 
 def _union(spans: list[tuple[float, float]]) -> float:

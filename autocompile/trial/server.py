@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import torch._dynamo
-import torch._inductor.codecache
-import torch._inductor.compile_fx  # what a child's first compile would import
+import torch
 
 from autocompile.trial.child import LOG_FILE, run_job
 from autocompile.trial.phases import announce

@@ -1,0 +1,37 @@
+# Two commands for users: `make demo`, `make test`. Developers: `make check` for the inner loop.
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+REC := build/demo
+
+.PHONY: demo test check lint types contracts clean
+
+# pip, with torch pinned: an open range would pull several GB of CUDA packages onto a CPU machine.
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,examples]"
+	touch $@
+
+demo: $(VENV)/installed
+	rm -rf $(REC)
+	$(BIN)/autocompile tune examples/embedding.py --budget 2m --strategy quick --output $(REC)
+	$(BIN)/python examples/embedding.py $(REC)
+
+test: lint types contracts
+	$(BIN)/python -m pytest -m "not gpu"
+
+check: lint types contracts
+	$(BIN)/python -m pytest -m "not gpu and not real" -q
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed
+	$(BIN)/mypy
+
+contracts: $(VENV)/installed
+	$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

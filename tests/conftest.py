@@ -1,0 +1,22 @@
+"""Fixtures for all tests. What lies in tests/real runs torch and is marked so."""
+
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "real" in Path(item.fspath).relative_to(REPOSITORY / "tests").parts:
+            item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_cache(tmp_path_factory):
+    """One toolchain cache for the whole session, and none of the user's."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("AUTOCOMPILE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    yield
+    patch.undo()

@@ -1,0 +1,139 @@
+import json
+import os
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+from builders import environment
+from conftest import REPOSITORY
+from test_search import run
+
+from autocompile.artifact.directory import (
+    check_output,
+    check_same_workload,
+    read_document,
+    working_directory,
+    write_document,
+)
+from autocompile.core.errors import InvalidRecommendation, InvalidValue, OutputConflict
+from autocompile.core.schema import document_schema
+from autocompile.core.serde import to_json
+
+
+@pytest.fixture(scope="module")
+def document():
+    return run()[0]
+
+
+def test_a_document_is_kept_and_read(tmp_path, document):
+    write_document(tmp_path / "rec", document)
+    assert read_document(tmp_path / "rec") == document
+    assert (tmp_path / "rec" / "snippet.py").read_text() == document.snippet
+
+
+def test_the_document_fits_its_published_schema(document):
+    schema = json.loads((REPOSITORY / "autocompile" / "document.schema.json").read_text())
+    jsonschema.validate(json.loads(to_json(document)), schema)
+
+
+def test_the_published_schema_is_the_one_in_force():
+    published = (REPOSITORY / "autocompile" / "document.schema.json").read_text()
+    assert published == document_schema() + "\n", "run: autocompile schema > autocompile/document.schema.json"
+
+
+def test_a_directory_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(OutputConflict, match=r"holds something else \(thesis.tex\); choose another"):
+        check_output(tmp_path)
+    with pytest.raises(OutputConflict, match="is a file"):
+        check_output(tmp_path / "thesis.tex")
+    check_output(tmp_path / "new")
+
+
+def test_another_workloads_recommendation_is_left_alone(tmp_path, document):
+    write_document(tmp_path, document)
+    check_same_workload(tmp_path, document.workload.fingerprint)
+    with pytest.raises(OutputConflict, match="another workload"):
+        check_same_workload(tmp_path, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "holds no recommendation"),
+        ("{", "truncated"),
+        ("{}", "missing required field"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "recommendation.json").write_text(content)
+    with pytest.raises(InvalidRecommendation, match=said):
+        read_document(tmp_path)
+
+
+def test_another_schema_version_is_said(tmp_path, document):
+    data = json.loads(to_json(document))
+    data["schema_version"] = 99
+    (tmp_path / "recommendation.json").write_text(json.dumps(data))
+    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 1"):
+        read_document(tmp_path)
+
+
+def test_a_run_leaves_no_working_directory_behind(tmp_path):
+    with working_directory(tmp_path / "rec") as work:
+        (work / "large").write_text("x")
+    assert not (tmp_path / "rec").exists()
+    with working_directory(None) as work:
+        assert work.is_dir()
+    assert not work.exists()
+
+
+def test_what_a_killed_run_left_is_cleared_and_a_living_one_is_respected(tmp_path):
+    work = tmp_path / ".work"
+    work.mkdir()
+    (work / "pid").write_text("999999999")
+    (work / "left").write_text("over")
+    with working_directory(tmp_path) as fresh:
+        assert not (fresh / "left").exists()
+    work.mkdir()
+    (work / "pid").write_text(str(os.getppid()))
+    with pytest.raises(OutputConflict, match="another run"), working_directory(tmp_path):
+        pass
+    assert (work / "pid").exists()
+
+
+def test_a_storage_that_cannot_be_opened_is_said():
+    with pytest.raises(InvalidValue, match=r"storage nonsense://x: cannot open the study there"):
+        run(storage="nonsense://x")
+
+
+def test_environments_of_one_kind_have_one_fingerprint():
+    assert environment().fingerprint == environment().fingerprint
+    assert environment().fingerprint != environment(torch="2.14.0").fingerprint
+
+
+def in_fresh_process(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_importing_the_package_loads_neither_torch_nor_optuna():
+    loaded = in_fresh_process(
+        "import sys, autocompile; print([m for m in ('torch', 'optuna', 'numpy') if m in sys.modules])"
+    )
+    assert loaded == "[]"
+
+
+def test_the_command_line_and_the_search_load_no_torch():
+    code = "import sys, autocompile.tuning, autocompile.cli.app, autocompile.report.text; print('torch' in sys.modules)"
+    assert in_fresh_process(code) == "False"
+
+
+def test_the_public_face_is_listed_and_unknown_names_are_refused():
+    import autocompile
+
+    assert {"optimize", "load", "Recommendation", "errors"} <= set(dir(autocompile))
+    assert issubclass(autocompile.errors.UsageError, autocompile.errors.AutocompileError)
+    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+        autocompile.optimise  # noqa: B018

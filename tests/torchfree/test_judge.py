@@ -1,0 +1,97 @@
+import math
+from itertools import pairwise
+
+import pytest
+from builders import baseline, failure, measurement, trial
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autocompile.core.envelope import Line, lower_envelope
+from autocompile.search.judge import judge
+from autocompile.search.spread import spread_of
+
+
+def finals(*ratios):
+    return [measurement(ratio) for ratio in ratios]
+
+
+def test_a_clear_gain_wins_when_there_are_calls_enough():
+    verdict = judge([baseline(), trial(1, 0.5, label="fast")], baseline_s=0.01, calls=100_000)
+    assert verdict.winner.trial.label == "fast"
+    assert verdict.winner.ratio.inverse().value == pytest.approx(2)
+
+
+def test_eager_wins_when_the_compile_is_never_paid_back():
+    verdict = judge([baseline(), trial(1, 0.5, startup_s=10.0)], baseline_s=0.01, calls=100)
+    assert verdict.winner.trial.label == "eager"
+
+
+def test_ties_go_to_the_simpler():
+    near = [baseline(), trial(1, 0.50, label="complex", changes=4), trial(2, 0.51, label="simple", changes=1)]
+    verdict = judge(near, baseline_s=0.01, calls=1e6)
+    assert verdict.ranking[0].trial.label == "complex"
+    assert verdict.winner.trial.label == "simple"
+    assert "not faster beyond the noise" in verdict.reason
+
+
+def test_eager_wins_ties():
+    verdict = judge([baseline(), trial(1, 0.97, finals=finals(0.98, 1.0))], baseline_s=0.01, calls=1e6)
+    assert verdict.winner.trial.label == "eager"
+
+
+def test_processes_that_disagree_leave_less_to_be_said():
+    agreeing = [baseline(finals=finals(1.0, 1.0)), trial(1, 0.93, finals=finals(0.93, 0.93))]
+    scattered = [baseline(finals=finals(0.9, 1.15)), trial(1, 0.93, finals=finals(0.80, 1.08))]
+    assert judge(agreeing, 0.01, 1e6).winner.trial.label == "candidate"
+    assert judge(scattered, 0.01, 1e6).winner.trial.label == "eager"
+    assert spread_of(scattered).sigma > spread_of(agreeing).sigma
+
+
+def test_a_baseline_that_differs_from_itself_widens_the_margin():
+    fair = spread_of([baseline(finals=finals(1.0, 1.0))])
+    biased = spread_of([baseline(ratio=1.1, finals=finals(1.1, 1.1))])
+    assert biased.margin(3) > 2 * fair.margin(3)
+
+
+def test_more_processes_narrow_the_interval():
+    once = judge([baseline(), trial(1, 0.5)], 0.01, 1e6).winner.ratio
+    often = judge([baseline(), trial(1, 0.5, finals=finals(0.5, 0.5, 0.5, 0.5))], 0.01, 1e6).winner.ratio
+    assert often.relative_halfwidth < once.relative_halfwidth
+
+
+def test_failures_are_not_ranked():
+    verdict = judge([baseline(), trial(1, outcome=failure())], 0.01, 1e6)
+    assert [c.trial.label for c in verdict.ranking] == ["eager"]
+
+
+lines = st.lists(
+    st.builds(Line, label=st.text(max_size=5), startup_s=st.floats(0, 1e3), latency_s=st.floats(1e-6, 1)),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(lines, st.integers(1, 10**7))
+def test_the_envelope_is_lowest_everywhere(some, calls):
+    segments = lower_envelope(some)
+    assert segments[0].from_calls == 1
+    assert segments[-1].to_calls is None
+    for before, after in pairwise(segments):
+        assert before.to_calls == after.from_calls - 1
+    chosen = next(s for s in segments if s.from_calls <= calls and (s.to_calls is None or calls <= s.to_calls))
+
+    def total(line):
+        return line.startup_s + calls * line.latency_s
+
+    lowest = min(total(line) for line in some)
+    assert min(total(line) for line in some if line.label == chosen.label) <= lowest * (1 + 1e-9) + 1e-9
+
+
+def test_the_published_break_evens():
+    """Regional against whole-model compilation of one model on an H100-class GPU: 230 and 2,570 calls."""
+    segments = lower_envelope(
+        [Line("eager", 0.0, 18.3e-3), Line("regional", 1.95, 9.7e-3), Line("whole", 10.7, 6.3e-3)]
+    )
+    assert [s.label for s in segments] == ["eager", "regional", "whole"]
+    assert math.isclose(segments[1].from_calls, 230, rel_tol=0.02)
+    assert math.isclose(segments[2].from_calls, 2570, rel_tol=0.02)

@@ -1,0 +1,115 @@
+import io
+import json
+
+import pytest
+from builders import measurement, profile, trial
+from fakes import FakeClock, FakeRunner
+from rich.console import Console
+from test_search import BLOCKS, run, usual
+from typer.testing import CliRunner
+
+from autocompile.artifact.directory import write_document
+from autocompile.cli import app as cli
+from autocompile.core.document import Document
+from autocompile.core.profile import GraphBreak
+from autocompile.core.serde import from_json
+from autocompile.report.html import as_html
+from autocompile.report.progress import LiveProgress
+from autocompile.report.text import as_text
+
+
+@pytest.fixture(scope="module")
+def document():
+    broken = profile(blocks=BLOCKS, graph_breaks=(GraphBreak("net.py", 3, "a print in the way"),))
+    return run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=200)[0]
+
+
+def test_the_text_report_says_what_won_and_why(document):
+    text = as_text(document)
+    assert "inductor freezing=True" in text.splitlines()[0]
+    assert "2.86x the speed of eager" in text
+    assert "wrong result in phase verify: output is off by 0.1" in text
+    assert "net.py:3: a print in the way" in text
+    assert "2 repeated Layer blocks (layers.0 to layers.1)" in text
+    assert "of the budget" in text
+    assert "torch.compile(model, options={'freezing': True})" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_leaving_it_eager_is_said_plainly():
+    assert "leave it eager" in as_text(run(calls=10)[0])
+
+
+def test_html_is_self_contained_and_escapes(document):
+    html = as_html(document)
+    assert html.startswith("<pre")
+    assert "<script" not in html
+    assert "inductor" in html
+
+
+def test_progress_is_a_line_a_trial_where_there_is_no_terminal():
+    console = Console(file=io.StringIO(), width=100)
+    with LiveProgress(60, console) as live:
+        live.on_stage("search")
+        live.on_task("inductor")
+        live.on_phase("timing")
+        live.on_trial(trial(1, 0.5))
+    assert "inductor: 2.00x" in console.file.getvalue()
+    assert len(console.file.getvalue().splitlines()) == 1
+
+
+def test_progress_on_a_terminal_shows_the_best_and_what_runs():
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    with LiveProgress(60, console) as live:
+        live.on_stage("search")
+        live.on_task("inductor amp=bf16")
+        live.on_trial(trial(1, 0.5, label="inductor"))
+        live.on_phase("compile")
+    drawn = console.file.getvalue()
+    assert "best so far inductor (2.00x)" in drawn
+    assert "now: inductor amp=bf16, compile" in drawn
+
+
+def test_show_prints_what_was_kept(tmp_path, document):
+    write_document(tmp_path, document)
+    shown = CliRunner().invoke(cli.app, ["show", str(tmp_path)])
+    assert shown.exit_code == 0
+    assert "inductor freezing=True" in shown.stdout
+    as_json = CliRunner().invoke(cli.app, ["show", str(tmp_path), "--json"])
+    assert from_json(as_json.stdout, Document) == document
+
+
+def test_schema_is_printed():
+    printed = json.loads(CliRunner().invoke(cli.app, ["schema"]).stdout)
+    assert "Document" in printed["$defs"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tune", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
+        (["show", "nowhere"], "autocompile: nowhere: holds no recommendation"),
+        (["tune", __file__, "--budget", "soon"], "autocompile: --budget: cannot read 'soon' as a duration"),
+        (["tune", __file__, "--calls", "0"], "autocompile: calls: 0 calls is not a number of calls"),
+        (["tune", __file__, "--strategy", "fast"], "autocompile: strategy: there is no strategy 'fast'"),
+        (["tune", __file__, "--output", __file__], "is a file; choose another output directory"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(arguments, said, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["autocompile", *arguments])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_finals_are_shown_as_such():
+    console = Console(file=io.StringIO(), width=100)
+    live = LiveProgress(60, console)
+    live.on_task("final 1: inductor")
+    live.on_trial(trial(1, 0.5, finals=[measurement(0.25)]))
+    assert "final 1: inductor: 4.00x" in console.file.getvalue()

@@ -1,0 +1,230 @@
+"""The deciding wing against a runner that answers from a table."""
+
+import optuna
+import pytest
+from builders import environment, failure, profile, workload
+from fakes import FakeClock, FakeRunner
+
+from autocompile.core.document import Document
+from autocompile.core.errors import BudgetTooSmall, InvalidWorkload
+from autocompile.core.goal import Goal
+from autocompile.core.profile import GraphBreak, RepeatedBlock
+from autocompile.core.progress import Silence
+from autocompile.core.serde import from_json, to_json
+from autocompile.search.bench import Bench, Settings
+from autocompile.search.ledger import Ledger
+from autocompile.search.session import run_study
+from autocompile.search.strategy import load_strategy
+
+BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
+
+
+def usual(plan):
+    """Compiling halves the time after 8 s, freezing gains a little more, reduced precision fails."""
+    if plan.autocast:
+        return failure("wrong_result", "verify", "output is off by 0.1")
+    if not plan.compiles:
+        return (1.0 if plan.threads == 0 else 1.6), 0.0
+    return (0.35 if plan.options.get("freezing") else 0.5), 8.0
+
+
+def run(answer=usual, *, budget_s=600.0, calls=1_000_000, strategy="balanced", storage=None, runner=None, **fields):
+    clock = FakeClock() if runner is None else runner.clock
+    runner = runner or FakeRunner(answer, clock)
+    bench = Bench(
+        workload=workload(**fields),
+        environment=environment(),
+        runner=runner,
+        ledger=Ledger(budget_s, Silence(), clock=clock),
+        listener=Silence(),
+        settings=Settings(Goal(calls=calls), load_strategy(strategy), 0, storage),
+        reference="reference.pt",
+    )
+    return run_study(bench), runner
+
+
+def said(document, action=""):
+    return [f"{d.subject}: {d.reason}" for d in document.decisions if not action or d.action == action]
+
+
+def test_baseline_first_then_plain_compile_and_the_best_wins():
+    document, runner = run()
+    assert not runner.ran[0].compiles
+    assert runner.ran[1].backend == "inductor"
+    assert not runner.ran[1].options
+    assert document.winner.config["freezing"] is True
+    assert document.winner.speedup.value == pytest.approx(1 / 0.35, rel=0.01)
+    assert document.baseline.label == "eager"
+
+
+def test_no_program_is_measured_twice_in_the_search():
+    document, runner = run(strategy="thorough", budget_s=3000)
+    screened = [plan.key for plan in runner.ran[: len(document.trials)]]
+    assert len(set(screened)) == len(screened)
+    assert "every distinct program was tried" in " ".join(said(document, "stopped"))
+
+
+def test_the_document_is_json_and_back():
+    document, _ = run()
+    assert from_json(to_json(document), Document) == document
+
+
+def test_wrong_results_are_kept_and_never_win():
+    document, _ = run(lambda plan: failure("wrong_result", "verify", "off") if plan.compiles else (1.0, 0.0))
+    assert document.winner.label == "eager"
+    wrong = [entry for entry in document.trials if entry.verdict == "wrong result"]
+    assert wrong
+    assert all(entry.failure.message == "off" for entry in wrong)
+
+
+def test_few_calls_leave_it_eager_and_the_envelope_tells_from_when_on_it_pays():
+    document, _ = run(calls=1000)
+    assert document.winner.label == "eager"
+    assert [segment.label for segment in document.envelope] == ["eager", "inductor freezing=True"]
+    assert document.envelope[1].from_calls == pytest.approx(8 / (0.01 * 0.65), rel=0.02)
+
+
+def test_a_compile_that_can_never_pay_back_is_ended():
+    document, runner = run(lambda plan: (1.0, 0.0) if not plan.compiles else (0.1, 100.0), calls=200)
+    assert runner.limits[1].compile_s == pytest.approx(200 * 0.01, rel=0.01)
+    assert any("compiling alone took more than" in line for line in said(document, "stopped"))
+    assert document.winner.label == "eager"
+
+
+def test_the_budget_is_kept_and_its_end_is_said():
+    document, runner = run(budget_s=60.0)
+    assert runner.clock.now <= 60.0
+    assert any("before the finals" in line for line in said(document, "stopped"))
+
+
+def test_finals_measure_the_best_the_baseline_and_plain_compile_again():
+    document, _ = run(budget_s=3000)
+    processes = {entry.label: entry.processes for entry in document.trials if entry.processes > 1}
+    assert processes["eager"] == 4
+    assert processes["inductor"] == 4
+    assert processes[document.winner.label] == 4
+    assert len(processes) == 5
+
+
+def test_without_a_compiler_eager_configurations_are_tried_and_the_reason_is_said():
+    clock = FakeClock()
+    document, runner = run(runner=FakeRunner(usual, clock, toolchain_problem="no C++ compiler"))
+    assert not any(plan.compiles for plan in runner.ran)
+    assert len(runner.ran) > 2
+    assert any("no C++ compiler" in line for line in said(document))
+
+
+def test_a_baseline_that_fails_is_the_users_to_mend():
+    with pytest.raises(InvalidWorkload, match="the baseline itself fails: it broke"):
+        run(lambda _plan: failure())
+
+
+def test_a_model_that_rejects_its_inputs_is_said():
+    runner = FakeRunner(
+        usual, FakeClock(), profiled=failure(message="TypeError: missing argument (net.py:3 in forward)")
+    )
+    with pytest.raises(InvalidWorkload, match=r"net: the model fails on its own inputs: TypeError: missing argument"):
+        run(runner=runner)
+
+
+def test_a_budget_too_small_for_the_baseline():
+    with pytest.raises(BudgetTooSmall, match=r"budget: .* ended before the baseline was measured; give at least"):
+        run(lambda _plan: failure("timeout", "timing", "killed"))
+
+
+def test_stopping_by_hand_keeps_the_best_so_far():
+    seen = []
+
+    def impatient(plan):
+        seen.append(plan)
+        return usual(plan) if len(seen) < 4 else KeyboardInterrupt()
+
+    document, _ = run(impatient)
+    assert not document.complete
+    assert document.winner.plan.compiles
+
+
+def test_stopping_before_the_baseline_leaves_nothing_to_say():
+    with pytest.raises(KeyboardInterrupt):
+        run(lambda _plan: KeyboardInterrupt())
+
+
+def test_a_stopped_run_goes_on_and_repeats_nothing(tmp_path):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    count = 0
+
+    def stops_at_five(plan):
+        nonlocal count
+        count += 1
+        return usual(plan) if count < 5 else KeyboardInterrupt()
+
+    first, one = run(stops_at_five, storage=storage, strategy="quick")
+    second, two = run(storage=storage, budget_s=3000, strategy="quick")
+    finished = {plan.key for plan in one.ran[:-1]}
+    screened_again = [plan for plan in two.ran[: len(second.trials) - len(finished)] if plan.key in finished]
+    assert not screened_again
+    assert any("goes on with 4 trials" in line for line in said(second))
+    assert {e.number for e in first.trials} < {e.number for e in second.trials}
+
+
+def test_a_finished_study_has_nothing_left_to_do(tmp_path):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    run(storage=storage, budget_s=5000, strategy="quick")
+    _document, again = run(storage=storage, budget_s=5000, strategy="quick")
+    assert again.ran == []
+
+
+def test_what_had_too_little_time_is_tried_again_with_more(tmp_path):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+
+    def slow(plan):
+        return (1.0, 0.0) if not plan.compiles else (0.5, 40.0)
+
+    short, _ = run(slow, storage=storage, budget_s=50.0, strategy="quick")
+    assert short.winner.label == "eager"
+    long, _ = run(slow, storage=storage, budget_s=2000.0, strategy="quick")
+    assert long.winner.label == "inductor"
+
+
+def test_another_workload_or_machine_is_another_study(tmp_path):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    run(storage=storage, budget_s=60)
+    run(storage=storage, budget_s=60, fingerprint="0" * 64)
+    assert len(optuna.get_all_study_names(storage)) == 2
+
+
+def test_the_study_is_readable_with_optunas_own_tools(tmp_path):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    document, _ = run(storage=storage, strategy="quick")
+    (name,) = optuna.get_all_study_names(storage)
+    study = optuna.load_study(study_name=name, storage=storage)
+    assert study.best_value == pytest.approx(document.winner.amortized_ms / 1e3, rel=0.05)
+    labels = {t.user_attrs.get("label") for t in study.trials}
+    assert {"eager", "inductor"} <= labels
+
+
+def test_seeds_are_ordered_by_the_profile_and_the_reason_is_kept():
+    broken = profile(blocks=BLOCKS, graph_breaks=(GraphBreak("net.py", 3, "print"),))
+    document, runner = run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=100)
+    assert runner.ran[2].scope == ("layers.0", "layers.1")
+    assert "1 graph breaks in the whole model: its repeated blocks first" in " ".join(said(document, "seeded"))
+    assert any("no AMX unit" in line for line in said(document, "seeded"))
+
+
+def test_a_starved_gpu_has_cuda_graphs_tried_first():
+    starved = profile(busy_share=0.46)
+    _document, runner = run(runner=FakeRunner(usual, FakeClock(), profiled=starved), device="cuda:0")
+    assert runner.ran[2].options.get("triton.cudagraphs")
+
+
+def test_time_is_accounted_for_whole():
+    document, runner = run()
+    assert sum(document.time_spent_s.values()) >= runner.clock.now - 0.01
+    assert set(document.time_spent_s) >= {"compiling", "timing", "verifying", "overhead"}
+
+
+def test_caches_of_failed_candidates_are_dropped():
+    document, runner = run()
+    failed = {entry.plan.key for entry in document.trials if entry.status == "failed"}
+    assert failed
+    assert set(runner.forgotten) == failed

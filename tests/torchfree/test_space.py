@@ -1,0 +1,131 @@
+import pytest
+
+from autocompile.core.plan import Plan
+from autocompile.core.profile import RepeatedBlock
+from autocompile.space.backends import MODES
+from autocompile.space.dimension import Surroundings
+from autocompile.space.dimensions import DIMENSIONS
+from autocompile.space.snippet import snippet
+from autocompile.space.space import open_space
+
+BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
+GPU = Surroundings("cuda", 16, True, True, 3, True, BLOCKS)
+CPU = Surroundings("cpu", 4, True, True, 3, True, BLOCKS)
+BARE = Surroundings("cpu", 1, False, False, 1, False, (), "there is no compiler")
+EVERYWHERE = (GPU, CPU, BARE)
+ALL = {dimension.name: () for dimension in DIMENSIONS}
+
+
+def space_of(around, allowed=ALL):
+    return open_space(around, allowed)[0]
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=lambda d: d.name)
+@pytest.mark.parametrize("around", EVERYWHERE, ids=["gpu", "cpu", "bare"])
+class TestEveryDimension:
+    """What each entry of the table must satisfy; a new one is picked up here."""
+
+    def test_its_default_is_always_available_and_leaves_the_model_alone(self, dimension, around):
+        default = dimension.choices(around)[0]
+        assert not default.unavailable
+        assert dimension.fold(Plan(), default.value, around) == Plan()
+
+    def test_its_values_are_distinct(self, dimension, around):
+        values = [choice.value for choice in dimension.choices(around)]
+        assert len({(type(v), v) for v in values}) == len(values)
+
+    def test_folding_is_pure_and_gives_a_plan(self, dimension, around):
+        for choice in dimension.choices(around):
+            before = Plan(backend="inductor", options={"kept": True})
+            after = dimension.fold(before, choice.value, around)
+            assert isinstance(after, Plan)
+            assert before == Plan(backend="inductor", options={"kept": True})
+            assert dimension.fold(before, choice.value, around) == after
+
+    def test_it_has_a_name_and_a_meaning(self, dimension, around):
+        assert dimension.name.isidentifier()
+        assert dimension.meaning
+
+
+def test_dimension_names_are_distinct():
+    assert len({dimension.name for dimension in DIMENSIONS}) == len(DIMENSIONS)
+
+
+def test_the_baseline_is_the_empty_plan_and_plain_compile_sets_only_the_backend():
+    for around in EVERYWHERE:
+        space = space_of(around)
+        assert space.plan(space.baseline()) == Plan()
+        assert space.plan(space.plain_compile()) == Plan(backend="inductor")
+
+
+def test_what_does_not_apply_takes_its_default():
+    space = space_of(GPU)
+    eager = space.candidate(backend="eager", mode="max-autotune", freezing=True, scope="blocks", amp="bf16")
+    assert eager == space.candidate(backend="eager", amp="bf16")
+    assert space.changes(eager) == {"amp": "bf16"}
+
+
+def test_modes_collapse_on_a_cpu_and_not_on_a_gpu():
+    def plans(around):
+        space = space_of(around)
+        return {space.plan(space.candidate(backend="inductor", mode=mode)).key for mode in MODES}
+
+    assert len(plans(GPU)) == 4
+    assert len(plans(CPU)) == 2
+    assert len(plans(Surroundings("cpu", 4, True, False, 1, False))) == 1
+
+
+def test_programs_are_distinct_and_simplest_first():
+    programs = list(space_of(CPU).programs())
+    assert len({plan.key for _candidate, plan in programs}) == len(programs)
+    assert programs[0][1] == Plan()
+    changes = [len(space_of(CPU).changes(candidate)) for candidate, _plan in programs]
+    assert changes == sorted(changes)
+
+
+def test_cuda_graphs_of_chained_blocks_are_ruled_out_with_the_reason():
+    space = space_of(GPU)
+    chained = space.candidate(backend="inductor", mode="reduce-overhead", scope="blocks")
+    assert "152887" in space.conflict(chained)
+    assert not space.conflict(space.candidate(backend="inductor", scope="blocks"))
+    assert not space_of(CPU).conflict(
+        space_of(CPU).candidate(backend="inductor", mode="reduce-overhead", scope="blocks")
+    )
+
+
+def test_what_is_not_possible_is_left_out_with_its_reason():
+    space, left_out = open_space(BARE, ALL)
+    assert space.open_values["backend"] == ("eager",)
+    reasons = dict(left_out)
+    assert reasons["backend=inductor"] == "there is no compiler"
+    assert "function" in reasons["freezing=True"]
+    assert "matrix product" in reasons["amp=bf16"]
+    assert "blocks" in reasons["scope=blocks"]
+    assert list(space.programs()) == [(space.baseline(), Plan())]
+
+
+def test_a_strategy_can_only_narrow():
+    space = space_of(CPU, {"backend": (), "mode": ("max-autotune", "no-such-mode")})
+    assert space.open_values["mode"] == ("default", "max-autotune")
+    assert space.open_values["amp"] == ("off",)
+
+
+def test_labels_tell_what_differs():
+    space = space_of(CPU)
+    assert space.label(space.baseline()) == "eager"
+    assert space.label(space.candidate(backend="inductor", amp="bf16", threads=1)) == "inductor amp=bf16 threads=1"
+
+
+@pytest.mark.parametrize("around", EVERYWHERE, ids=["gpu", "cpu", "bare"])
+def test_every_snippet_is_python_and_names_this_library_nowhere(around):
+    for _candidate, plan in space_of(around).programs():
+        code = snippet(plan, device_type=around.device_type, is_module=around.is_module)
+        compile(code, "snippet", "exec")
+        assert "autocompile" not in code
+
+
+def test_snippets_use_a_mode_by_name_where_there_is_one():
+    plan = space_of(GPU).plan(space_of(GPU).candidate(backend="inductor", mode="max-autotune"))
+    assert "torch.compile(model, mode='max-autotune')" in snippet(plan, device_type="cuda", is_module=True)
+    frozen = space_of(GPU).plan(space_of(GPU).candidate(backend="inductor", freezing=True))
+    assert "options={'freezing': True}" in snippet(frozen, device_type="cuda", is_module=True)
