@@ -86,9 +86,6 @@ class ForkServer:
         self.__init__(self._log)  # type: ignore[misc]
 
     def close(self) -> None:
-        if self._process.stdin:
-            with contextlib.suppress(OSError):
-                self._process.stdin.close()
         _end(self._process)
 
     def _send(self, command: dict[str, object]) -> None:
@@ -118,6 +115,7 @@ class Spawner:
         self._events: queue.Queue[Event | None] = queue.Queue()
 
     def start(self, directory: Path) -> None:
+        self.close()
         command = [sys.executable, "-P", "-m", "autocompile.trial.child", str(directory)]
         self._process, self._events = _start(command, directory / "log.txt")
 
@@ -188,6 +186,9 @@ def _read(descriptor: int, events: queue.Queue[Event | None]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
     try:
         process.wait(timeout=2)
     except subprocess.TimeoutExpired:

@@ -27,9 +27,7 @@ def verify(call: Callable[..., Any], reference: Reference, tolerance: Tolerance)
     An output passes if its root mean square error is within the tolerance plus a multiple of what the
     baseline itself is off, and every element is within its own bound; see `core.tolerance`.
     """
-    worst = Accuracy(
-        error=0.0, baseline_error=0.0, limit=tolerance.rmse, element_error=0.0, output="", reference=reference.precision
-    )
+    worst = _no_error("", tolerance, reference)
     for case in reference.cases:
         seen, structure = observe(call, case.sample, reference.seed)
         fault = _structural_fault(case, seen, structure)
@@ -48,6 +46,17 @@ def _severity(accuracy: Accuracy) -> float:
     return max(accuracy.error / accuracy.limit, accuracy.element_error)
 
 
+def _no_error(output: str, tolerance: Tolerance, reference: Reference) -> Accuracy:
+    return Accuracy(
+        error=0.0,
+        baseline_error=0.0,
+        limit=tolerance.rmse,
+        element_error=0.0,
+        output=output,
+        reference=reference.precision,
+    )
+
+
 def _structural_fault(case: Case, seen: dict[str, Any], structure: str) -> str:
     if structure != case.structure:
         return f"the output's structure is {structure}, not {case.structure}"
@@ -57,66 +66,64 @@ def _structural_fault(case: Case, seen: dict[str, Any], structure: str) -> str:
 
 
 def _compare(name: str, actual: Any, case: Case, tolerance: Tolerance, reference: Reference) -> Verified:
-    expected, baseline = case.expected[name], case.baseline[name]
-    exact = Accuracy(
-        error=0.0,
-        baseline_error=0.0,
-        limit=tolerance.rmse,
-        element_error=0.0,
-        output=name,
-        reference=reference.precision,
-    )
+    baseline = case.baseline[name]
+    exact = _no_error(name, tolerance, reference)
     if not isinstance(baseline, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(baseline) and actual == baseline
         return Verified(exact, "" if same else f"{name} is {actual!r}, not {baseline!r}")
     if actual.dtype != baseline.dtype or actual.shape != baseline.shape or actual.device != baseline.device:
         return Verified(exact, f"{name} is {_kind(actual)}, not {_kind(baseline)}")
     if not baseline.is_floating_point() and not baseline.is_complex():
-        return Verified(
-            exact, "" if torch.equal(actual, baseline) else f"{name} differs ({_kind(actual)}, compared exactly)"
-        )
-    return _compare_floats(name, actual, expected, baseline, tolerance, reference)
+        same = torch.equal(actual, baseline)
+        return Verified(exact, "" if same else f"{name} differs ({_kind(actual)}, compared exactly)")
+    finite = torch.isfinite(baseline)
+    strays = int((~torch.isfinite(actual) & finite).sum())
+    if strays:
+        return Verified(exact, f"{name} has {strays} NaN or infinite elements where the baseline has none")
+    if not _same_strays(actual[~finite], baseline[~finite]):
+        return Verified(exact, f"{name} has other NaN or infinite elements than the baseline")
+    if not bool(finite.any()):
+        return Verified(exact, "")
+    return _compare_finite(name, actual[finite], case.expected[name][finite], baseline[finite], tolerance, reference)
 
 
-def _compare_floats(
+def _compare_finite(
     name: str, actual: Any, expected: Any, baseline: Any, tolerance: Tolerance, reference: Reference
 ) -> Verified:
-    finite = torch.isfinite(baseline)
-    bad = int((~torch.isfinite(actual) & finite).sum())
-    strays = torch.where(finite, torch.zeros_like(actual), actual)
-    same_strays = torch.equal(
-        torch.nan_to_num(strays), torch.nan_to_num(torch.where(finite, torch.zeros_like(baseline), baseline))
-    )
+    """Compare the elements that are finite in the baseline; all one-dimensional and not empty."""
     wide = torch.complex128 if baseline.is_complex() else torch.float64
-    truth, got, base = (
-        torch.where(finite, t.to(wide), torch.zeros_like(t, dtype=wide)) for t in (expected, actual, baseline)
-    )
-    got = torch.nan_to_num(got) if not got.is_complex() else got
+    truth, got, base = expected.to(wide), actual.to(wide), baseline.to(wide)
     scale = max(_rms(truth), 1e-30)
-    error, own = _rms(got - truth) / scale, _rms(base - truth) / scale
+    error, own_error = _rms(got - truth) / scale, _rms(base - truth) / scale
     floor = 0.0 if reference.precision == "float64" else _assumed_error(baseline.dtype)
     multiple = multiple_for(tolerance, baseline.numel())
-    limit = tolerance.rmse + multiple * max(own, floor)
-    bound = tolerance.element * (scale + truth.abs()) + multiple * max(
-        float((base - truth).abs().max()) if base.numel() else 0.0, floor * scale
-    )
-    element = float(((got - truth).abs() / bound).max()) if got.numel() else 0.0
+    limit = tolerance.rmse + multiple * max(own_error, floor)
+    own_worst = max(float((base - truth).abs().max()), floor * scale)
+    bound = tolerance.element * (scale + truth.abs()) + multiple * own_worst
+    element = float(((got - truth).abs() / bound).max())
     accuracy = Accuracy(
-        error=error, baseline_error=own, limit=limit, element_error=element, output=name, reference=reference.precision
+        error=error,
+        baseline_error=own_error,
+        limit=limit,
+        element_error=element,
+        output=name,
+        reference=reference.precision,
     )
-    if bad:
-        return Verified(accuracy, f"{name} has {bad} NaN or infinite elements where the baseline has none")
-    if not same_strays:
-        return Verified(accuracy, f"{name} has other NaN or infinite elements than the baseline")
-    if error > limit:
+    # Written so that a NaN, which compares false, is a fault.
+    if not error <= limit:
         return Verified(accuracy, f"{name} is off by {error:.2g} (relative root mean square), more than {limit:.2g}")
-    if element > 1:
+    if not element <= 1:
         return Verified(accuracy, f"{name} has an element off by {element:.3g} times its bound")
     return Verified(accuracy, "")
 
 
+def _same_strays(actual: Any, baseline: Any) -> bool:
+    """Whether NaN and infinities are the same ones, where the baseline has them."""
+    return bool(((actual == baseline) | (torch.isnan(actual) & torch.isnan(baseline))).all())
+
+
 def _rms(tensor: Any) -> float:
-    return float(tensor.abs().pow(2).mean().sqrt()) if tensor.numel() else 0.0
+    return float(tensor.abs().pow(2).mean().sqrt())
 
 
 def _assumed_error(dtype: torch.dtype) -> float:

@@ -13,6 +13,7 @@ import cloudpickle
 
 from autocompile.core.errors import InvalidWorkload
 
+_PACKAGE = str(Path(__file__).resolve().parents[1])
 _HOW = "define `model` and `inputs`, or a function `workload()` that returns them"
 
 
@@ -67,7 +68,9 @@ def describe_fault(fault: BaseException) -> str:
     text = str(fault).strip().splitlines()
     said = f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__
     frames = traceback.extract_tb(fault.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and "/autocompile/" not in frame.filename]
+    own = [
+        frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith(_PACKAGE)
+    ]
     shown = own or list(frames)
     if isinstance(fault, SyntaxError) and fault.filename:
         return f"{said} ({Path(fault.filename).name}:{fault.lineno})"

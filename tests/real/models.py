@@ -1,0 +1,104 @@
+"""Models that tests tune; importable by child processes."""
+
+import ctypes
+import time
+
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Stack(nn.Module):
+    """Embeds nothing, repeats a block, and ends in a head."""
+
+    def __init__(self, width=32, depth=3):
+        super().__init__()
+        self.layers = nn.ModuleList(Block(width) for _ in range(depth))
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+class Convolution(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3)
+        self.second = nn.Conv2d(8, 8, 3)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+class Counting(nn.Module):
+    """Counts its calls in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * 2
+
+
+def under_autocast():
+    return torch.is_autocast_enabled("cpu")
+
+
+def sleeps(x):
+    if under_autocast():
+        time.sleep(600)
+    return x @ x
+
+
+def segfaults(x):
+    if under_autocast():
+        ctypes.string_at(0)
+    return x @ x
+
+
+def allocates(x):
+    if under_autocast():
+        return torch.ones(1 << 33, dtype=torch.float64)
+    return x @ x
+
+
+def answers_nan(x):
+    y = x @ x
+    if under_autocast():
+        y = y.float()
+        y[0, 0] = float("nan")
+    return y
+
+
+def raises_unpicklable(x):
+    if under_autocast():
+
+        class Local(Exception):
+            def __reduce__(self):
+                raise TypeError("not me")
+
+            def __str__(self):
+                raise ValueError("nor this")
+
+        raise Local(lambda: x)
+    return x @ x
+
+
+def exits(x):
+    if under_autocast():
+        raise SystemExit(3)
+    return x @ x

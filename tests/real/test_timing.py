@@ -1,0 +1,133 @@
+"""Paired timing on a clock that only the subjects move."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autocompile.core.job import Timing
+from autocompile.trial import timing
+from autocompile.trial.intervals import median_interval
+from autocompile.trial.timing import Subject, time_pairs
+from autocompile.workload.samples import Sample
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    one = Clock()
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=one.perf_counter))
+    monkeypatch.setattr(timing, "Watch", QuietWatch)
+    return one
+
+
+class QuietWatch:
+    pairs = 0
+
+    def begin(self):
+        pass
+
+    def disturbed(self):
+        QuietWatch.pairs += 1
+        return False
+
+    def verdict(self):
+        return "quiet"
+
+
+class NoisyWatch(QuietWatch):
+    """Says that every third pair was disturbed."""
+
+    def disturbed(self):
+        super().disturbed()
+        return QuietWatch.pairs % 3 == 0
+
+
+def taking(clock, seconds, *, samples=1):
+    def call():
+        clock.now += seconds() if callable(seconds) else seconds
+
+    return Subject(call, [Sample((), {})] * samples, 1, lambda: None)
+
+
+def test_the_ratio_is_candidate_over_baseline(clock):
+    pairs = time_pairs(taking(clock, 0.02), taking(clock, 0.005), Timing(0.05, 10.0), 0)
+    assert pairs.ratio.value == pytest.approx(0.25)
+    assert pairs.ratio.relative_halfwidth == pytest.approx(0.0, abs=1e-9)
+    assert pairs.candidate.p50_ms == pytest.approx(5.0)
+    assert pairs.baseline.p99_ms == pytest.approx(20.0)
+
+
+def test_a_drifting_host_does_not_move_the_ratio(clock):
+    def drift():
+        return 1 + 0.8 * min(1.0, clock.now / 2.0)
+
+    slow, fast = (lambda: 0.02 * drift()), (lambda: 0.01 * drift())
+    pairs = time_pairs(taking(clock, slow), taking(clock, fast), Timing(0.02, 10.0), 1)
+    assert pairs.ratio.value == pytest.approx(0.5, rel=0.03)
+
+
+def test_it_stops_at_the_limit_with_what_it_has(clock):
+    flicker = iter(range(10**9))
+
+    def unsteady():
+        return 0.01 if next(flicker) % 2 else 0.05
+
+    pairs = time_pairs(taking(clock, 0.03), taking(clock, unsteady), Timing(1e-6, 1.0), 0)
+    assert pairs.ratio.low < pairs.ratio.high
+    assert clock.now < 2.0
+
+
+def test_short_calls_are_timed_in_blocks_and_long_ones_singly(clock):
+    short = time_pairs(taking(clock, 1e-5), taking(clock, 1e-5), Timing(0.05, 1.0), 0)
+    assert short.candidate.p50_ms == pytest.approx(0.01)
+    long = time_pairs(taking(clock, 0.2), taking(clock, 0.2, samples=3), Timing(0.05, 20.0), 0)
+    assert long.candidate.calls == 3 * long.baseline.calls
+    assert long.ratio.value == pytest.approx(3.0)
+
+
+def test_disturbed_pairs_are_dropped(clock, monkeypatch):
+    monkeypatch.setattr(timing, "Watch", NoisyWatch)
+    QuietWatch.pairs = 0
+
+    def disturbed_sometimes():
+        return 1.0 if (QuietWatch.pairs + 1) % 3 == 0 else 0.1
+
+    pairs = time_pairs(taking(clock, 0.1), taking(clock, disturbed_sometimes), Timing(0.01, 60.0), 0)
+    assert pairs.ratio.value == pytest.approx(1.0)
+    assert pairs.ratio.high == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=60))
+def test_the_median_lies_within_its_interval(samples):
+    interval = median_interval(samples)
+    assert interval.low <= interval.value <= interval.high
+    assert min(samples) <= interval.low
+    assert interval.high <= max(samples)
+
+
+def test_an_interval_needs_samples():
+    with pytest.raises(ValueError, match="no samples"):
+        median_interval([])
+
+
+def test_the_watch_reads_this_host():
+    from autocompile.trial.contamination import Watch
+
+    watch = Watch()
+    watch.begin()
+    time.sleep(0.05)
+    watch.disturbed()
+    verdict = watch.verdict()
+    assert verdict.blocks == 1
+    assert 0 <= verdict.other_cpu_share <= 1
+    assert verdict.dropped in (0, 1)

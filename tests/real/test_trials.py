@@ -1,0 +1,135 @@
+"""Real children: what is measured, and how every way to fail ends."""
+
+import models
+import psutil
+import pytest
+import torch
+
+from autocompile.core.job import CaptureTask, Limits
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
+from autocompile.core.workload import Workload
+from autocompile.runner.launchers import Spawner
+from autocompile.runner.local import LocalRunner
+
+BF16 = Plan(autocast="bfloat16")
+SQUARE = torch.ones(8, 8)
+
+
+def test_a_compiled_module_is_measured(laboratory):
+    torch.manual_seed(0)
+    profile = laboratory.prepare(models.Stack().eval(), torch.randn(4, 32))
+    assert profile.blocks[0].class_name == "Block"
+    assert profile.blocks[0].paths == ("layers.0", "layers.1", "layers.2")
+    assert profile.matrix_kernels >= 7
+    assert profile.reference == "float64"
+    assert profile.deterministic
+    assert not profile.random
+    assert 0 < profile.error_floor < 1e-5
+    found = laboratory.trial(Plan(backend="inductor"))
+    assert isinstance(found, Measurement), found
+    assert found.startup.compile_s > 0
+    assert found.counters.graphs == 1
+    assert found.counters.recompiles == 0
+    assert found.accuracy.error <= found.accuracy.limit
+    assert found.ratio.low <= found.ratio.value <= found.ratio.high
+    assert set(found.phases_s) >= {"load", "build", "compile", "verify", "warm-up", "timing"}
+
+
+def test_every_cache_is_fresh_and_a_named_one_is_kept(laboratory):
+    laboratory.prepare(models.Stack().eval(), torch.randn(4, 32))
+    plan = Plan(backend="inductor")
+    first = laboratory.trial(plan, cache="a")
+    again = laboratory.trial(plan, cache="a")
+    other = laboratory.trial(plan, cache="b")
+    assert first.counters.cache_hits == 0
+    assert again.counters.cache_hits > 0
+    assert other.counters.cache_hits == 0
+    laboratory.runner.forget("a")
+    assert laboratory.trial(plan, cache="a").counters.cache_hits == 0
+
+
+def test_blocks_share_one_compiled_program(laboratory):
+    profile = laboratory.prepare(models.Stack().eval(), torch.randn(4, 32))
+    found = laboratory.trial(Plan(backend="inductor", scope=profile.blocks[0].paths))
+    assert isinstance(found, Measurement), found
+    assert found.counters.graphs == 1
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(autocast="bfloat16"),
+        Plan(memory_format="channels_last", threads=1),
+        Plan(backend="inductor", options={"freezing": True}, memory_format="channels_last"),
+    ],
+    ids=["amp", "layout", "freezing"],
+)
+def test_other_plans_are_measured(laboratory, plan):
+    laboratory.prepare(models.Convolution().eval(), torch.randn(2, 3, 16, 16))
+    assert isinstance(laboratory.trial(plan), Measurement)
+
+
+def test_several_signatures_are_measured_together(laboratory):
+    laboratory.prepare(models.Stack().eval(), [torch.randn(n, 32) for n in (2, 3, 5)])
+    assert len(laboratory.workload.signatures) == 3
+    found = laboratory.trial(Plan(backend="inductor", dynamic=True))
+    assert isinstance(found, Measurement), found
+    assert found.counters.recompiles == 0
+
+
+def test_state_is_the_candidates_own(laboratory):
+    laboratory.prepare(models.Counting(), torch.randn(4))
+    assert isinstance(laboratory.trial(Plan(backend="inductor")), Measurement)
+
+
+@pytest.mark.parametrize(
+    ("model", "limits", "kind", "said"),
+    [
+        (models.sleeps, Limits(4.0), "timeout", "killed after"),
+        (models.segfaults, None, "crash", "SIGSEGV"),
+        (models.allocates, Limits(60.0, memory_bytes=2 << 30), "out_of_memory", "allocate memory"),
+        (models.answers_nan, None, "wrong_result", "NaN"),
+        (models.raises_unpicklable, None, "error", "Local"),
+        (models.exits, None, "error", "SystemExit"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_every_way_to_fail_is_a_value_and_the_next_trial_runs(laboratory, model, limits, kind, said):
+    laboratory.prepare(model, SQUARE)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    failed = laboratory.trial(BF16, limits)
+    assert isinstance(failed, Failure)
+    assert failed.kind == kind
+    assert said in failed.message
+    assert isinstance(laboratory.trial(Plan()), Measurement)
+    after = {process.pid for process in psutil.Process().children(recursive=True)}
+    assert after <= before, "a child was left running"
+
+
+def test_a_compile_is_ended_at_its_own_limit(laboratory):
+    laboratory.prepare(models.Stack(depth=6).eval(), torch.randn(4, 32))
+    failed = laboratory.trial(Plan(backend="inductor"), Limits(60.0, compile_s=0.3), cache="cut")
+    assert isinstance(failed, Failure)
+    assert (failed.kind, failed.stage) == ("timeout", "compile")
+
+
+def test_a_model_that_rejects_its_inputs_is_a_failure_with_the_users_line(runner, tmp_path):
+    from conftest import Laboratory
+
+    laboratory = Laboratory(runner, tmp_path)
+    with pytest.raises(AssertionError, match=r"Given normalized_shape=\[32\]"):
+        laboratory.prepare(models.Stack(), torch.randn(4, 7))
+
+
+def test_a_child_can_be_spawned_where_none_can_be_forked(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import torch\nmodel = torch.sin\ninputs = torch.ones(3)\nprint('noise')\n")
+    with LocalRunner(tmp_path / "jobs", tmp_path / "seed", launcher=Spawner(tmp_path / "log")) as runner:
+        reply = runner.run(CaptureTask(str(script), str(tmp_path / "workload")), Limits(60.0), cache="capture")
+        assert isinstance(reply, Workload), reply
+        slow = tmp_path / "slow.py"
+        slow.write_text("import time\ntime.sleep(600)\n")
+        ended = runner.run(CaptureTask(str(slow), str(tmp_path / "workload")), Limits(15.0), cache="capture")
+        assert isinstance(ended, Failure)
+        assert ended.kind == "timeout"

@@ -1,0 +1,157 @@
+import threading
+from collections import UserDict
+
+import models
+import pytest
+import torch
+from torch import nn
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.plan import Plan
+from autocompile.workload.blocks import repeated_blocks
+from autocompile.workload.build import build
+from autocompile.workload.fingerprint import model_fingerprint
+from autocompile.workload.samples import MAX_SAMPLES, as_samples, signatures_of
+from autocompile.workload.script import workload_from_script
+from autocompile.workload.spool import spool, unspool
+
+X = torch.randn(2, 32)
+
+
+def test_the_forms_of_inputs():
+    assert as_samples(X)[0].args[0] is X
+    assert len(as_samples((X, 3))[0].args) == 2
+    assert as_samples({"x": X})[0].kwargs["x"] is X
+    assert as_samples(UserDict(x=X))[0].kwargs["x"] is X
+    assert len(as_samples([X, (X,), {"x": X}])) == 3
+    assert len(as_samples([X] * 1000)) == MAX_SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ([], "inputs: an empty list holds no sample"),
+        ("text", "inputs: cannot call with a str"),
+        ([X, 3], r"inputs\[1\]: cannot call with a int"),
+        ((1, 2), "inputs: there is no tensor in it"),
+        (iter([X]), "cannot call with a list_iterator"),
+    ],
+)
+def test_inputs_that_cannot_be_used_are_named(inputs, said):
+    with pytest.raises(InvalidWorkload, match=said):
+        as_samples(inputs)
+
+
+def test_signatures_are_weighted_by_their_share():
+    signatures = signatures_of(as_samples([torch.ones(2), torch.ones(3), torch.ones(2), torch.ones(2)]))
+    assert [(s.tensors[0].shape, s.weight) for s in signatures] == [((2,), 0.75), ((3,), 0.25)]
+
+
+def test_a_workload_survives_the_journey(tmp_path):
+    model = models.Stack().eval()
+    workload = spool(model, {"x": X}, tmp_path)
+    again, samples = unspool(workload)
+    assert torch.equal(again(**samples[0].kwargs), model(X))
+    assert workload.is_module
+    assert not workload.has_conv
+    assert workload.parameter_count == sum(p.numel() for p in model.parameters())
+    assert "models" in workload.modules
+
+
+def test_classes_without_a_module_travel_by_value(tmp_path):
+    namespace = {"__name__": "__main__"}
+    exec("import torch\nclass Net(torch.nn.Module):\n    def forward(self, x): return x + 1\n", namespace)
+    workload = spool(namespace["Net"](), X, tmp_path)
+    assert "__main__" not in workload.modules
+
+
+class Locked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(32, 2)
+        self.inner.guard = {"lock": threading.Lock()}
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_what_cannot_be_pickled_is_named_down_to_the_attribute(tmp_path):
+    with pytest.raises(InvalidWorkload, match=r"model\.inner\.guard\['lock'\]: cannot be sent to another process"):
+        spool(Locked(), X, tmp_path)
+    lock = threading.Lock()
+
+    def closing_over(x):
+        return (x, lock)[0]
+
+    with pytest.raises(InvalidWorkload, match=r"model.*lock.*cannot be sent"):
+        spool(closing_over, X, tmp_path)
+    with pytest.raises(InvalidWorkload, match="a int cannot be called"):
+        spool(3, X, tmp_path)
+
+
+def test_blocks_are_found_outermost_and_once():
+    assert [b.paths for b in repeated_blocks(models.Stack())] == [("layers.0", "layers.1", "layers.2")]
+    assert repeated_blocks(models.Convolution()) == ()
+    assert repeated_blocks(torch.sin) == ()
+    shared = models.Block(8)
+    assert repeated_blocks(nn.Sequential(shared, shared)) == ()
+    mixed = nn.Sequential(models.Block(8), models.Block(16), models.Block(8))
+    assert [b.paths for b in repeated_blocks(mixed)] == [("0", "2")]
+
+
+def test_fingerprints_follow_structure_and_code_not_weights():
+    assert model_fingerprint(models.Stack()) == model_fingerprint(models.Stack())
+    assert model_fingerprint(models.Stack()) != model_fingerprint(models.Stack(depth=4))
+    assert model_fingerprint(models.sleeps) != model_fingerprint(models.segfaults)
+    assert model_fingerprint(nn.Linear(2, 2)) != model_fingerprint(nn.Linear(2, 2).double())
+
+
+def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
+    model = models.Convolution().eval()
+    before = {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()}
+    image = torch.randn(1, 3, 8, 8)
+    for plan in (
+        Plan(scope=("first",), backend="eager"),
+        Plan(memory_format="channels_last"),
+        Plan(autocast="bfloat16"),
+    ):
+        built = build(model, plan, "cpu", isolate=True)
+        with torch.no_grad():
+            torch.testing.assert_close(built(image), model(image), rtol=0.05, atol=0.05)
+        assert built(image).dtype == torch.float32
+        assert not built(image).requires_grad
+        assert {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()} == before
+    scoped = build(model, Plan(scope=("first",), backend="eager"), "cpu")
+    with torch.no_grad():
+        model.second.bias.add_(1.0)
+        torch.testing.assert_close(scoped(image), model(image))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "defines no `model` and no `inputs`; define `model` and `inputs`, or a function"),
+        ("model = abs\n", "defines no `inputs`"),
+        ("def workload(): return 3\n", r"workload\(\) must return \(model, inputs\)"),
+        ("\n\nraise ValueError('bad day')\n", r"script.py: raised ValueError: bad day \(script.py:3 in <module>\)"),
+        ("def workload():\n    return 1 / 0\n", r"ZeroDivisionError: division by zero \(script.py:2 in workload\)"),
+        ("def f(:\n", r"raised SyntaxError: .*\(script.py:1\)"),
+        ("import sys; sys.exit(5)\n", "raised SystemExit: 5"),
+    ],
+)
+def test_scripts_with_a_fault_name_it(tmp_path, text, said):
+    path = tmp_path / "script.py"
+    path.write_text(text)
+    with pytest.raises(InvalidWorkload, match=said):
+        workload_from_script(path)
+
+
+def test_a_script_is_not_run_as_main_and_may_import_its_neighbours(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    (tmp_path / "neighbour_of_script.py").write_text("def model(x): return x\n")
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import torch\nfrom neighbour_of_script import model\ninputs = torch.ones(2)\nassert __name__ != '__main__'\n"
+    )
+    model, inputs = workload_from_script(path)
+    assert model(inputs) is inputs
