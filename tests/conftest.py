@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-REPOSITORY = Path(__file__).resolve().parent.parent
+from places import REPOSITORY
 
 
 def pytest_collection_modifyitems(items):

@@ -32,14 +32,8 @@ _DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": Tr
 
 
 def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
-    several = around.signature_count > 1
-    static = "" if several else "the inputs have one signature, for which automatic is static"
-    dynamic = "" if several else "the inputs have one signature; give samples of several shapes to search it"
-    return (
-        Choice(value="auto"),
-        Choice(value="static", unavailable=static),
-        Choice(value="dynamic", unavailable=dynamic),
-    )
+    static = "" if around.signature_count > 1 else "the inputs have one signature, for which automatic is static"
+    return Choice(value="auto"), Choice(value="static", unavailable=static), Choice(value="dynamic")
 
 
 def _fold_dynamic(plan: Plan, value: Value, _around: Surroundings) -> Plan:

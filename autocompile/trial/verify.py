@@ -77,14 +77,20 @@ def _compare(name: str, actual: Any, case: Case, tolerance: Tolerance, reference
         same = torch.equal(actual, baseline)
         return Verified(exact, "" if same else f"{name} differs ({_kind(actual)}, compared exactly)")
     finite = torch.isfinite(baseline)
+    fault = _stray_fault(name, actual, baseline, finite)
+    if fault or not bool(finite.any()):
+        return Verified(exact, fault)
+    return _compare_finite(name, actual[finite], case.expected[name][finite], baseline[finite], tolerance, reference)
+
+
+def _stray_fault(name: str, actual: Any, baseline: Any, finite: Any) -> str:
+    """NaN and infinities must be the baseline's own."""
     strays = int((~torch.isfinite(actual) & finite).sum())
     if strays:
-        return Verified(exact, f"{name} has {strays} NaN or infinite elements where the baseline has none")
-    if not _same_strays(actual[~finite], baseline[~finite]):
-        return Verified(exact, f"{name} has other NaN or infinite elements than the baseline")
-    if not bool(finite.any()):
-        return Verified(exact, "")
-    return _compare_finite(name, actual[finite], case.expected[name][finite], baseline[finite], tolerance, reference)
+        return f"{name} has {strays} NaN or infinite elements where the baseline has none"
+    one, other = actual[~finite], baseline[~finite]
+    same = ((one == other) | (torch.isnan(one) & torch.isnan(other))).all()
+    return "" if bool(same) else f"{name} has other NaN or infinite elements than the baseline"
 
 
 def _compare_finite(
@@ -115,11 +121,6 @@ def _compare_finite(
     if not element <= 1:
         return Verified(accuracy, f"{name} has an element off by {element:.3g} times its bound")
     return Verified(accuracy, "")
-
-
-def _same_strays(actual: Any, baseline: Any) -> bool:
-    """Whether NaN and infinities are the same ones, where the baseline has them."""
-    return bool(((actual == baseline) | (torch.isnan(actual) & torch.isnan(baseline))).all())
 
 
 def _rms(tensor: Any) -> float:

@@ -4,6 +4,7 @@ import models
 import psutil
 import pytest
 import torch
+from laboratory import Laboratory
 
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.outcome import Failure, Measurement
@@ -115,8 +116,6 @@ def test_a_compile_is_ended_at_its_own_limit(laboratory):
 
 
 def test_a_model_that_rejects_its_inputs_is_a_failure_with_the_users_line(runner, tmp_path):
-    from conftest import Laboratory
-
     laboratory = Laboratory(runner, tmp_path)
     with pytest.raises(AssertionError, match=r"Given normalized_shape=\[32\]"):
         laboratory.prepare(models.Stack(), torch.randn(4, 7))

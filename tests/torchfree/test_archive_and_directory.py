@@ -6,7 +6,7 @@ import sys
 import jsonschema
 import pytest
 from builders import environment
-from conftest import REPOSITORY
+from places import REPOSITORY
 from test_search import run
 
 from autocompile.artifact.directory import (
