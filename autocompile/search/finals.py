@@ -10,7 +10,7 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
-from autocompile.search.judge import judge
+from autocompile.search.judge import hopeless, judge
 
 _FIRST_GUESS_S = 2.0
 
@@ -38,12 +38,17 @@ def run_finals(bench: Bench, archive: Archive) -> None:
 
 
 def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
+    """The best few that can still win, then plain `torch.compile` and the baseline."""
     trials = archive.trials()
     baseline_s, calls = bench.scale(trials)
-    ranking = [contender.trial for contender in judge(trials, baseline_s, calls).ranking]
-    always = [trial for trial in ranking if trial.origin in ("baseline", "plain")]
-    others = [trial for trial in ranking if trial.origin not in ("baseline", "plain")]
-    return others[: bench.settings.strategy.finals.candidates] + always
+    ranking = judge(trials, baseline_s, calls).ranking
+    always = [c for c in ranking if c.trial.origin in ("baseline", "plain")]
+    others = [c for c in ranking if c not in always and not hopeless(c, ranking[0], calls)]
+    chosen = others[: bench.settings.strategy.finals.candidates]
+    left_out = len(ranking) - len(always) - len(chosen)
+    if left_out:
+        bench.ledger.decide("narrowed", "finals", f"{left_out} measured candidates are too far behind to win")
+    return [contender.trial for contender in chosen + always]
 
 
 def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) -> None:

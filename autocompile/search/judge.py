@@ -70,6 +70,12 @@ def contender(trial: Trial, baseline_s: float, spread: Spread) -> Contender:
     return Contender(trial, ratio, ratio.scaled(baseline_s), trial.startup_s)
 
 
+def hopeless(one: Contender, best: Contender, calls: float) -> bool:
+    """Whether `one` is so far behind that measuring it again cannot make it the winner: twice what is left open."""
+    mine, theirs = best.per_call_s(calls), one.per_call_s(calls)
+    return math.log(theirs.value / mine.value) > 2 * math.hypot(mine.relative_halfwidth, theirs.relative_halfwidth)
+
+
 def beats(one: Contender, other: Contender, calls: float) -> bool:
     """Whether `one` is faster than `other` with 95% confidence: the difference exceeds what both leave open."""
     mine, theirs = one.per_call_s(calls), other.per_call_s(calls)

@@ -75,7 +75,8 @@ def _untried(space: Space, archive: Archive) -> list[Candidate]:
 
 def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
     """Ask, measure, tell. None if the candidate was known already, or its values do not go together."""
-    number, candidate, origin = archive.ask(space)
+    number, asked, origin = archive.ask(space)
+    candidate = space.canonical(asked)
     conflict = space.conflict(candidate)
     if conflict:
         bench.ledger.decide("skipped", space.label(candidate), conflict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 from autocompile.core.candidate import Candidate, Value
@@ -66,6 +67,14 @@ class Space:
         """A short name: `eager`, `inductor`, `inductor mode=max-autotune amp=bf16`."""
         others = [f"{name}={value}" for name, value in self.changes(candidate).items() if name != "backend"]
         return " ".join([str(candidate["backend"]), *others])
+
+    def canonical(self, candidate: Candidate) -> Candidate:
+        """The simplest open candidate that builds the same program: the one that all of them are."""
+        return self._simplest.get(self.plan(candidate).key, candidate)
+
+    @cached_property
+    def _simplest(self) -> dict[str, Candidate]:
+        return {plan.key: candidate for candidate, plan in self.programs()}
 
     def programs(self) -> Iterator[tuple[Candidate, Plan]]:
         """Every distinct program, each by its simplest candidate."""

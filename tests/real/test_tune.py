@@ -251,7 +251,7 @@ BAD = {
         "the model fails on its own inputs: RuntimeError: mat1 and mat2 shapes cannot be multiplied",
     ),
     "cannot be pickled": (
-        "import _thread, torch\nmodel = torch.nn.ReLU()\nmodel.lock = _thread.allocate_lock()\ninputs = torch.ones(3)\n",
+        "import _thread, torch\nmodel = torch.nn.ReLU()\nmodel.lock = _thread.RLock()\ninputs = torch.ones(3)\n",
         [],
         "model.lock: cannot be sent to another process",
     ),

@@ -75,6 +75,14 @@ def test_modes_collapse_on_a_cpu_and_not_on_a_gpu():
     assert len(plans(Surroundings("cpu", 4, True, False, 1, False))) == 1
 
 
+def test_candidates_that_build_one_program_are_one():
+    space = space_of(CPU)
+    assert space.canonical(space.candidate(backend="inductor", mode="reduce-overhead")) == space.plain_compile()
+    for candidate, plan in space.programs():
+        assert space.canonical(candidate) == candidate
+        assert space.plan(space.canonical(candidate)) == plan
+
+
 def test_programs_are_distinct_and_simplest_first():
     programs = list(space_of(CPU).programs())
     assert len({plan.key for _candidate, plan in programs}) == len(programs)
