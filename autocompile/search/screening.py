@@ -70,7 +70,7 @@ def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> No
 def _untried(space: Space, archive: Archive) -> list[Candidate]:
     """Distinct programs that no trial has measured yet, the simplest first."""
     known = _keys(archive)
-    return [candidate for candidate, plan in space.programs() if plan.key not in known]
+    return [candidate for candidate, plan in space.programs if plan.key not in known]
 
 
 def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:

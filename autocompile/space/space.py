@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -73,10 +73,7 @@ class Space:
         return self._simplest.get(self.plan(candidate).key, candidate)
 
     @cached_property
-    def _simplest(self) -> dict[str, Candidate]:
-        return {plan.key: candidate for candidate, plan in self.programs()}
-
-    def programs(self) -> Iterator[tuple[Candidate, Plan]]:
+    def programs(self) -> tuple[tuple[Candidate, Plan], ...]:
         """Every distinct program, each by its simplest candidate."""
         names = [dimension.name for dimension in self.dimensions]
         combinations = product(*(self.open_values[name] for name in names))
@@ -84,12 +81,16 @@ class Space:
             tuple(c.values.values()): c
             for c in (self.candidate(**dict(zip(names, values, strict=True))) for values in combinations)
         }
-        seen: set[str] = set()
+        found: dict[str, tuple[Candidate, Plan]] = {}
         for candidate in sorted(candidates.values(), key=lambda c: len(self.changes(c))):
-            plan = self.plan(candidate)
-            if plan.key not in seen and not self.conflict(candidate):
-                seen.add(plan.key)
-                yield candidate, plan
+            if not self.conflict(candidate):
+                plan = self.plan(candidate)
+                found.setdefault(plan.key, (candidate, plan))
+        return tuple(found.values())
+
+    @cached_property
+    def _simplest(self) -> dict[str, Candidate]:
+        return {plan.key: candidate for candidate, plan in self.programs}
 
     def default(self, dimension: Dimension) -> Value:
         """The value that leaves the model as it is."""

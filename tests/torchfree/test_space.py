@@ -78,13 +78,13 @@ def test_modes_collapse_on_a_cpu_and_not_on_a_gpu():
 def test_candidates_that_build_one_program_are_one():
     space = space_of(CPU)
     assert space.canonical(space.candidate(backend="inductor", mode="reduce-overhead")) == space.plain_compile()
-    for candidate, plan in space.programs():
+    for candidate, plan in space.programs:
         assert space.canonical(candidate) == candidate
         assert space.plan(space.canonical(candidate)) == plan
 
 
 def test_programs_are_distinct_and_simplest_first():
-    programs = list(space_of(CPU).programs())
+    programs = list(space_of(CPU).programs)
     assert len({plan.key for _candidate, plan in programs}) == len(programs)
     assert programs[0][1] == Plan()
     changes = [len(space_of(CPU).changes(candidate)) for candidate, _plan in programs]
@@ -109,7 +109,7 @@ def test_what_is_not_possible_is_left_out_with_its_reason():
     assert "function" in reasons["freezing=True"]
     assert "matrix product" in reasons["amp=bf16"]
     assert "blocks" in reasons["scope=blocks"]
-    assert list(space.programs()) == [(space.baseline(), Plan())]
+    assert list(space.programs) == [(space.baseline(), Plan())]
 
 
 def test_a_strategy_can_only_narrow():
@@ -126,7 +126,7 @@ def test_labels_tell_what_differs():
 
 @pytest.mark.parametrize("around", EVERYWHERE, ids=["gpu", "cpu", "bare"])
 def test_every_snippet_is_python_and_names_this_library_nowhere(around):
-    for _candidate, plan in space_of(around).programs():
+    for _candidate, plan in space_of(around).programs:
         code = snippet(plan, device_type=around.device_type, is_module=around.is_module)
         compile(code, "snippet", "exec")
         assert "autocompile" not in code
