@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from autocompile.artifact.load import CompiledModule as CompiledModule
     from autocompile.artifact.load import load as load
     from autocompile.core import errors as errors
+    from autocompile.core.goal import Goal as Goal
     from autocompile.recommendation import Recommendation as Recommendation
 
 _HOMES = {
     "optimize": "autocompile.api",
     "load": "autocompile.artifact.load",
     "CompiledModule": "autocompile.artifact.load",
+    "Goal": "autocompile.core.goal",
     "Recommendation": "autocompile.recommendation",
 }
-__all__ = ["CompiledModule", "Recommendation", "errors", "load", "optimize"]
+__all__ = ["CompiledModule", "Goal", "Recommendation", "errors", "load", "optimize"]
 
 
 def __getattr__(name: str) -> Any:

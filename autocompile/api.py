@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from autocompile.core.errors import InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.progress import Listener, Silence
 from autocompile.core.units import parse_duration
@@ -15,6 +17,7 @@ from autocompile.report.progress import LiveProgress
 from autocompile.search.bench import Settings
 from autocompile.search.strategy import load_strategy
 from autocompile.tuning import Request, Source, tune
+from autocompile.workload.metric import spool_metric
 from autocompile.workload.spool import spool
 
 
@@ -24,6 +27,7 @@ def optimize(  # noqa: PLR0913
     budget: str | float | timedelta = "30m",
     *,
     calls: int | None = None,
+    goal: Goal | None = None,
     strategy: str = "balanced",
     output: str | Path | None = None,
     storage: str | None = None,
@@ -35,7 +39,8 @@ def optimize(  # noqa: PLR0913
     Parameters: `model`, an nn.Module or a function; `inputs`, a tensor, a tuple of arguments, a dict of
     keywords, or a list of such samples, whose distribution then counts; `budget`, wall time for all of
     it, as "90s", "30m", "1h30m", seconds or a timedelta; `calls`, over how many calls the compile cost
-    is amortized (default: an hour of the baseline's calls); `strategy`, a preset's name or a TOML file;
+    is amortized (default: an hour of the baseline's calls); `goal`, that and what counts as correct, as
+    an `autocompile.Goal`; `strategy`, a preset's name or a TOML file;
     `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
     `storage`, an Optuna storage URL for the study instead.
 
@@ -43,16 +48,29 @@ def optimize(  # noqa: PLR0913
     first measurement. Ctrl-C ends the search, and what is known so far is returned, its
     `document.complete` false.
     """
-    settings = Settings(Goal(calls=calls), load_strategy(strategy), seed, storage)
+    if goal is not None and calls is not None:
+        raise InvalidValue("is given twice", where="calls", remedy="give it in the goal only")
+    goal = goal or Goal(calls=calls)
+    settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
         settings=settings,
         budget_s=parse_duration(budget, where="budget"),
         output=str(output) if output is not None else None,
+        metric=_spooled(goal.metric) if goal.metric else None,
     )
     if not progress:
         return Recommendation(tune(_from_memory(model, inputs), request, Silence()), model)
     with LiveProgress(request.budget_s) as live:
         return Recommendation(tune(_from_memory(model, inputs), request, _listener(live)), model)
+
+
+def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
+    def spooled(work: Path) -> str:
+        path = work / "metric.pkl"
+        spool_metric(metric, path)
+        return str(path)
+
+    return spooled
 
 
 def _listener(live: LiveProgress) -> Listener:

@@ -6,33 +6,47 @@ What differs between a model in memory and a script is only where the workload c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from autocompile.artifact.directory import STUDY, check_output, check_same_workload, working_directory, write_document
+from autocompile.artifact.directory import (
+    STUDY,
+    check_output,
+    check_same_workload,
+    read_document,
+    working_directory,
+    write_document,
+)
 from autocompile.core.document import Document
 from autocompile.core.environment import Environment
-from autocompile.core.errors import InvalidWorkload
+from autocompile.core.errors import InvalidRecommendation, InvalidWorkload
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.outcome import Failure
 from autocompile.core.progress import Listener
-from autocompile.core.serde import Record
 from autocompile.core.workload import Workload
 from autocompile.host import environment, user_cache_directory
 from autocompile.runner.local import LocalRunner
 from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
+from autocompile.search.recheck import Recheck, recheck
 from autocompile.search.session import run_study
 
 Source = Callable[[LocalRunner, Path, float], Workload]
 
 
-class Request(Record, frozen=True):
-    """A run: its settings, its budget in seconds, and the directory that keeps it, if any."""
+@dataclass(frozen=True)
+class Request:
+    """A run: its settings, its budget in seconds, and the directory that keeps it, if any.
+
+    `metric` puts the goal's metric where children find it, and tells where that is.
+    """
 
     settings: Settings
     budget_s: float
     output: str | None
+    metric: Callable[[Path], str] | None = None
 
 
 def tune(source: Source, request: Request, listener: Listener) -> Document:
@@ -41,20 +55,46 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
     A run that was killed goes on from what is kept there. Raises UsageError for whatever the caller can
     mend, KeyboardInterrupt if it was stopped before the baseline was measured.
     """
-    started = time.monotonic()
     output = Path(request.output) if request.output else None
     if output:
         check_output(output)
+    with _bench(source, request, listener, output) as bench:
+        if output:
+            check_same_workload(output, bench.workload.fingerprint)
+        document = run_study(bench)
+    if output:
+        write_document(output, document)
+    return document
+
+
+def verify(directory: Path, source: Source, request: Request, listener: Listener) -> Recheck:
+    """Measure the recommendation in `directory` again on this host, with the workload that `source` gives.
+
+    Raises InvalidRecommendation if there is none, or it is for another workload.
+    """
+    document = read_document(directory)
+    with _bench(source, request, listener, None) as bench:
+        if bench.workload.fingerprint != document.workload.fingerprint:
+            raise InvalidRecommendation(
+                "is for another workload (the model's code, structure or inputs differ)",
+                where=str(directory),
+                remedy="tune it again",
+            )
+        return recheck(bench, document)
+
+
+@contextmanager
+def _bench(source: Source, request: Request, listener: Listener, output: Path | None) -> Iterator[Bench]:
+    """A working directory, a runner in it, and the workload on it."""
+    started = time.monotonic()
     machine = environment()
     with (
         working_directory(output) as work,
         LocalRunner(work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase) as runner,
     ):
         workload = source(runner, work / "workload", request.budget_s)
-        if output:
-            check_same_workload(output, workload.fingerprint)
         runner.preload(workload)
-        bench = Bench(
+        yield Bench(
             workload=workload,
             environment=machine,
             runner=runner,
@@ -62,11 +102,8 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
             listener=listener,
             settings=_with_storage(request.settings, output),
             reference=work / "reference.pt",
+            metric=request.metric(work) if request.metric else "",
         )
-        document = run_study(bench)
-    if output:
-        write_document(output, document)
-    return document
 
 
 def from_script(script: Path) -> Source:

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from autocompile.cli import doctor, schema, show, tune
+from autocompile.cli import doctor, schema, show, tune, verify
 
 app = typer.Typer(
     name="autocompile",
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command("tune")(tune.tune)
 app.command("show")(show.show)
+app.command("verify")(verify.verify)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)
 

@@ -11,10 +11,22 @@ from autocompile.core.workload import Workload
 
 
 class Timing(Record, frozen=True):
-    """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds."""
+    """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds.
+
+    Stop too when the ratio is surely above `rival`, a ratio beyond which the candidate cannot win; 0 is none.
+    """
 
     precision: float
     limit_s: float
+    rival: float = 0.0
+
+
+class Acceptance(Record, frozen=True):
+    """When an output is correct: within `tolerance`, or with a pickled metric at `metric`, within `max_drop`."""
+
+    tolerance: Tolerance
+    metric: str = ""
+    max_drop: float = 0.0
 
 
 class CaptureTask(Record, tag="capture", frozen=True):
@@ -31,12 +43,16 @@ class ToolchainTask(Record, tag="toolchain-task", frozen=True):
 
 
 class ProfileTask(Record, tag="profile-task", frozen=True):
-    """Profile the baseline, and leave the float64 reference in `reference`."""
+    """Profile the baseline, and leave the float64 reference in `reference`.
+
+    A pickled metric at `metric` is tried on the baseline's outputs.
+    """
 
     workload: Workload
     reference: str
     timing: Timing
     seed: int
+    metric: str = ""
 
 
 class TrialTask(Record, tag="trial-task", frozen=True):
@@ -46,7 +62,7 @@ class TrialTask(Record, tag="trial-task", frozen=True):
     plan: Plan
     reference: str
     timing: Timing
-    tolerance: Tolerance
+    acceptance: Acceptance
     seed: int
 
 

@@ -8,7 +8,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.serde import Record
 
 FailureKind = Literal[
-    "error", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled", "interrupted"
+    "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled", "interrupted"
 ]
 
 
@@ -58,6 +58,7 @@ class Startup(Record, frozen=True):
 class Accuracy(Record, frozen=True):
     """The worst output's error against the reference, relative to the reference's root mean square.
 
+    With a metric of the user's own, `error` is how far it dropped and `limit` how far it may.
     `error`, `baseline_error` and `limit` are root mean squares; `element_error` is the largest share
     of its own bound that any one element used (1 is the bound). `output` names the worst output.
     """
@@ -85,7 +86,8 @@ class Contamination(Record, frozen=True):
     """What else the host did while blocks were timed.
 
     `dropped` of `blocks` were disturbed and repeated; `other_cpu_share` and `steal_share` are shares
-    of the host's CPU time taken by others over all of the timing; `noisy` says that it stayed so.
+    of the host's CPU time taken by others over all of the timing; `noisy` says that it stayed so. On a
+    GPU, `throttled` names why its clocks were lowered, and `gpu_processes` counts others on it.
     """
 
     blocks: int
@@ -94,13 +96,16 @@ class Contamination(Record, frozen=True):
     steal_share: float
     involuntary_switches: int
     noisy: bool
+    throttled: str = ""
+    gpu_processes: int = 0
 
 
 class Measurement(Record, tag="measurement", frozen=True):
     """One candidate against the baseline in one process.
 
     `ratio` is candidate time over baseline time, the median of paired blocks, with its interval;
-    `phases_s` tells where the child's seconds went.
+    `decided`: timing ended early, as the candidate was surely behind the best. `phases_s` tells where the
+    child's seconds went.
     """
 
     ratio: Estimate
@@ -111,6 +116,7 @@ class Measurement(Record, tag="measurement", frozen=True):
     counters: Counters
     contamination: Contamination
     peak_memory_bytes: int
+    decided: bool = False
     phases_s: dict[str, float] = {}
 
 

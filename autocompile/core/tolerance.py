@@ -41,6 +41,13 @@ def multiple_for(tolerance: Tolerance, elements: int) -> float:
     Small outputs average little, so their error scatters more: up to 10 below 11 elements, 3 up to
     500, as the benchmark suite has it.
     """
+    if tolerance.multiple == 0:
+        return 0.0
     if elements <= 10:
         return max(tolerance.multiple, 10.0)
     return max(tolerance.multiple, 3.0) if elements <= 500 else tolerance.multiple
+
+
+def exactly(rmse: float) -> Tolerance:
+    """A user's own limit: this and nothing for what the baseline is off; an element may be off ten times as much."""
+    return Tolerance(rmse=rmse, element=10 * rmse, multiple=0.0)

@@ -10,11 +10,10 @@ from statistics import median
 from autocompile.core.environment import Environment
 from autocompile.core.errors import BudgetTooSmall
 from autocompile.core.goal import Goal
-from autocompile.core.job import Timing, TrialTask
+from autocompile.core.job import Acceptance, Timing, TrialTask
 from autocompile.core.plan import Plan
 from autocompile.core.progress import Listener
 from autocompile.core.runner import Runner
-from autocompile.core.tolerance import published_tolerance
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.core.workload import Workload
@@ -39,7 +38,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bench:
-    """The workload, where it runs, what it may cost, who listens; `reference` is where the profile leaves it."""
+    """The workload, where it runs, what it may cost, who listens; `reference` is where the profile leaves it.
+
+    `metric` is where the user's metric lies pickled, or "".
+    """
 
     workload: Workload
     environment: Environment
@@ -48,15 +50,17 @@ class Bench:
     listener: Listener
     settings: Settings
     reference: Path
+    metric: str = ""
 
     def trial_task(self, plan: Plan, timing: Timing, seed: int) -> TrialTask:
         """What a child is asked, to measure a plan."""
+        goal = self.settings.goal
         return TrialTask(
             workload=self.workload,
             plan=plan,
             reference=str(self.reference),
             timing=timing,
-            tolerance=published_tolerance(plan.autocast),
+            acceptance=Acceptance(goal.tolerance_for(plan.autocast), self.metric, goal.max_drop),
             seed=self.settings.seed + seed,
         )
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
+from msgspec.structs import replace
+
 from autocompile.core.candidate import Candidate
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Limits
@@ -16,13 +18,16 @@ from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
 from autocompile.search.seeds import Evidence, ordered_seeds
+from autocompile.search.spread import spread_of
 from autocompile.space.space import Space
 
 # A trial is not started when less than this share of a typical one's time is left.
-_WORTH_STARTING = 0.7
+_WORTH_STARTING = 1.0
 _FIRST_GUESS_S = 3.0
 # Samplers repeat themselves in small categorical spaces; after so many known programs in a row they are helped out.
 _PATIENCE = 5
+# The baseline and plain torch.compile are always timed to the end.
+_ENOUGH_TO_COMPARE = 2
 
 
 def try_first(bench: Bench, space: Space, archive: Archive) -> None:
@@ -91,7 +96,7 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
     label = space.label(candidate)
     bench.listener.on_task(label)
     limits, bound = _limits(bench, known)
-    task = bench.trial_task(plan, bench.settings.strategy.screening.timing, number)
+    task = bench.trial_task(plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known)), number)
     try:
         reply = bench.runner.run(task, limits, cache=plan.key)
     except KeyboardInterrupt:
@@ -105,9 +110,24 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
     )  # fmt: skip
     if isinstance(reply, Failure):
         _write_down(bench, trial, reply, bound)
+    elif reply.decided:
+        bench.ledger.decide("stopped", label, "its timing was ended: surely behind the best so far")
     archive.tell(trial, bench.score(trial, [*known, trial]))
     bench.listener.on_trial(trial)
     return trial
+
+
+def _rival(bench: Bench, known: Sequence[Trial]) -> float:
+    """The ratio to the baseline beyond which a candidate cannot win; 0 before there is anyone to beat.
+
+    Taken without start-up, which only makes it harder to win, and with twice what processes differ by.
+    """
+    measured = [trial for trial in known if trial.measurement is not None]
+    if len(measured) < _ENOUGH_TO_COMPARE:
+        return 0.0
+    baseline_s, _calls = bench.scale(known)
+    best_s = min(bench.score(trial, known) or math.inf for trial in measured)
+    return best_s / baseline_s * (1 + 2 * spread_of(measured).margin(1))
 
 
 def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:

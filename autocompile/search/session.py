@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autocompile.core.document import Document
-from autocompile.core.errors import InvalidWorkload
+from autocompile.core.errors import InvalidValue, InvalidWorkload
 from autocompile.core.job import Limits, ProfileTask, ToolchainTask
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
@@ -23,10 +23,10 @@ def run_study(bench: Bench) -> Document:
     Raises InvalidWorkload if the model fails on its own inputs, BudgetTooSmall if not even the baseline
     fits. Stopping by hand (KeyboardInterrupt) ends the search, and what is known so far is judged.
     """
-    toolchain = _toolchain(bench)
-    profile = _profile(bench)
+    toolchain = prepare_toolchain(bench)
+    profile = take_profile(bench)
     space = _space(bench, profile, toolchain)
-    archive = _archive(bench)
+    archive = _archive(bench, space)
     complete = True
     try:
         try_first(bench, space, archive)
@@ -42,7 +42,7 @@ def run_study(bench: Bench) -> Document:
     return compose(bench, findings)
 
 
-def _toolchain(bench: Bench) -> Toolchain:
+def prepare_toolchain(bench: Bench) -> Toolchain:
     """Have the machine's one-off compiler costs paid, so that they are charged to no candidate."""
     bench.listener.on_stage("toolchain")
     bench.listener.on_task("compiler check")
@@ -55,7 +55,8 @@ def _toolchain(bench: Bench) -> Toolchain:
     return reply
 
 
-def _profile(bench: Bench) -> Profile:
+def take_profile(bench: Bench) -> Profile:
+    """Profile the baseline, leaving the reference behind. Raises UsageError if the model or the goal is at fault."""
     bench.listener.on_stage("profile")
     bench.listener.on_task("profile of the baseline")
     task = ProfileTask(
@@ -63,6 +64,7 @@ def _profile(bench: Bench) -> Profile:
         reference=str(bench.reference),
         timing=bench.settings.strategy.screening.timing,
         seed=bench.settings.seed,
+        metric=bench.metric,
     )
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
     reply = bench.runner.run(task, limits, cache="profile")
@@ -71,10 +73,19 @@ def _profile(bench: Bench) -> Profile:
     if isinstance(reply, Failure):
         if reply.kind == "timeout":
             raise bench.too_small()
+        if reply.kind == "invalid":
+            raise InvalidWorkload(reply.message)
         raise InvalidWorkload(
             f"the model fails on its own inputs: {reply.message}",
             where=bench.workload.name,
             remedy="call model(*inputs) yourself until it runs",
+        )
+    tolerance = bench.settings.goal.tolerance
+    if tolerance is not None and tolerance < reply.error_floor:
+        raise InvalidValue(
+            f"{tolerance:g} cannot be met: the baseline is itself off by {reply.error_floor:.2g} ({reply.reference})",
+            where="tolerance",
+            remedy=f"give at least {2 * reply.error_floor:.1g}",
         )
     for note in reply.notes:
         bench.ledger.decide("noted", "baseline", note)
@@ -104,8 +115,10 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
     return space
 
 
-def _archive(bench: Bench) -> Archive:
-    name = f"{bench.workload.name} {bench.workload.fingerprint[:8]} {bench.environment.fingerprint[:8]}"
+def _archive(bench: Bench, space: Space) -> Archive:
+    """The study of this workload, on this kind of machine, over this space, as Optuna wants one space a study."""
+    digests = bench.workload.fingerprint[:8], bench.environment.fingerprint[:8], space.digest
+    name = " ".join((bench.workload.name, *digests))
     archive = Archive(name, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
     known = len(archive.trials())
     if known:

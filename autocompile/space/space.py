@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ from itertools import product
 
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.plan import Plan
+from autocompile.core.serde import to_json
 from autocompile.space.backends import EAGER, INDUCTOR
 from autocompile.space.dimension import Dimension, Surroundings
 from autocompile.space.dimensions import DIMENSIONS
@@ -33,6 +35,11 @@ class Space:
             applies = dimension.applies({**self.defaults(), **chosen})
             chosen[dimension.name] = values.get(dimension.name, default) if applies else default
         return Candidate(values=chosen)
+
+    @cached_property
+    def digest(self) -> str:
+        """Eight letters; equal for equal open values."""
+        return hashlib.sha256(to_json({name: list(v) for name, v in self.open_values.items()})).hexdigest()[:8]
 
     def baseline(self) -> Candidate:
         """The unmodified model, eager."""

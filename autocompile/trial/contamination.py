@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import psutil
 
 from autocompile.core.outcome import Contamination
+from autocompile.trial.nvml import GpuWatch
 
 # A pair of blocks in which others took more than this share of all CPU time is repeated. The kernel
 # counts in ticks of 10 ms, so a smaller share of a pair of 100 ms would be a rounding error.
@@ -47,9 +48,10 @@ def snapshot() -> Snapshot:
 class Watch:
     """Judges pairs of blocks one by one, and all of them at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, device_type: str) -> None:
         self._first = self._last = snapshot()
         self._blocks = self._dropped = 0
+        self._gpu = GpuWatch() if device_type == "cuda" else None
 
     def begin(self) -> None:
         """Before a pair."""
@@ -60,7 +62,7 @@ class Watch:
         now = snapshot()
         others, steal = _shares(self._last, now)
         self._blocks += 1
-        bad = others > _PAIR_LIMIT or steal > _PAIR_LIMIT
+        bad = others > _PAIR_LIMIT or steal > _PAIR_LIMIT or bool(self._gpu and self._gpu.throttled())
         self._dropped += bad
         return bad
 
@@ -68,13 +70,18 @@ class Watch:
         """Over all of the timing."""
         now = snapshot()
         others, steal = _shares(self._first, now)
+        throttled = self._gpu.throttled() if self._gpu else ""
+        gpu_processes = self._gpu.other_processes() if self._gpu else 0
+        mostly_dropped = self._dropped * 2 > self._blocks
         return Contamination(
             blocks=self._blocks,
             dropped=self._dropped,
             other_cpu_share=others,
             steal_share=steal,
             involuntary_switches=now.switches - self._first.switches,
-            noisy=others > _TOTAL_LIMIT or steal > _TOTAL_LIMIT or self._dropped * 2 > self._blocks,
+            noisy=others > _TOTAL_LIMIT or steal > _TOTAL_LIMIT or mostly_dropped or gpu_processes > 0,
+            throttled=throttled,
+            gpu_processes=gpu_processes,
         )
 
 

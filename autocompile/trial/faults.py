@@ -28,6 +28,8 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
 
 
 def _kind(fault: BaseException, message: str) -> FailureKind:
+    if isinstance(fault, UsageError):
+        return "invalid"
     named = f"{type(fault).__name__}: {message}"
     if isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named):
         return "out_of_memory"

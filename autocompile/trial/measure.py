@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo.config as dynamo_config
+from msgspec.structs import replace
 
 from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
@@ -16,6 +18,7 @@ from autocompile.trial.phases import Phases
 from autocompile.trial.timing import Subject, subject, time_pairs
 from autocompile.trial.verify import verify
 from autocompile.workload.build import build
+from autocompile.workload.metric import unspool_metric
 from autocompile.workload.reference import Reference, preserved_buffers
 from autocompile.workload.spool import unspool
 
@@ -36,10 +39,11 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         baseline = subject(build(model, Plan(), device), samples, device, threads)
         candidate = subject(build(model, task.plan, device, isolate=True), samples, device, threads)
         candidate.apply_threads()
+    dynamo_config.fail_on_recompile_limit_hit = True
     with phases("compile"), preserved_buffers(candidate.call):
         first_pass_s = _first_pass(candidate)
     with phases("verify"):
-        verified = verify(candidate.call, reference, task.tolerance)
+        verified = verify(candidate.call, reference, task.acceptance, unspool_metric(task.acceptance.metric))
     if verified.fault:
         return Failure(stage="verify", kind="wrong_result", message=verified.fault)
     with phases("warm-up"):
@@ -48,7 +52,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         for _ in range(2):
             baseline.one_pass()
     with phases("timing"):
-        # A process-global switch that turns a recompile, or falling back to eager in silence, into an error.
+        # Process-global: a recompile is now an error, as is going on in eager past the recompile limit.
         torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
         pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
     steady_s = pairs.candidate.p50_ms / 1e3 * len(samples)
@@ -66,12 +70,13 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         counters=compiler_counters(),
         contamination=pairs.contamination,
         peak_memory_bytes=peak_memory_bytes(device),
+        decided=pairs.decided,
     )
 
 
 def _within(timing: Timing, phases: Phases) -> Timing:
     """Time shorter rather than be killed: a coarse figure is worth more than none."""
-    return Timing(precision=timing.precision, limit_s=min(timing.limit_s, max(0.0, phases.left_s - _TO_ANSWER_S)))
+    return replace(timing, limit_s=min(timing.limit_s, max(0.0, phases.left_s - _TO_ANSWER_S)))
 
 
 def _first_pass(candidate: Subject) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -42,6 +43,47 @@ def utilization(work: Callable[[], object], *, seconds: float) -> float | None:
     stop.set()
     poller.join()
     return mean(readings) if readings else None
+
+
+# Reasons that lower the clocks below what the work asked for; idling and the user's own settings are none.
+_THROTTLES = {
+    "power": pynvml.nvmlClocksEventReasonSwPowerCap,
+    "heat": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+    "hardware slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
+    "hardware heat": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+    "power brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+}
+
+
+class GpuWatch:
+    """Throttling and other processes on the GPU that torch uses; silent where NVML does not answer."""
+
+    def __init__(self) -> None:
+        try:
+            pynvml.nvmlInit()
+            self._device = _handle()
+        except pynvml.NVMLError:
+            self._device = None
+
+    def throttled(self) -> str:
+        """Why the clocks are lowered right now, or ""."""
+        if self._device is None:
+            return ""
+        try:
+            reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._device)
+        except pynvml.NVMLError:
+            return ""
+        return ", ".join(name for name, bit in _THROTTLES.items() if reasons & bit)
+
+    def other_processes(self) -> int:
+        """How many other processes compute on it."""
+        if self._device is None:
+            return 0
+        try:
+            running = pynvml.nvmlDeviceGetComputeRunningProcesses(self._device)
+        except pynvml.NVMLError:
+            return 0
+        return sum(process.pid != os.getpid() for process in running)
 
 
 def _handle() -> Any:

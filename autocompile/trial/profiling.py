@@ -16,8 +16,9 @@ import torch._dynamo as dynamo
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from autocompile.core.errors import InvalidWorkload
 from autocompile.core.estimate import Estimate
-from autocompile.core.job import ProfileTask
+from autocompile.core.job import Acceptance, ProfileTask
 from autocompile.core.plan import Plan
 from autocompile.core.profile import GraphBreak, Profile
 from autocompile.core.tolerance import published_tolerance
@@ -28,7 +29,8 @@ from autocompile.trial.timing import CLOCKS, Pairs, Subject, subject, time_pairs
 from autocompile.trial.verify import verify
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import Built, build
-from autocompile.workload.reference import make_reference, observe
+from autocompile.workload.metric import unspool_metric
+from autocompile.workload.reference import Reference, make_reference, observe
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import unspool
 
@@ -63,7 +65,8 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         deterministic, random = _repeatability(model, samples[0], task.seed)
         reference = make_reference(model, samples, variants=_VARIANTS, seed=task.seed)
         reference.save(Path(task.reference))
-        floor = verify(eager, reference, published_tolerance("")).accuracy.baseline_error
+        floor = verify(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
+        _try_metric(task.metric, reference)
     with phases("timing"):
         pairs, busy_share, busy_source = _time_baseline(eager, samples, device, task)
     with phases("profile"):
@@ -117,9 +120,30 @@ def _notes(task: ProfileTask, pairs: Pairs, random: bool) -> tuple[str, ...]:
 
 
 def _repeatability(model: Any, sample: Sample, seed: int) -> tuple[bool, bool]:
-    """Whether two runs from one RNG state agree exactly, and whether two from different ones do not."""
-    first, again, other = (observe(model, sample, s)[0] for s in (seed, seed, seed + 1))
+    """Whether two runs from one RNG state agree exactly, and whether two from different ones do not.
+
+    Raises InvalidWorkload if there is nothing to compare, or something that cannot be compared.
+    """
+    first, again, other = (observe(model, sample, s).leaves for s in (seed, seed, seed + 1))
+    outputs = {name: leaf for name, leaf in first.items() if name.startswith("output")}
+    if not any(isinstance(leaf, torch.Tensor) for leaf in outputs.values()):
+        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in outputs.values()})) or "nothing"
+        raise InvalidWorkload(f"the model returns no tensor ({kinds})", where="model", remedy="return what it computes")
+    for name, leaf in outputs.items():
+        if not isinstance(leaf, torch.Tensor) and not bool(leaf == again[name]):
+            raise InvalidWorkload(
+                f"{name} is a {type(leaf).__name__}, which does not equal itself from one call to the next",
+                where="model",
+                remedy="return tensors, numbers and text only, or give it an __eq__",
+            )
     return _same(first, again), not _same(first, other) and _same(first, again)
+
+
+def _try_metric(path: str, reference: Reference) -> None:
+    metric = unspool_metric(path)
+    if metric is not None:
+        for case in reference.cases:
+            metric(case.baseline.output)
 
 
 def _same(one: dict[str, Any], two: dict[str, Any]) -> bool:

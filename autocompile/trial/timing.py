@@ -16,6 +16,7 @@ from autocompile.core.job import Timing
 from autocompile.core.outcome import Contamination, Latency
 from autocompile.trial.contamination import Watch
 from autocompile.trial.intervals import median_interval
+from autocompile.trial.sequential import MedianTest
 from autocompile.workload.build import Built
 from autocompile.workload.samples import Sample
 
@@ -32,12 +33,16 @@ _CALLS_WORTH_A_STAMP_S = 5e-4
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to time: what to call, with how many threads, over which samples."""
+    """Something to time: what to call, over which samples, with how many CPU threads, on which device."""
 
     call: Built
     samples: Sequence[Sample]
     threads: int
-    synchronize: Callable[[], None]
+    device_type: str
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was given."""
+        CLOCKS[self.device_type]()
 
     def one_pass(self) -> float:
         """Seconds for one call of each sample."""
@@ -55,7 +60,7 @@ class Subject:
 
 def subject(call: Built, samples: Sequence[Sample], device_type: str, default_threads: int) -> Subject:
     """A built model as something to time."""
-    return Subject(call, samples, call.threads or default_threads, CLOCKS[device_type])
+    return Subject(call, samples, call.threads or default_threads, device_type)
 
 
 @dataclass(frozen=True)
@@ -66,20 +71,24 @@ class Pairs:
     candidate: Latency
     baseline: Latency
     contamination: Contamination
+    decided: bool = False
 
 
 def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int) -> Pairs:
     """Alternate blocks in random order until the interval is narrow enough or the time is up.
 
     A block lasts some 25 ms (or one pass, if that takes longer), so that the timer's own cost stays
-    below 1e-4 of it. Disturbed pairs are dropped and repeated, as long as they are not the rule.
+    below 1e-4 of it. Disturbed pairs are dropped and repeated, as long as they are not the rule. If the
+    ratio is surely above `timing.rival`, it ends at once: see `trial.sequential`.
     """
     order = random.Random(seed)  # noqa: S311
     passes = {id(one): _passes_per_block(one) for one in (baseline, candidate)}
     stamps: dict[int, list[float]] = {id(baseline): [], id(candidate): []}
     ratios: list[float] = []
     all_ratios: list[float] = []
-    watch = Watch()
+    watch = Watch(candidate.device_type)
+    against_rival = MedianTest(math.log(timing.rival)) if timing.rival else None
+    decided = False
     deadline = time.perf_counter() + timing.limit_s
     while len(all_ratios) < 3 or time.perf_counter() < deadline:
         watch.begin()
@@ -88,8 +97,12 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
             pair[id(one)] = _block(one, passes[id(one)], stamps[id(one)])
         log_ratio = math.log(pair[id(candidate)] / pair[id(baseline)])
         all_ratios.append(log_ratio)
-        if not watch.disturbed():
-            ratios.append(log_ratio)
+        if watch.disturbed():
+            continue
+        ratios.append(log_ratio)
+        if against_rival is not None and against_rival.observe(log_ratio):
+            decided = True
+            break
         if len(ratios) >= _MIN_PAIRS and len(ratios) % 4 == 0 and _precise(ratios, timing.precision):
             break
     kept = ratios if len(ratios) * 2 >= len(all_ratios) else all_ratios
@@ -98,6 +111,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
         candidate=_latency(stamps[id(candidate)]),
         baseline=_latency(stamps[id(baseline)]),
         contamination=watch.verdict(),
+        decided=decided,
     )
 
 
@@ -113,7 +127,7 @@ def _block(one: Subject, passes: int, stamps: list[float]) -> float:
     one.apply_threads()
     if switches_threads:
         one.one_pass()
-    clock, call, synchronize = time.perf_counter, one.call, one.synchronize
+    clock, call, synchronize = time.perf_counter, one.call, CLOCKS[one.device_type]
     marks = []
     started = clock()
     for _ in range(passes):

@@ -8,38 +8,63 @@ from typing import Any
 
 import torch
 
+from autocompile.core.job import Acceptance
 from autocompile.core.outcome import Accuracy
 from autocompile.core.tolerance import Tolerance, multiple_for
-from autocompile.workload.reference import Case, Reference, observe
+from autocompile.workload.reference import Case, Observation, Reference, observe
+
+Metric = Callable[[Any], float]
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The worst figure over all cases, and what is wrong, or ""."""
+    """The worst figure over all cases, and what is wrong, or ""; `by_figure` if only the error's size is."""
 
     accuracy: Accuracy
     fault: str
+    by_figure: bool = False
 
 
-def verify(call: Callable[..., Any], reference: Reference, tolerance: Tolerance) -> Verified:
+def verify(
+    call: Callable[..., Any], reference: Reference, acceptance: Acceptance, metric: Metric | None = None
+) -> Verified:
     """Compare everything a call does (outputs, mutated inputs and buffers) with the reference, case by case.
 
     An output passes if its root mean square error is within the tolerance plus a multiple of what the
-    baseline itself is off, and every element is within its own bound; see `core.tolerance`.
+    baseline itself is off, and every element is within its own bound; see `core.tolerance`. With a
+    metric, the outputs' figures give way to it, but structure, dtypes, NaN and state are still compared.
     """
-    worst = _no_error("", tolerance, reference)
+    worst = _no_error("", acceptance.tolerance, reference)
+    drops = []
     for case in reference.cases:
-        seen, structure = observe(call, case.sample, reference.seed)
-        fault = _structural_fault(case, seen, structure)
+        seen = observe(call, case.sample, reference.seed)
+        fault = _structural_fault(case, seen)
         if fault:
             return Verified(worst, fault)
-        for name, actual in seen.items():
-            found = _compare(name, actual, case, tolerance, reference)
-            if found.fault:
+        for name, actual in seen.leaves.items():
+            found = _compare(name, actual, case, acceptance.tolerance, reference)
+            judged_by_metric = metric is not None and name.startswith("output") and found.by_figure
+            if found.fault and not judged_by_metric:
                 return found
             if _severity(found.accuracy) >= _severity(worst):
                 worst = found.accuracy
-    return Verified(worst, "")
+        if metric is not None:
+            drops.append(metric(case.baseline.output) - metric(seen.output))
+    return _judged_by_drop(drops, acceptance, reference) if metric is not None else Verified(worst, "")
+
+
+def _judged_by_drop(drops: list[float], acceptance: Acceptance, reference: Reference) -> Verified:
+    drop = sum(drops) / len(drops)
+    accuracy = Accuracy(
+        error=drop,
+        baseline_error=0.0,
+        limit=acceptance.max_drop,
+        element_error=0.0,
+        output="metric",
+        reference=reference.precision,
+    )
+    fine = drop <= acceptance.max_drop
+    return Verified(accuracy, "" if fine else f"the metric drops by {drop:.4g}, more than {acceptance.max_drop:.4g}")
 
 
 def _severity(accuracy: Accuracy) -> float:
@@ -57,16 +82,16 @@ def _no_error(output: str, tolerance: Tolerance, reference: Reference) -> Accura
     )
 
 
-def _structural_fault(case: Case, seen: dict[str, Any], structure: str) -> str:
-    if structure != case.structure:
-        return f"the output's structure is {structure}, not {case.structure}"
-    if seen.keys() != case.baseline.keys():
-        return f"there are {sorted(seen)} instead of {sorted(case.baseline)}"
+def _structural_fault(case: Case, seen: Observation) -> str:
+    if seen.structure != case.baseline.structure:
+        return f"the output's structure is {seen.structure}, not {case.baseline.structure}"
+    if seen.leaves.keys() != case.baseline.leaves.keys():
+        return f"there are {sorted(seen.leaves)} instead of {sorted(case.baseline.leaves)}"
     return ""
 
 
 def _compare(name: str, actual: Any, case: Case, tolerance: Tolerance, reference: Reference) -> Verified:
-    baseline = case.baseline[name]
+    baseline = case.baseline.leaves[name]
     exact = _no_error(name, tolerance, reference)
     if not isinstance(baseline, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(baseline) and actual == baseline
@@ -75,12 +100,14 @@ def _compare(name: str, actual: Any, case: Case, tolerance: Tolerance, reference
         return Verified(exact, f"{name} is {_kind(actual)}, not {_kind(baseline)}")
     if not baseline.is_floating_point() and not baseline.is_complex():
         same = torch.equal(actual, baseline)
-        return Verified(exact, "" if same else f"{name} differs ({_kind(actual)}, compared exactly)")
+        return Verified(exact, "" if same else f"{name} differs ({_kind(actual)}, compared exactly)", by_figure=True)
     finite = torch.isfinite(baseline)
     fault = _stray_fault(name, actual, baseline, finite)
     if fault or not bool(finite.any()):
         return Verified(exact, fault)
-    return _compare_finite(name, actual[finite], case.expected[name][finite], baseline[finite], tolerance, reference)
+    return _compare_finite(
+        name, actual[finite], case.expected.leaves[name][finite], baseline[finite], tolerance, reference
+    )
 
 
 def _stray_fault(name: str, actual: Any, baseline: Any, finite: Any) -> str:
@@ -117,9 +144,11 @@ def _compare_finite(
     )
     # Written so that a NaN, which compares false, is a fault.
     if not error <= limit:
-        return Verified(accuracy, f"{name} is off by {error:.2g} (relative root mean square), more than {limit:.2g}")
+        return Verified(
+            accuracy, f"{name} is off by {error:.2g} (relative root mean square), more than {limit:.2g}", by_figure=True
+        )
     if not element <= 1:
-        return Verified(accuracy, f"{name} has an element off by {element:.3g} times its bound")
+        return Verified(accuracy, f"{name} has an element off by {element:.3g} times its bound", by_figure=True)
     return Verified(accuracy, "")
 
 

@@ -19,17 +19,27 @@ MAX_CASES = 16
 
 
 @dataclass(frozen=True)
+class Observation:
+    """All that a call did: its `output`, and the same flattened and named in `leaves`.
+
+    `leaves` also holds the inputs and the model's buffers after the call; `structure` describes the output.
+    """
+
+    output: Any
+    leaves: dict[str, Any]
+    structure: str
+
+
+@dataclass(frozen=True)
 class Case:
     """One call to check: its arguments, what is expected, and what the baseline made of it.
 
-    `expected` and `baseline` are the flattened outputs, inputs and buffers after the call, named.
     `expected` is in float64 where the reference is.
     """
 
     sample: Sample
-    expected: dict[str, Any]
-    baseline: dict[str, Any]
-    structure: str
+    expected: Observation
+    baseline: Observation
 
 
 @dataclass(frozen=True)
@@ -65,33 +75,33 @@ def make_reference(model: Any, samples: tuple[Sample, ...], *, variants: int, se
     for position, sample in enumerate(calls[:MAX_CASES]):
         is_variant = position >= len(chosen)
         try:
-            baseline, structure = observe(model, sample, seed)
+            baseline = observe(model, sample, seed)
         except Exception:
             if not is_variant:
                 raise
             notes.append("the baseline rejects a random variant of the inputs; it was left out")
             continue
-        if is_variant and not _finite(baseline):
+        if is_variant and not _finite(baseline.leaves):
             notes.append("the baseline answers a random variant with NaN or infinity; it was left out")
             continue
         expected = baseline
         if precision == "float64":
             try:
                 with _default_dtype(torch.float64):
-                    expected, _ = observe(twin, _as_float64(sample), seed)
+                    expected = observe(twin, _as_float64(sample), seed)
             except Exception as fault:
                 precision = "the baseline's own"
                 notes.append(
                     f"no float64 reference: {type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}"
                 )
-        cases.append(Case(sample=sample, expected=expected, baseline=baseline, structure=structure))
+        cases.append(Case(sample=sample, expected=expected, baseline=baseline))
     if precision != "float64":
-        cases = [Case(c.sample, c.baseline, c.baseline, c.structure) for c in cases]
+        cases = [Case(c.sample, c.baseline, c.baseline) for c in cases]
     return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)))
 
 
-def observe(call: Callable[..., Any], sample: Sample, seed: int) -> tuple[dict[str, Any], str]:
-    """Everything that a call does, named: its outputs, and its inputs and the model's buffers afterwards.
+def observe(call: Callable[..., Any], sample: Sample, seed: int) -> Observation:
+    """Call, and keep all that it did.
 
     Runs on a copy of the sample, from one RNG state, and puts the buffers back, so that every call can
     be compared with every other.
@@ -99,15 +109,16 @@ def observe(call: Callable[..., Any], sample: Sample, seed: int) -> tuple[dict[s
     own = clone(sample)
     torch.manual_seed(seed)
     with preserved_buffers(call), torch.no_grad():
-        output = call(*own.args, **own.kwargs)
+        # Copied at once: CUDA graphs reuse their output's memory, and a buffer may be returned itself.
+        output = pytree.tree_map(_detached, call(*own.args, **own.kwargs))
         leaves, spec = pytree.tree_flatten_with_path(output)
-        seen = {f"output{pytree.keystr(path)}": _detached(leaf) for path, leaf in leaves}
+        seen = {f"output{pytree.keystr(path)}": leaf for path, leaf in leaves}
         for path, leaf in pytree.tree_flatten_with_path((own.args, own.kwargs))[0]:
             if isinstance(leaf, torch.Tensor):
                 seen[f"input{pytree.keystr(path)} after the call"] = _detached(leaf)
         for name, buffer in _buffers_of(call):
             seen[f"buffer {name} after the call"] = _detached(buffer)
-    return seen, str(spec)
+    return Observation(output, seen, str(spec))
 
 
 @contextmanager

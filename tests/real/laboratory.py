@@ -1,6 +1,6 @@
 """A bench for single trials."""
 
-from autocompile.core.job import Limits, ProfileTask, Timing, TrialTask
+from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, TrialTask
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.workload.spool import spool
@@ -29,5 +29,5 @@ class Laboratory:
         return self.runner.run(ProfileTask(self.workload, self.reference, TIMING, 0), Limits(60.0), cache="profile")
 
     def trial(self, plan, limits=None, cache="trial"):
-        task = TrialTask(self.workload, plan, self.reference, TIMING, published_tolerance(plan.autocast), 0)
+        task = TrialTask(self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0)
         return self.runner.run(task, limits or Limits(120.0), cache=cache)

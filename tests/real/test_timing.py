@@ -1,5 +1,6 @@
 """Paired timing on a clock that only the subjects move."""
 
+import random
 import time
 from types import SimpleNamespace
 
@@ -33,6 +34,9 @@ def clock(monkeypatch):
 class QuietWatch:
     pairs = 0
 
+    def __init__(self, device_type):
+        pass
+
     def begin(self):
         pass
 
@@ -56,7 +60,7 @@ def taking(clock, seconds, *, samples=1):
     def call():
         clock.now += seconds() if callable(seconds) else seconds
 
-    return Subject(call, [Sample((), {})] * samples, 1, lambda: None)
+    return Subject(call, [Sample((), {})] * samples, 1, "cpu")
 
 
 def test_the_ratio_is_candidate_over_baseline(clock):
@@ -123,7 +127,7 @@ def test_an_interval_needs_samples():
 def test_the_watch_reads_this_host():
     from autocompile.trial.contamination import Watch
 
-    watch = Watch()
+    watch = Watch("cpu")
     watch.begin()
     time.sleep(0.05)
     watch.disturbed()
@@ -131,3 +135,56 @@ def test_the_watch_reads_this_host():
     assert verdict.blocks == 1
     assert 0 <= verdict.other_cpu_share <= 1
     assert verdict.dropped in (0, 1)
+
+
+def test_a_timing_that_is_decided_is_ended(clock):
+    slow, fast = taking(clock, 0.02), taking(clock, 0.01)
+    source = random.Random(0)
+
+    def unsteady():
+        return source.uniform(0.02, 0.1)
+
+    behind = time_pairs(fast, taking(clock, unsteady), Timing(1e-6, 60.0, rival=1.5), 0)
+    assert behind.decided
+    assert clock.now < 10
+    ahead = time_pairs(slow, fast, Timing(0.05, 5.0, rival=0.6), 0)
+    assert not ahead.decided
+
+
+class FakeNvml:
+    """Enough of pynvml for one GPU that throttles and is shared."""
+
+    NVMLError = RuntimeError
+
+    def __getattr__(self, name):
+        answers = {
+            "nvmlInit": lambda: None,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda _device: 0x20 | 0x1,
+            "nvmlDeviceGetComputeRunningProcesses": lambda _device: [SimpleNamespace(pid=1)],
+        }
+        return answers[name]
+
+
+def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
+    from autocompile.trial import contamination, nvml
+
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml())
+    monkeypatch.setattr(nvml, "_handle", lambda: "gpu")
+    watch = contamination.Watch("cuda")
+    watch.begin()
+    assert watch.disturbed()
+    verdict = watch.verdict()
+    assert verdict.noisy
+    assert verdict.throttled == "heat"
+    assert verdict.gpu_processes == 1
+
+
+def test_without_nvml_a_gpu_is_not_called_noisy(monkeypatch):
+    from autocompile.trial import nvml
+
+    def missing():
+        raise nvml.pynvml.NVMLError(nvml.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(nvml.pynvml, "nvmlInit", missing)
+    watch = nvml.GpuWatch()
+    assert (watch.throttled(), watch.other_processes()) == ("", 0)

@@ -132,3 +132,19 @@ def test_a_child_can_be_spawned_where_none_can_be_forked(tmp_path):
         ended = runner.run(CaptureTask(str(slow), str(tmp_path / "workload")), Limits(15.0), cache="capture")
         assert isinstance(ended, Failure)
         assert ended.kind == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (models.returns_text, "the model returns no tensor (str)"),
+        (models.returns_an_object, "output['thing'] is a object, which does not equal itself"),
+    ],
+)
+def test_outputs_that_cannot_be_judged_are_named(laboratory, model, said):
+    with pytest.raises(AssertionError) as refused:
+        laboratory.prepare(model, SQUARE)
+    failure = laboratory.profile()
+    assert refused
+    assert failure.kind == "invalid"
+    assert said in failure.message

@@ -93,6 +93,17 @@ def test_the_stencil_from_the_command_line(tmp_path):
     assert not (tmp_path / "rec" / ".work").exists()
     shown = command("show", "rec", "--json", cwd=tmp_path)
     assert json.loads(shown.stdout) == document
+    script = REPOSITORY / "examples" / "stencil.py"
+    again = command("verify", "rec", script, "--budget", "60s", "--json", cwd=tmp_path)
+    outcome = json.loads(again.stdout)
+    assert outcome["verdict"] in ("good", "regression")
+    assert again.returncode == (0 if outcome["verdict"] == "good" else 1)
+    assert outcome["now"]["low"] > 1
+    other = tmp_path / "other.py"
+    other.write_text("import torch\nmodel = torch.sin\ninputs = torch.ones(3)\n")
+    refused = command("verify", "rec", other, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "is for another workload" in refused.stderr
 
 
 def test_a_script_without_a_main_guard_a_class_of_its_own_and_everything_a_recommendation_offers(tmp_path, light):

@@ -4,14 +4,17 @@ import models
 import pytest
 import torch
 
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.job import Acceptance
 from autocompile.core.plan import Plan
-from autocompile.core.tolerance import published_tolerance
+from autocompile.core.tolerance import exactly, published_tolerance
 from autocompile.trial.verify import verify
 from autocompile.workload.build import build
+from autocompile.workload.metric import spool_metric, unspool_metric
 from autocompile.workload.reference import Reference, make_reference, vary
 from autocompile.workload.samples import Sample, as_samples
 
-FP32 = published_tolerance("")
+FP32 = Acceptance(published_tolerance(""))
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +29,8 @@ def reference(model):
     return make_reference(model, as_samples(torch.randn(64, 32)), variants=2, seed=0)
 
 
-def fault_of(call, reference, tolerance=FP32):
-    return verify(call, reference, tolerance).fault
+def fault_of(call, reference, acceptance=FP32):
+    return verify(call, reference, acceptance).fault
 
 
 def planted(model, change):
@@ -102,7 +105,7 @@ def test_honest_candidates_pass(model, reference):
     assert fault_of(model, reference) == ""
     for autocast in ("bfloat16", "float16"):
         amp = build(model, Plan(autocast=autocast), "cpu")
-        found = verify(amp, reference, published_tolerance(autocast))
+        found = verify(amp, reference, Acceptance(published_tolerance(autocast)))
         assert found.fault == ""
         assert found.accuracy.error > found.accuracy.baseline_error
         assert fault_of(amp, reference), "reduced precision must not pass as full"
@@ -110,7 +113,7 @@ def test_honest_candidates_pass(model, reference):
 
 def test_the_reference_is_float64_and_the_figure_is_kept(model, reference):
     assert reference.precision == "float64"
-    assert reference.cases[0].expected["output"].dtype == torch.float64
+    assert reference.cases[0].expected.leaves["output"].dtype == torch.float64
     accuracy = verify(model, reference, FP32).accuracy
     assert 0 < accuracy.error == accuracy.baseline_error < accuracy.limit
     assert accuracy.reference == "float64"
@@ -177,3 +180,47 @@ def test_variants_keep_shape_dtype_and_layout():
     assert not torch.equal(varied.args[0], sample.args[0])
     assert torch.equal(varied.kwargs["mask"], sample.kwargs["mask"])
     assert varied.kwargs["scale"] == 2
+
+
+def test_a_users_metric_takes_the_place_of_the_tolerance_but_not_of_structure(model, reference):
+    def agreement(output):
+        return float((output.argmax(-1) == 0).double().mean())
+
+    accept = Acceptance(published_tolerance(""), metric="somewhere", max_drop=0.2)
+    rough = planted(model, lambda y: y * 1.01)
+    assert fault_of(rough, reference)
+    assert verify(rough, reference, accept, agreement).fault == ""
+    assert (
+        "metric drops by" in verify(planted(model, lambda y: y * -1), reference, accept, lambda y: float(y.sum())).fault
+    )
+    assert "structure" in verify(planted(model, lambda y: (y,)), reference, accept, agreement).fault
+    assert "NaN" in verify(planted(model, one_lane), reference, accept, agreement).fault
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        (lambda _output: "good", "metric: returned 'good', which is not a finite number"),
+        (lambda _output: float("nan"), "metric: returned nan"),
+        (lambda output: output["missing"], "metric: raised"),
+    ],
+)
+def test_a_metric_with_a_fault_is_named(tmp_path, metric, said):
+    path = tmp_path / "metric.pkl"
+    spool_metric(metric, path)
+    with pytest.raises(InvalidWorkload, match=said):
+        unspool_metric(str(path))(torch.ones(3))
+
+
+def test_a_metric_that_cannot_travel_is_named(tmp_path):
+    import _thread
+
+    lock = _thread.RLock()
+    with pytest.raises(InvalidWorkload, match="metric: cannot be sent to another process"):
+        spool_metric(lambda _output: lock and 1.0, tmp_path / "metric.pkl")
+
+
+def test_a_users_own_tolerance_is_kept(model, reference):
+    loose = Acceptance(exactly(0.05))
+    assert fault_of(planted(model, lambda y: y * 1.01), reference, loose) == ""
+    assert fault_of(planted(model, lambda y: y * 1.06), reference, loose)

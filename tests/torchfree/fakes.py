@@ -30,6 +30,7 @@ class FakeRunner:
     ran: list = field(default_factory=list)
     forgotten: list = field(default_factory=list)
     limits: list = field(default_factory=list)
+    rivals: list = field(default_factory=list)
 
     def run(self, task, limits, *, cache):
         if isinstance(task, ToolchainTask):
@@ -39,6 +40,7 @@ class FakeRunner:
         assert isinstance(task, TrialTask)
         self.ran.append(task.plan)
         self.limits.append(limits)
+        self.rivals.append(task.timing.rival)
         answered = self.answer(task.plan)
         if isinstance(answered, BaseException):
             raise answered

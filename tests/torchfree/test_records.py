@@ -10,7 +10,17 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.decision import Decision
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
-from autocompile.core.job import CaptureTask, Job, Limits, ProfileTask, Reply, Timing, ToolchainTask, TrialTask
+from autocompile.core.job import (
+    Acceptance,
+    CaptureTask,
+    Job,
+    Limits,
+    ProfileTask,
+    Reply,
+    Timing,
+    ToolchainTask,
+    TrialTask,
+)
 from autocompile.core.outcome import Outcome, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.serde import from_json, to_json, write_atomically
@@ -49,12 +59,12 @@ def test_candidates_keep_the_types_of_their_values(chosen):
 
 @given(plans, timings, st.integers(0, 2**31))
 def test_jobs(plan, timing, seed):
-    tolerance = Tolerance(1e-5, 1e-3, 2.0)
+    acceptance = Acceptance(Tolerance(1e-5, 1e-3, 2.0))
     tasks = [
         CaptureTask("script.py", "there"),
         ToolchainTask("cpu"),
         ProfileTask(workload(), "reference.pt", timing, seed),
-        TrialTask(workload(), plan, "reference.pt", timing, tolerance, seed),
+        TrialTask(workload(), plan, "reference.pt", timing, acceptance, seed),
     ]
     for task in tasks:
         job = Job("1", task, "directory", "cache", Limits(1.0, 2.0, 3))

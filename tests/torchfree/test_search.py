@@ -6,13 +6,15 @@ from builders import environment, failure, profile, workload
 from fakes import FakeClock, FakeRunner
 
 from autocompile.core.document import Document
-from autocompile.core.errors import BudgetTooSmall, InvalidWorkload
+from autocompile.core.errors import BudgetTooSmall, InvalidValue, InvalidWorkload
 from autocompile.core.goal import Goal
 from autocompile.core.profile import GraphBreak, RepeatedBlock
 from autocompile.core.progress import Silence
 from autocompile.core.serde import from_json, to_json
+from autocompile.report.recheck import recheck_lines
 from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
+from autocompile.search.recheck import recheck
 from autocompile.search.session import run_study
 from autocompile.search.strategy import load_strategy
 
@@ -28,7 +30,17 @@ def usual(plan):
     return (0.35 if plan.options.get("freezing") else 0.5), 8.0
 
 
-def run(answer=usual, *, budget_s=600.0, calls=1_000_000, strategy="balanced", storage=None, runner=None, **fields):
+def run(
+    answer=usual,
+    *,
+    budget_s=600.0,
+    calls=1_000_000,
+    strategy="balanced",
+    storage=None,
+    runner=None,
+    goal=None,
+    **fields,
+):
     clock = FakeClock() if runner is None else runner.clock
     runner = runner or FakeRunner(answer, clock)
     bench = Bench(
@@ -37,7 +49,7 @@ def run(answer=usual, *, budget_s=600.0, calls=1_000_000, strategy="balanced", s
         runner=runner,
         ledger=Ledger(budget_s, Silence(), clock=clock),
         listener=Silence(),
-        settings=Settings(Goal(calls=calls), load_strategy(strategy), 0, storage),
+        settings=Settings(goal or Goal(calls=calls), load_strategy(strategy), 0, storage),
         reference="reference.pt",
     )
     return run_study(bench), runner
@@ -235,3 +247,43 @@ def test_caches_of_failed_candidates_are_dropped():
     failed = {entry.plan.key for entry in document.trials if entry.status == "failed"}
     assert failed
     assert set(runner.forgotten) == failed
+
+
+def again(document, answer):
+    runner = FakeRunner(answer, FakeClock())
+    bench = Bench(
+        workload=workload(),
+        environment=environment(torch="2.14.0"),
+        runner=runner,
+        ledger=Ledger(600, Silence(), clock=runner.clock),
+        listener=Silence(),
+        settings=Settings(Goal(), load_strategy("balanced"), 0, None),
+        reference="reference.pt",
+    )
+    return recheck(bench, document)
+
+
+def test_a_recommendation_measured_again():
+    document, _ = run()
+    same = again(document, usual)
+    assert same.verdict == "good"
+    assert same.changes == ("torch: 2.13.0 then, 2.14.0 now",)
+    assert same.now.value == pytest.approx(same.then.value, rel=0.01)
+    slower = again(document, lambda _plan: (0.6, 8.0))
+    assert slower.verdict == "regression"
+    assert "slower than it was, beyond noise" in "\n".join(recheck_lines(slower))
+    wrong = again(document, lambda _plan: failure("wrong_result", "verify", "output is off"))
+    assert (wrong.verdict, wrong.fault) == ("wrong", "wrong result: output is off")
+
+
+def test_a_tolerance_that_the_baseline_itself_misses_is_said_before_the_search():
+    runner = FakeRunner(usual, FakeClock())
+    with pytest.raises(InvalidValue, match=r"tolerance: 1e-09 cannot be met: the baseline is itself off by 1e-07"):
+        run(runner=runner, goal=Goal(tolerance=1e-9))
+    assert runner.ran == []
+
+
+def test_who_is_surely_behind_is_given_a_rival():
+    _document, runner = run(calls=1_000_000)
+    assert runner.rivals[:2] == [0.0, 0.0]
+    assert all(0.35 < rival < 1.0 for rival in runner.rivals[2:5])

@@ -1,0 +1,33 @@
+"""`autocompile verify DIRECTORY SCRIPT`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
+    script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
+    budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "5m",
+    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Measure a recommendation again on this host; exit status 1 on a wrong result or a regression beyond noise."""
+    from autocompile.core.goal import Goal
+    from autocompile.core.progress import Silence
+    from autocompile.core.serde import to_json
+    from autocompile.core.units import parse_duration
+    from autocompile.report.recheck import recheck_lines
+    from autocompile.search.bench import Settings
+    from autocompile.search.strategy import load_strategy
+    from autocompile.tuning import Request, from_script
+    from autocompile.tuning import verify as run
+
+    settings = Settings(Goal(), load_strategy("balanced"), 0, None)
+    request = Request(settings, parse_duration(budget, where="--budget"), None)
+    found = run(directory, from_script(script), request, Silence())
+    print(to_json(found, indent=2).decode() if json else "\n".join(recheck_lines(found)))
+    sys.exit(0 if found.verdict == "good" else 1)

@@ -1,0 +1,30 @@
+"""What `autocompile verify` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autocompile.core.estimate import Estimate
+from autocompile.search.recheck import Recheck
+
+_WORDS = {
+    "good": "still correct, and no slower than it was beyond noise",
+    "regression": "correct, but slower than it was, beyond noise",
+    "wrong": "no longer correct",
+}
+
+
+def recheck_lines(found: Recheck) -> Iterator[str]:
+    """The verdict, both speed-ups, and what differs on the host."""
+    yield f"{found.label}: {_WORDS[found.verdict]}"
+    yield f"  speed-up over eager then {_figure(found.then)}, now {_figure(found.now) if found.now else 'not measured'}"
+    if found.fault:
+        yield f"  {found.fault}"
+    if found.noisy:
+        yield "  the host was noisy while this was measured; a quiet one says more"
+    for change in found.changes:
+        yield f"  {change}"
+
+
+def _figure(speedup: Estimate) -> str:
+    return f"{speedup.value:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"

@@ -1,0 +1,144 @@
+"""A/A: verdicts between identical configurations. A verdict that prefers one of them is a false win.
+
+    python studies/trust/aa.py --verdicts 100            # quiet
+    python studies/trust/aa.py --verdicts 100 --busy     # with one busy process beside
+
+Each verdict is the product's own: the baseline and a candidate that builds the very same program, in three
+fresh processes each, judged by `autocompile.search.judge`. Verdicts are appended to results/, so that a run that
+was ended goes on; `python studies/trust/table.py` makes the README's table of them.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+from workloads import workloads
+
+from autocompile.core.candidate import Candidate
+from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, TrialTask
+from autocompile.core.outcome import Measurement
+from autocompile.core.plan import Plan
+from autocompile.core.profile import Profile
+from autocompile.core.tolerance import published_tolerance
+from autocompile.core.trial import Trial
+from autocompile.host import environment
+from autocompile.runner.local import LocalRunner
+from autocompile.search.judge import beats, judge
+from autocompile.workload.spool import spool
+
+HERE = Path(__file__).parent
+PROCESSES = 3
+TIMING = Timing(precision=0.02, limit_s=0.6)
+CALLS = 1e6
+
+
+def main() -> None:
+    """Run verdicts, the models in turn, until there are as many as asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verdicts", type=int, default=100)
+    parser.add_argument("--busy", action="store_true")
+    arguments = parser.parse_args()
+    condition = "busy" if arguments.busy else "quiet"
+    path = results_path()
+    done = [row for row in read_rows(path) if row["kind"] == "aa" and row["condition"] == condition]
+    with tempfile.TemporaryDirectory() as directory, beside(busy=arguments.busy):
+        bench = Bench(Path(directory))
+        with bench.runner:
+            names = list(workloads())
+            for number in range(len(done), arguments.verdicts):
+                row = bench.verdict(names[number % len(names)], number)
+                with path.open("a") as stream:
+                    stream.write(json.dumps({"kind": "aa", "condition": condition, "number": number, **row}) + "\n")
+                print(number, condition, row, flush=True)
+
+
+class Bench:
+    """The three workloads, spooled and profiled, on one runner."""
+
+    def __init__(self, directory: Path) -> None:
+        self.runner = LocalRunner(directory / "jobs", directory / "toolchain")
+        self.workloads = {n: spool(model, inputs, directory / n, name=n) for n, (model, inputs) in workloads().items()}
+        self.references = {name: str(directory / name / "reference.pt") for name in self.workloads}
+        for name, workload in self.workloads.items():
+            reply = self.runner.run(
+                ProfileTask(workload, self.references[name], TIMING, 0), Limits(120.0), cache="profile"
+            )
+            if not isinstance(reply, Profile):
+                sys.exit(f"{name}: {reply}")
+
+    def verdict(self, name: str, number: int) -> dict[str, object]:
+        """One verdict between the baseline and its double, their processes interleaved."""
+        measured: dict[str, list[Measurement]] = {"baseline": [], "search": []}
+        for process in range(PROCESSES):
+            for position, origin in enumerate(measured):
+                task = TrialTask(
+                    self.workloads[name],
+                    Plan(),
+                    self.references[name],
+                    TIMING,
+                    Acceptance(published_tolerance("")),
+                    1000 * number + 10 * process + position,
+                )
+                reply = self.runner.run(task, Limits(120.0), cache="trial")
+                if not isinstance(reply, Measurement):
+                    sys.exit(f"{name}: {reply}")
+                measured[origin].append(reply)
+        trials = [as_trial(origin, found) for origin, found in measured.items()]
+        judged = judge(trials, measured["baseline"][0].baseline.p50_ms / 1e3, CALLS)
+        one = next(c for c in judged.ranking if c.trial.origin == "search")
+        other = next(c for c in judged.ranking if c.trial.origin == "baseline")
+        return {
+            "model": name,
+            "false_win": judged.winner.trial.origin != "baseline",
+            "false_loss": beats(other, one, CALLS),
+            "ratio": round(one.ratio.value, 5),
+            "halfwidth": round(one.ratio.relative_halfwidth, 5),
+            "log_ratios": [round(m.ratio.value, 5) for m in measured["search"]],
+            "noisy": sum(m.contamination.noisy for found in measured.values() for m in found),
+            "baseline_ms": round(measured["baseline"][0].baseline.p50_ms, 4),
+        }
+
+
+def as_trial(origin: str, found: list[Measurement]) -> Trial:
+    """A program's processes as the product holds them."""
+    first = replace(found[0], startup=replace(found[0].startup, build_s=0.0, compile_s=0.0, warmup_s=0.0))
+    changes = 0 if origin == "baseline" else 1
+    return Trial(changes, origin, Candidate({}), Plan(threads=changes), origin, first, changes, tuple(found[1:]))
+
+
+@contextmanager
+def beside(*, busy: bool):
+    """One process that keeps a core busy, if asked for."""
+    if not busy:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+
+
+def results_path() -> Path:
+    """One file for each kind of machine and version of torch."""
+    machine = environment()
+    device = machine.gpus[0].name if machine.gpus else f"{machine.cores}-core-cpu"
+    path = HERE / "results" / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
+    if not path.exists():
+        described = {"kind": "machine", **{n: getattr(machine, n) for n in ("cpu", "cores", "cpu_features", "torch")}}
+        path.write_text(json.dumps(described) + "\n")
+    return path
+
+
+def read_rows(path: Path) -> list[dict[str, object]]:
+    """All that was recorded."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+if __name__ == "__main__":
+    main()

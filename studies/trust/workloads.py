@@ -1,0 +1,40 @@
+"""Three models of different weight: some 0.3, 20 and 100 ms a call on a 2-core machine."""
+
+import torch
+from torch import nn
+
+
+class Perceptron(nn.Module):
+    """A few small layers."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.GELU())))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, width) in and out."""
+        return self.layers(x)
+
+
+class Convolutions(nn.Module):
+    """A small image classifier without pooling."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, channels, 3), nn.ReLU(), nn.Conv2d(channels, channels, 3), nn.ReLU(), nn.Conv2d(channels, 8, 3)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, 3, height, width) in, (batch, 8) out."""
+        return self.layers(x).mean((2, 3))
+
+
+def workloads() -> dict[str, tuple[nn.Module, torch.Tensor]]:
+    """Model and input by name."""
+    torch.manual_seed(0)
+    return {
+        "small": (Perceptron(192, 6).eval(), torch.randn(32, 192)),
+        "medium": (Convolutions(16).eval(), torch.randn(14, 3, 160, 160)),
+        "large": (Convolutions(32).eval(), torch.randn(8, 3, 192, 192)),
+    }

@@ -1,0 +1,69 @@
+"""The CUDA path, on a machine that has a GPU: `pytest -m gpu`."""
+
+import pytest
+import torch
+from torch import nn
+
+import autocompile
+from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, ToolchainTask, TrialTask
+from autocompile.core.outcome import Measurement
+from autocompile.core.plan import Plan
+from autocompile.core.profile import Profile
+from autocompile.core.tolerance import published_tolerance
+from autocompile.runner.local import LocalRunner
+from autocompile.space.backends import MODES
+from autocompile.workload.spool import spool
+
+pytestmark = pytest.mark.gpu
+TIMING = Timing(precision=0.05, limit_s=2.0)
+
+
+def small_model():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(8) for layer in (nn.Linear(256, 256), nn.GELU())]
+    return nn.Sequential(*layers).cuda().eval(), torch.randn(16, 256, device="cuda")
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("gpu")
+    with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
+        toolchain = runner.run(ToolchainTask("cuda"), Limits(200.0), cache="toolchain")
+        assert not toolchain.problem, toolchain
+        workload = spool(*small_model(), directory / "workload")
+        reference = str(directory / "reference.pt")
+        profile = runner.run(ProfileTask(workload, reference, TIMING, 0), Limits(120.0), cache="profile")
+        assert isinstance(profile, Profile), profile
+        yield runner, workload, reference, profile
+
+
+def test_the_profile_counts_device_kernels(bench):
+    _runner, workload, _reference, profile = bench
+    assert workload.device_type == "cuda"
+    assert profile.kernels_per_call >= 16
+    assert profile.matrix_kernels >= 8
+    assert 0 <= profile.busy_share <= 1
+    assert profile.reference == "float64"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_is_measured_and_correct(bench, mode):
+    runner, workload, reference, _profile = bench
+    plan = Plan(backend="inductor", options=MODES[mode])
+    task = TrialTask(workload, plan, reference, TIMING, Acceptance(published_tolerance("")), 0)
+    found = runner.run(task, Limits(300.0), cache=plan.key)
+    assert isinstance(found, Measurement), found
+    assert found.counters.recompiles == 0
+    assert found.peak_memory_bytes > 0
+    if "cudagraphs" in str(plan.options):
+        assert found.counters.cudagraph_skips == 0
+
+
+def test_a_model_on_a_gpu_is_tuned_end_to_end(tmp_path):
+    model, inputs = small_model()
+    rec = autocompile.optimize(model, inputs, "150s", strategy="quick", output=tmp_path / "rec", progress=False)
+    with torch.no_grad():
+        expected = model(inputs)
+    torch.testing.assert_close(rec.module(inputs), expected, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(autocompile.load(tmp_path / "rec", model)(inputs), expected, rtol=2e-2, atol=2e-2)
+    assert rec.document.environment.gpus
