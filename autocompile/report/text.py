@@ -55,7 +55,11 @@ def _headline(document: Document) -> RenderableType:
     text.append(f"{document.workload.name}: ", style="bold")
     if winner.number == document.baseline.number:
         text.append("leave it eager", style="bold green")
-        text.append(f": nothing was faster over {format_count(document.calls)} calls, start-up included.")
+        text.append(f": nothing measured was faster over {format_count(document.calls)} calls, start-up included.")
+        plain = next((entry for entry in document.trials if entry.origin == "plain"), None)
+        if plain is None or plain.failure is not None:
+            reason = plain.failure.kind.replace("_", " ") if plain and plain.failure else "not tried"
+            text.append(f" torch.compile itself was not measured ({reason}).", style="yellow")
     else:
         text.append(winner.label, style="bold green")
         text.append(

@@ -19,6 +19,9 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     """Measure the finalists in fresh processes, rounds interleaved, as far as the budget goes."""
     rules = bench.settings.strategy.finals
     finalists = _finalists(bench, archive)
+    if len(finalists) == 1:
+        bench.ledger.decide("skipped", "finals", f"only {finalists[0].label} was measured")
+        return
     bench.listener.on_stage("finals")
     durations: list[float] = []
     for round_number in range(rules.processes):

@@ -87,6 +87,8 @@ def _reason(winner: Contender, best: Contender, equals: Sequence[Contender], cal
     gain = winner.ratio.inverse()
     figure = f"{gain.value:.2f}x the baseline's speed per call (95%: {gain.low:.2f} to {gain.high:.2f})"
     amortized = f"{winner.per_call_s(calls).value * 1e3:.4g} ms a call over {calls:,.0f} calls, start-up included"
+    if winner.trial.origin == "baseline" and winner is best:
+        return f"{amortized}; nothing that was measured is faster"
     if winner is not best:
         return (
             f"{amortized}; {best.trial.label} is not faster beyond the noise "

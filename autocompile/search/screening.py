@@ -155,7 +155,10 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
 
 def _limits(bench: Bench, known: Sequence[Trial]) -> tuple[Limits, str]:
     """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
-    reserve = bench.settings.strategy.stages.finals if known else 0.0
+    finals = bench.settings.strategy.stages.finals
+    reserve = (
+        finals if len(known) >= _ENOUGH_TO_COMPARE else 0.0
+    )  # without these two there is nothing to be final about
     left = max(1.0, bench.ledger.left_s(reserve=reserve))
     compile_s, reason = left, f"the {format_duration(left)} left for the search ended while it compiled"
     measured = [trial for trial in known if trial.measurement is not None]

@@ -197,7 +197,7 @@ def test_what_had_too_little_time_is_tried_again_with_more(tmp_path):
     storage = f"sqlite:///{tmp_path / 'study.db'}"
 
     def slow(plan):
-        return (1.0, 0.0) if not plan.compiles else (0.5, 40.0)
+        return (1.0, 0.0) if not plan.compiles else (0.5, 60.0)
 
     short, _ = run(slow, storage=storage, budget_s=50.0, strategy="quick")
     assert short.winner.label == "eager"
