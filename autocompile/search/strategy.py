@@ -29,7 +29,6 @@ class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
 class Stages(Record, forbid_unknown_fields=True, frozen=True):
     """Shares of the budget, in 0..1, that are reserved; the search has the rest."""
 
-    profile: float = 0.15
     finals: float = 0.3
 
 
@@ -141,14 +140,11 @@ def _check_known(table: Any, known: list[str], where: str, noun: str) -> None:
 
 
 def _check_values(strategy: Strategy, where: str) -> None:
-    shares = {"profile": strategy.stages.profile, "finals": strategy.stages.finals}
-    for name, share in shares.items():
-        if not 0 <= share < 1:
-            raise InvalidStrategy(
-                f"{name} = {share} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to 1"
-            )
-    if sum(shares.values()) >= 1:
-        raise InvalidStrategy("the stages leave nothing to the search", where=f"{where} [stages]", remedy="lower them")
+    finals = strategy.stages.finals
+    if not 0 <= finals < 1:
+        raise InvalidStrategy(
+            f"finals = {finals} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to less than 1"
+        )
     if strategy.search.max_trials < 1:
         raise InvalidStrategy("max_trials must be 1 or more", where=f"{where} [search]")
 

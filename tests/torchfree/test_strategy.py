@@ -28,7 +28,6 @@ def test_every_preset_loads_and_is_identified(name):
         ("[search]\nsampler = 'annealing'\n", r"annealing"),
         ("[search]\nmax_trials = 0\n", r"max_trials must be 1 or more"),
         ("[stages]\nfinals = 1.5\n", r"finals = 1.5 is no share"),
-        ("[stages]\nfinals = 0.6\nprofile = 0.5\n", r"leave nothing to the search"),
         ("search = 3\n", r"is a int, not a table"),
         ("not toml", r"is not TOML"),
     ],
