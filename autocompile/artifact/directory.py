@@ -46,8 +46,12 @@ def read_document(directory: Path) -> Document:
 
 
 def write_document(directory: Path, document: Document) -> None:
-    """Keep a recommendation: the document, and its snippet as a file. Raises OutputConflict."""
+    """Keep a recommendation: the document, and its snippet as a file.
+
+    Raises OutputConflict if something else lies there, another workload's recommendation included.
+    """
     check_output(directory)
+    check_same_workload(directory, document.workload.fingerprint)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / SNIPPET, document.snippet.encode())
     write_atomically(directory / DOCUMENT, to_json(document, indent=2) + b"\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -61,6 +61,8 @@ def load(path: str | Path, model: Any = None, *, on_mismatch: OnMismatch = "fall
     the configuration is right there too, but its figures may differ. Raises InvalidRecommendation if
     there is no readable recommendation, UsageError without a model.
     """
+    if on_mismatch not in get_args(OnMismatch):
+        raise UsageError(f"{on_mismatch!r} is unknown", where="on_mismatch", remedy="give 'fallback' or 'error'")
     document = read_document(Path(path))
     if model is None:
         raise UsageError(
