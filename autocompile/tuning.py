@@ -28,6 +28,7 @@ from autocompile.core.progress import Listener
 from autocompile.core.workload import Workload
 from autocompile.host import environment, user_cache_directory
 from autocompile.runner.local import LocalRunner
+from autocompile.search.archive import sqlite_url
 from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
 from autocompile.search.recheck import Recheck, recheck
@@ -134,7 +135,7 @@ def from_script(script: Path) -> Source:
 def _with_storage(settings: Settings, output: Path | None) -> Settings:
     if settings.storage or output is None:
         return settings
-    return Settings(settings.goal, settings.strategy, settings.seed, f"sqlite:///{output.resolve() / STUDY}")
+    return Settings(settings.goal, settings.strategy, settings.seed, sqlite_url(output.resolve() / STUDY))
 
 
 def _toolchain_cache(machine: Environment) -> Path:

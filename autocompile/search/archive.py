@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import optuna
 from optuna.samplers import BaseSampler, BruteForceSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
+from sqlalchemy.engine import URL
 
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidValue
@@ -117,6 +119,11 @@ class Archive:
             self._study.tell(asked, state=TrialState.FAIL)
         else:
             self._study.tell(asked, score_s)
+
+
+def sqlite_url(path: Path) -> str:
+    """The storage URL of a file, whatever characters its path has."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
 
 
 def _worth_retrying(trial: Trial) -> bool:

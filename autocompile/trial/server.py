@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import torch
 
 from autocompile.trial.child import LOG_FILE, run_job
@@ -39,13 +40,16 @@ def main() -> None:
 def _preload(modules: list[str], search_path: list[str]) -> dict[str, object]:
     """Import what the workload's pickle will import; what fails here is left for the child to say.
 
-    An import that starts CUDA spoils this process for forking: the parent then starts another.
+    An import that starts CUDA or a team of threads (which computing at module level does) spoils this
+    process for forking, as neither survives it: the parent then starts another.
     """
+    threads = psutil.Process().num_threads()
     sys.path[:] = search_path
     for name in modules:
         with contextlib.suppress(Exception):  # a user's module may raise anything
             importlib.import_module(name)
-    return {"preloaded": not torch.cuda.is_initialized()}  # type: ignore[no-untyped-call]
+    started_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {"preloaded": not started_cuda and psutil.Process().num_threads() <= threads}
 
 
 def _pipe_of_ended_children() -> int:

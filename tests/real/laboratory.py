@@ -16,11 +16,13 @@ class Laboratory:
         self.directory = directory
         self.count = 0
 
-    def prepare(self, model, inputs):
+    def prepare(self, model, inputs, *, preload=False):
         self.count += 1
         here = self.directory / str(self.count)
         self.workload = spool(model, inputs, here)
         self.reference = str(here / "reference.pt")
+        if preload:
+            self.runner.preload(self.workload)
         reply = self.profile()
         assert isinstance(reply, Profile), reply
         return reply

@@ -148,3 +148,20 @@ def test_outputs_that_cannot_be_judged_are_named(laboratory, model, said):
     assert refused
     assert failure.kind == "invalid"
     assert said in failure.message
+
+
+def test_a_module_that_computes_when_imported_does_not_hang_the_trials(tmp_path, monkeypatch):
+    (tmp_path / "computes_at_import.py").write_text(
+        "import torch\n"
+        "TABLE = torch.ones(2000, 2000) @ torch.ones(2000, 2000)\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x @ x\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    from computes_at_import import Net
+
+    with LocalRunner(tmp_path / "jobs", tmp_path / "seed") as runner:
+        laboratory = Laboratory(runner, tmp_path)
+        laboratory.prepare(Net(), torch.ones(1000, 1000), preload=True)
+        assert isinstance(laboratory.trial(Plan(), Limits(30.0)), Measurement)

@@ -12,6 +12,7 @@ from autocompile.core.profile import GraphBreak, RepeatedBlock
 from autocompile.core.progress import Silence
 from autocompile.core.serde import from_json, to_json
 from autocompile.report.recheck import recheck_lines
+from autocompile.search.archive import sqlite_url
 from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
 from autocompile.search.recheck import recheck
@@ -287,3 +288,10 @@ def test_who_is_surely_behind_is_given_a_rival():
     _document, runner = run(calls=1_000_000)
     assert runner.rivals[:2] == [0.0, 0.0]
     assert all(0.35 < rival < 1.0 for rival in runner.rivals[2:5])
+
+
+def test_a_study_lies_wherever_its_path_says(tmp_path):
+    folder = tmp_path / "a b%20c#d?e"
+    folder.mkdir()
+    run(storage=sqlite_url(folder / "study.db"), strategy="quick", budget_s=60)
+    assert (folder / "study.db").exists()
