@@ -50,6 +50,8 @@ def optimize(  # noqa: PLR0913
     """
     if goal is not None and calls is not None:
         raise InvalidValue("is given twice", where="calls", remedy="give it in the goal only")
+    if not isinstance(seed, int):
+        raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
     goal = goal or Goal(calls=calls)
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(

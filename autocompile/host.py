@@ -31,7 +31,7 @@ def environment() -> Environment:
     return Environment(
         cpu=_cpu_model(),
         architecture=platform.machine(),
-        cpu_features=_cpu_features(),
+        cpu_features=cpu_features(),
         cores=usable_cores(),
         memory_bytes=psutil.virtual_memory().total,
         gpus=gpus,
@@ -113,7 +113,8 @@ def user_cache_directory() -> Path:
 _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "asimd", "sve")
 
 
-def _cpu_features() -> tuple[str, ...]:
+def cpu_features() -> tuple[str, ...]:
+    """The vector extensions that decide what a compiler emits, of those that this processor has."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

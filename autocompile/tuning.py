@@ -113,7 +113,8 @@ def from_script(script: Path) -> Source:
     Raises InvalidWorkload if there is no such script, or with what went wrong in it.
     """
     if not script.is_file():
-        raise InvalidWorkload("no such script", where=str(script), remedy="give the path of a Python file")
+        fault = "is a directory" if script.is_dir() else "no such script"
+        raise InvalidWorkload(fault, where=str(script), remedy="give the path of a Python file")
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
         task = CaptureTask(script=str(script.resolve()), directory=str(directory))
@@ -127,6 +128,9 @@ def from_script(script: Path) -> Source:
                 where=str(script),
                 remedy="give a larger budget",
             )
+        if "SystemExit" in reply.message and reply.log_tail:
+            said = next((line for line in reversed(reply.log_tail.splitlines()) if "error" in line), "")
+            raise InvalidWorkload(f"{reply.message}: {said.strip()}" if said else reply.message)
         raise InvalidWorkload(reply.message)
 
     return source

@@ -63,9 +63,13 @@ def check_output(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise OutputConflict("is a file", where=str(directory), remedy=_ELSEWHERE)
-    others = sorted(entry.name for entry in directory.iterdir() if entry.name not in _OURS)
+    others = sorted(entry.name for entry in directory.iterdir() if not _is_ours(entry.name))
     if others:
         raise OutputConflict(f"holds something else ({others[0]})", where=str(directory), remedy=_ELSEWHERE)
+
+
+def _is_ours(name: str) -> bool:
+    return name in _OURS or (name.startswith(".") and name.endswith(".part"))  # half-written when it was killed
 
 
 def check_same_workload(directory: Path, fingerprint: str) -> None:
@@ -91,7 +95,12 @@ def working_directory(output: Path | None) -> Iterator[Path]:
     check_output(output)
     existed = output.exists()
     work = output / WORK
-    _claim(work)
+    try:
+        _claim(work)
+    except OSError as fault:
+        raise OutputConflict(
+            f"cannot be written to ({fault.strerror})", where=str(output), remedy="choose another output directory"
+        ) from fault
     try:
         yield work
     finally:

@@ -13,6 +13,7 @@ from autocompile.artifact.directory import read_document
 from autocompile.core.errors import InvalidRecommendation, UsageError
 from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
+from autocompile.host import cpu_features
 from autocompile.workload.build import Built, build
 from autocompile.workload.fingerprint import model_fingerprint
 
@@ -64,7 +65,7 @@ def load(path: str | Path, model: Any = None, *, on_mismatch: OnMismatch = "fall
     if on_mismatch not in get_args(OnMismatch):
         raise UsageError(f"{on_mismatch!r} is unknown", where="on_mismatch", remedy="give 'fallback' or 'error'")
     document = read_document(Path(path))
-    if model is None:
+    if not callable(model):
         raise UsageError(
             "the recommendation holds a configuration, not the model", where="load", remedy="call load(path, model)"
         )
@@ -77,6 +78,8 @@ def load(path: str | Path, model: Any = None, *, on_mismatch: OnMismatch = "fall
         plan, label, notes = Plan(), "eager", [f"{fault}, so it is served eager"]
     if torch.__version__ != document.environment.torch:
         notes.append(f"tuned with torch {document.environment.torch}, loaded with {torch.__version__}")
+    if cpu_features() != document.environment.cpu_features:
+        notes.append(f"tuned on a processor with {', '.join(document.environment.cpu_features)}; this has others")
     return apply(plan, label, model, document.workload.device.split(":")[0], tuple(notes))
 
 

@@ -44,11 +44,15 @@ def tune(
         output=str(output),
     )
     source = from_script(script)
-    if quiet:
-        document = run(source, request, Silence())
-    else:
-        with LiveProgress(request.budget_s) as live:
-            document = run(source, request, live)
+    try:
+        if quiet:
+            document = run(source, request, Silence())
+        else:
+            with LiveProgress(request.budget_s) as live:
+                document = run(source, request, live)
+    except KeyboardInterrupt:
+        print("autocompile: stopped before there was a verdict; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)
     if json:
         print(to_json(document, indent=2).decode())
     else:

@@ -16,6 +16,7 @@ def verify(
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Measure a recommendation again on this host; exit status 1 on a wrong result or a regression beyond noise."""
+    from autocompile.artifact.directory import read_document
     from autocompile.core.goal import Goal
     from autocompile.core.progress import Silence
     from autocompile.core.serde import to_json
@@ -26,7 +27,7 @@ def verify(
     from autocompile.tuning import Request, from_script
     from autocompile.tuning import verify as run
 
-    settings = Settings(Goal(), load_strategy("balanced"), 0, None)
+    settings = Settings(Goal(tolerance=read_document(directory).tolerance), load_strategy("balanced"), 0, None)
     request = Request(settings, parse_duration(budget, where="--budget"), None)
     found = run(directory, from_script(script), request, Silence())
     print(to_json(found, indent=2).decode() if json else "\n".join(recheck_lines(found)))

@@ -27,8 +27,8 @@ Verdict = Literal["winner", "baseline", "faster", "slower", "not distinguishable
 class TrialEntry(Record, frozen=True):
     """One candidate in the table. What was not measured is null.
 
-    `config`: value by dimension. `latency_ms`: p50 of a call, as the run's baseline p50 times the paired
-    ratio, so that it compares between processes; `latency` has the last process's own quantiles.
+    `config`: value by dimension. `latency_ms`: of a call, typically (the run's baseline latency times the paired
+    ratio, so that it compares between processes); `latency` has the last process's own quantiles.
     `speedup`: baseline time over this one's, paired, with its 95% interval. `compile_s`: the first pass
     over all signatures, compiling included; `startup_s`: all that a cold process pays once. `error`:
     root mean square error against the reference, relative to it; `error_limit`: what it may be.
@@ -76,7 +76,7 @@ class WorkloadEntry(Record, frozen=True):
 class Document(Record, frozen=True):
     """A recommendation as data.
 
-    `calls`: what was amortized over. `margin`: relative difference that this run measured between
+    `calls`: what was amortized over. `tolerance`: the user's own, or null for the published ones. `margin`: relative difference that this run measured between
     identical programs, below which nothing is called faster. `toolchain_s`: what this machine pays once
     for its compiler, in no candidate's figures. `complete`: false if the run was stopped by hand.
     `time_spent_s`: seconds by purpose, together the whole run.
@@ -85,6 +85,7 @@ class Document(Record, frozen=True):
     schema_version: int
     workload: WorkloadEntry
     calls: float
+    tolerance: float | None
     strategy: str
     strategy_digest: str
     seed: int

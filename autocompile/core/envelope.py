@@ -45,8 +45,9 @@ def _next_crossing(current: Line, lines: Sequence[Line], calls: int) -> tuple[in
     for line in lines:
         if line.latency_s < current.latency_s:
             exact = (line.startup_s - current.startup_s) / (current.latency_s - line.latency_s)
-            crossings.append((max(calls + 1, int(exact) + 1), line.latency_s, line))
+            at = max(calls + 1, int(exact) + 1)
+            crossings.append((at, line.startup_s + at * line.latency_s, line.latency_s, line))
     if not crossings:
         return None
-    at, _latency, successor = min(crossings, key=lambda crossing: crossing[:2])
-    return at, successor
+    first = min(crossings, key=lambda crossing: crossing[:3])
+    return first[0], first[3]

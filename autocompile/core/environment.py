@@ -38,4 +38,7 @@ class Environment(Record, frozen=True):
     @property
     def fingerprint(self) -> str:
         """Equal on machines of one kind with equal versions: a study belongs to one."""
-        return hashlib.sha256(to_json(self)).hexdigest()[:16]
+        gpus = [gpu.name for gpu in self.gpus]
+        versions = [self.driver, self.python, self.torch, self.autocompile, self.compiler]
+        kind = [self.cpu, self.architecture, *self.cpu_features, self.cores, *gpus, *versions]
+        return hashlib.sha256(to_json(kind)).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ class Goal:
     max_drop: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.calls is not None and self.calls < 1:
+        if self.calls is not None and (not isinstance(self.calls, int) or self.calls < 1):
             raise InvalidValue(f"{self.calls} calls is not a number of calls", where="calls", remedy="give 1 or more")
         if not self.horizon_s > 0:
             raise InvalidValue(f"{self.horizon_s} s is no horizon", where="horizon", remedy="give a positive duration")
@@ -53,3 +54,10 @@ class Goal:
     def tolerance_for(self, autocast: str) -> Tolerance:
         """The limits for a candidate of this precision ("" is the model's own)."""
         return published_tolerance(autocast) if self.tolerance is None else exactly(self.tolerance)
+
+    @property
+    def acceptance_digest(self) -> str:
+        """Eight letters; equal for goals that accept the same outputs: what one accepted, another may not."""
+        code = getattr(self.metric, "__code__", None)
+        parts = (self.tolerance, self.max_drop, code.co_code.hex() if code else repr(self.metric))
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]

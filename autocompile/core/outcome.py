@@ -26,8 +26,12 @@ class Failure(Record, tag="failure", frozen=True):
 
 
 class Latency(Record, frozen=True):
-    """Quantiles of single calls, in milliseconds, and how many were timed."""
+    """Milliseconds a call: quantiles of single calls, and `mean_ms`, and how many calls were timed.
 
+    `mean_ms` is over all samples, each as often as it comes: the median over blocks of a block's mean.
+    """
+
+    mean_ms: float
     p50_ms: float
     p90_ms: float
     p95_ms: float

@@ -31,8 +31,13 @@ class Trial(Record, frozen=True):
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """One for each process that measured it: the screening, then the finals."""
-        return () if self.measurement is None else (self.measurement, *self.finals)
+        """One for each process that counts: the screening and the finals, or from two finals on, these alone.
+
+        The screening is what a finalist was chosen by, so it is biased in its favour.
+        """
+        if self.measurement is None:
+            return ()
+        return self.finals if len(self.finals) > 1 else (self.measurement, *self.finals)
 
     @property
     def startup_s(self) -> float:

@@ -48,17 +48,21 @@ def format_duration(seconds: float) -> str:
     """A duration for reading: `740 µs`, `12.3 ms`, `4.2 s`, `1m 32s`, `1h 05m`."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
     if seconds < 60:
-        return f"{seconds:.3g} s" if seconds < 9.995 else f"{seconds:.1f} s"
+        return _format_seconds(seconds)
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}m {rest:02d}s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes:02d}m"
+
+
+def _format_seconds(seconds: float) -> str:
+    if 0 < seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} µs"
+    if 0 < seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 9.995 else f"{seconds:.1f} s"
 
 
 def format_ms(milliseconds: float) -> str:

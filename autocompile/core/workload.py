@@ -23,6 +23,17 @@ class Signature(Record, frozen=True):
     weight: float
 
 
+class TorchSettings(Record, frozen=True):
+    """What the user's process had set when the workload was spooled."""
+
+    threads: int
+    matmul_precision: str
+    default_dtype: str
+    deterministic: bool
+    cudnn_benchmark: bool
+    cudnn_tf32: bool
+
+
 class Workload(Record, tag="workload", frozen=True):
     """A spooled model with its inputs.
 
@@ -43,6 +54,8 @@ class Workload(Record, tag="workload", frozen=True):
     parameter_count: int
     parameter_bytes: int
     has_conv: bool
+    parameter_dtype: str = ""
+    settings: TorchSettings | None = None
     modules: tuple[str, ...] = ()
     search_path: tuple[str, ...] = ()
     phases_s: dict[str, float] = {}

@@ -74,7 +74,9 @@ class LiveProgress:
         self._draw()
 
     def on_decision(self, decision: Decision) -> None:
-        """Decisions are told in the final report."""
+        """Told in the final report, but for a stop by hand, which is answered at once."""
+        if decision.subject == "the run":
+            self._console.print(Text(f"{decision.reason}; a moment, please"))
 
     def _draw(self) -> None:
         if not self._console.is_terminal:

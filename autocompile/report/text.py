@@ -12,6 +12,7 @@ from rich.text import Text
 
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.envelope import Segment
+from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
 from autocompile.search.ledger import measuring_share
 
@@ -93,12 +94,11 @@ def _row(entry: TrialEntry) -> tuple[str, ...]:
     if entry.failure is not None:
         return ("", entry.label, "", "", "", "", "", entry.failure.kind.replace("_", " "))
     assert entry.speedup is not None
-    half = (entry.speedup.high - entry.speedup.low) / 2
     return (
         str(entry.rank),
         entry.label,
         _ms(entry.latency_ms),
-        "1" if entry.origin == "baseline" else f"{entry.speedup.value:.2f} ± {half:.2f}",
+        "1" if entry.origin == "baseline" else _interval(entry.speedup),
         format_duration(entry.compile_s or 0.0) if entry.plan.compiles else "-",
         _ms(entry.amortized_ms),
         f"{entry.error:.1e}",
@@ -130,13 +130,14 @@ def _profile_lines(document: Document) -> Iterable[str]:
         yield f"cannot be traced as a whole: {profile.trace_failure}"
     breaks = "no graph breaks" if not profile.graph_breaks else f"{len(profile.graph_breaks)} graph breaks"
     if not profile.trace_failure:
-        yield f"{breaks}, {profile.graph_count} graphs"
+        yield f"{breaks} (traced as {profile.graph_count} graph{'s' * (profile.graph_count != 1)})"
     for found in profile.graph_breaks:
         yield f"  {found.file}:{found.line}: {found.reason}"
     low, high = profile.self_ratio.low, profile.self_ratio.high
     yield (
-        f"own error {profile.error_floor:.1e} against {profile.reference}; "
-        f"timed against itself it reads {low:.3f} to {high:.3f}"
+        f"error of eager itself against {profile.reference}: {profile.error_floor:.1e}; "
+        f"eager timed against eager reads {low:.3f} to {high:.3f}"
+        + ("" if low <= 1 <= high else ", which should hold 1")
     )
 
 
@@ -148,8 +149,8 @@ def _why_lines(document: Document) -> Iterable[str]:
 def _segment_line(segment: Segment) -> str:
     start = format_count(segment.from_calls)
     if segment.to_calls is None:
-        return f"{segment.label} from {start} calls on"
-    return f"{segment.label} from {start} to {format_count(segment.to_calls)} calls"
+        return f"from {start} calls on: {segment.label}"
+    return f"from {start} to {format_count(segment.to_calls)} calls: {segment.label}"
 
 
 def _time_lines(document: Document) -> Iterable[str]:
@@ -166,6 +167,14 @@ def _time_lines(document: Document) -> Iterable[str]:
 def _section(title: str, lines: Iterable[str]) -> Iterable[RenderableType]:
     body = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return ("", Text(title, style="bold"), *body) if body else ()
+
+
+def _interval(speedup: Estimate) -> str:
+    """With ± where that is true, else with both ends."""
+    half = (speedup.high - speedup.low) / 2
+    if half < speedup.value / 5:
+        return f"{speedup.value:.2f} ± {half:.2f}"
+    return f"{speedup.value:.2f} ({speedup.low:.2f} to {speedup.high:.2f})"
 
 
 def _ms(value: float | None) -> str:

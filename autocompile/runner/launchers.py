@@ -162,6 +162,8 @@ def _start(command: list[str], log: Path) -> tuple[subprocess.Popen[bytes], queu
     # Profile-guided shapes would carry what one trial learned into the next.
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_COMPILE_JOB_ID"}
     environment[_EVENTS] = str(writer)
+    # Asks NVML whether there is a GPU, where asking CUDA would spoil the server for forking.
+    environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
@@ -179,10 +181,12 @@ def _start(command: list[str], log: Path) -> tuple[subprocess.Popen[bytes], queu
 
 
 def _read(descriptor: int, events: queue.Queue[Event | None]) -> None:
-    with os.fdopen(descriptor, "rb") as stream:
-        for line in stream:
-            events.put(msgspec.json.decode(line))
-    events.put(None)
+    try:
+        with os.fdopen(descriptor, "rb") as stream:
+            for line in stream:
+                events.put(msgspec.json.decode(line))
+    finally:
+        events.put(None)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

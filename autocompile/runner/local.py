@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ from autocompile.core.workload import Workload
 from autocompile.host import can_fork
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
 
-_LOG_TAIL_LINES = 20
+_LOG_TAIL_LINES, _LOG_TAIL_BYTES = 20, 1 << 14
 # What a compiler keeps for programs. The rest of its cache belongs to the toolchain, and seeds every new one.
 _OF_PROGRAMS = shutil.ignore_patterns("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
 
@@ -40,7 +42,10 @@ class LocalRunner:
         launcher: Launcher | None = None,
     ) -> None:
         self._directory = directory
-        self._seed = seed
+        self._scratch = tempfile.TemporaryDirectory(prefix="autocompile-")
+        scratch = Path(self._scratch.name)
+        self._caches = directory / "caches" if _plain(directory) else scratch / "caches"
+        self._seed = seed if _plain(seed) else scratch / "toolchain"
         self._on_phase = on_phase
         self._count = 0
         directory.mkdir(parents=True, exist_ok=True)
@@ -58,6 +63,7 @@ class LocalRunner:
     def close(self) -> None:
         """End the server and whatever runs."""
         self._launcher.close()
+        self._scratch.cleanup()
 
     def preload(self, workload: Workload) -> None:
         """Have children start with the workload's modules imported."""
@@ -86,13 +92,13 @@ class LocalRunner:
 
     def forget(self, cache: str) -> None:
         """Delete a compiler cache that no task will name again."""
-        shutil.rmtree(self._directory / "caches" / cache, ignore_errors=True)
+        shutil.rmtree(self._caches / cache, ignore_errors=True)
 
     def _cache(self, name: str) -> Path:
         if name == "toolchain":
             self._seed.mkdir(parents=True, exist_ok=True)
             return self._seed
-        path = self._directory / "caches" / name
+        path = self._caches / name
         if not path.exists():
             if self._seed.exists():
                 shutil.copytree(self._seed, path, ignore=_OF_PROGRAMS)
@@ -127,6 +133,11 @@ class LocalRunner:
             pass
 
 
+def _plain(path: Path) -> bool:
+    """Whether compilers can work there: their command lines do not quote, so a space would end a path."""
+    return re.fullmatch(r"[\w./+-]+", str(path)) is not None
+
+
 class _End(msgspec.Struct):
     """How a child ended: its exit code, or None if it was killed at a limit."""
 
@@ -139,7 +150,12 @@ class _End(msgspec.Struct):
 def _reply(directory: Path, end: _End) -> Reply:
     path = directory / "reply.json"
     if end.code == 0 and path.exists():
-        reply: Reply = from_json(path.read_bytes(), Reply)  # type: ignore[arg-type]
+        try:
+            reply: Reply = from_json(path.read_bytes(), Reply)  # type: ignore[arg-type]
+        except msgspec.DecodeError as fault:
+            return Failure(
+                stage=end.phase, kind="error", message=f"its reply cannot be read: {fault}", phases_s=end.seconds
+            )
         if isinstance(reply, Failure):
             return msgspec.structs.replace(reply, log_tail=_log_tail(directory))
         return reply
@@ -161,4 +177,6 @@ def _log_tail(directory: Path) -> str:
     log = directory / "log.txt"
     if not log.exists():
         return ""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:])
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+        return "\n".join(stream.read().decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,7 +11,8 @@ from typing import Any
 
 import msgspec
 import optuna
-from optuna.samplers import BaseSampler, BruteForceSampler, RandomSampler, TPESampler
+import psutil
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 from sqlalchemy.engine import URL
 
@@ -37,7 +40,8 @@ class Archive:
         self._study = _open(name, storage, rules, seed)
         self._asked: dict[int, optuna.Trial] = {}
         for stale in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            self._study.tell(stale.number, state=TrialState.FAIL)
+            if not _owner_lives(stale.user_attrs.get("owner", "")):
+                self._study.tell(stale.number, state=TrialState.FAIL)
         self._retried = {
             number for number, trial in self._stored() if isinstance(trial.outcome, Failure) and _worth_retrying(trial)
         }
@@ -49,7 +53,9 @@ class Archive:
         for number, trial in self._stored():
             if number not in self._retried:
                 processes = tuple(finals.get(trial.plan.key, ()))
-                found.setdefault(trial.plan.key, msgspec.structs.replace(trial, finals=processes))
+                fault = self._study.user_attrs.get(f"disqualified:{trial.plan.key}")
+                outcome = from_json(fault, Failure) if fault else trial.outcome
+                found.setdefault(trial.plan.key, msgspec.structs.replace(trial, finals=processes, outcome=outcome))
         return list(found.values())
 
     def _stored(self) -> Iterator[tuple[int, Trial]]:
@@ -66,6 +72,7 @@ class Archive:
     def ask(self, space: Space) -> tuple[int, Candidate, Origin]:
         """The next candidate: an enqueued one, else the sampler's."""
         asked = self._study.ask()
+        asked.set_user_attr("owner", f"{platform.node()} {os.getpid()}")
         chosen: dict[str, Value] = {}
         for dimension in space.dimensions:
             values = space.open_values[dimension.name]
@@ -107,6 +114,10 @@ class Archive:
         earlier = self._study.user_attrs.get(key, [])
         self._study.set_user_attr(key, [*earlier, to_json(measurement).decode()])
 
+    def disqualify(self, trial: Trial, failure: Failure) -> None:
+        """A finalist failed in a fresh process: whatever its screening said, it cannot win."""
+        self._study.set_user_attr(f"disqualified:{trial.plan.key}", to_json(failure).decode())
+
     def _finals(self) -> dict[str, list[Measurement]]:
         return {
             name.removeprefix("final:"): [from_json(text, Measurement) for text in texts]
@@ -119,6 +130,14 @@ class Archive:
             self._study.tell(asked, state=TrialState.FAIL)
         else:
             self._study.tell(asked, score_s)
+
+
+def _owner_lives(owner: str) -> bool:
+    """Whether the run that asked for a trial may still be at it; of another host nothing is known."""
+    host, _, pid = owner.rpartition(" ")
+    if not host:
+        return False
+    return host != platform.node() or (int(pid) != os.getpid() and psutil.pid_exists(int(pid)))
 
 
 def sqlite_url(path: Path) -> str:
@@ -148,7 +167,9 @@ def _open(name: str, storage: str | None, rules: SearchRules, seed: int) -> optu
         )
     except Exception as fault:  # whatever the database's driver raises
         raise InvalidValue(
-            f"cannot open the study there: {fault}", where=f"storage {storage}", remedy="give an Optuna storage URL"
+            f"cannot open the study there: {str(fault).splitlines()[0]}",
+            where=f"storage {storage}",
+            remedy="if it is a damaged file, delete it; else give an Optuna storage URL",
         ) from fault
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -162,7 +183,6 @@ def _sampler(rules: SearchRules, seed: int) -> BaseSampler:
             multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=False
         ),
         "random": lambda: RandomSampler(seed=seed),
-        "brute-force": lambda: BruteForceSampler(seed=seed),
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

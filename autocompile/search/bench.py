@@ -70,7 +70,7 @@ class Bench:
 
     def scale(self, trials: Sequence[Trial]) -> tuple[float, float]:
         """The run's one baseline latency in seconds (the median over all processes), and the calls to amortize over."""
-        baseline_s = median(m.baseline.p50_ms for t in trials for m in t.measurements) / 1e3
+        baseline_s = median(m.baseline.mean_ms for t in trials for m in t.measurements) / 1e3
         return baseline_s, self.settings.goal.calls_for(baseline_s)
 
     def score(self, trial: Trial, trials: Sequence[Trial]) -> float | None:

@@ -40,6 +40,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
         schema_version=SCHEMA_VERSION,
         workload=_workload_entry(workload),
         calls=calls,
+        tolerance=settings.goal.tolerance,
         strategy=settings.strategy.name,
         strategy_digest=settings.strategy.digest,
         seed=settings.seed,

@@ -65,6 +65,8 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     bench.ledger.charge(reply.phases_s)
     if isinstance(reply, Failure):
         bench.ledger.decide("failed", f"final of {trial.label}", reply.message)
+        if reply.kind != "timeout" and trial.origin != "baseline":
+            archive.disqualify(trial, reply)
         return
     archive.add_final(trial, reply)
     bench.listener.on_trial(replace(trial, finals=(reply,)))

@@ -11,6 +11,13 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.trial import Trial
 from autocompile.search.spread import Spread, ratio_of, spread_of
 
+# A run in which identical programs differ by more than this says nothing.
+_TOO_NOISY = 0.5
+# Half the interval of a start-up, relative: compiles of one program differ so from process to process.
+_STARTUP_UNCERTAINTY = 0.15
+# Start-up is measured once, so a smaller difference than these is none.
+_NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -22,9 +29,11 @@ class Contender:
     startup_s: float
 
     def per_call_s(self, calls: float) -> Estimate:
-        """Amortized seconds a call; the interval is the latency's."""
-        once = self.startup_s / calls
-        return Estimate(once + self.latency_s.value, once + self.latency_s.low, once + self.latency_s.high)
+        """Amortized seconds a call; the interval is the latency's, and the start-up's, which is measured once."""
+        once, each = self.startup_s / calls, self.latency_s
+        value = once + each.value
+        half = math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
+        return Estimate.around(value, half)
 
 
 @dataclass(frozen=True)
@@ -51,17 +60,44 @@ def judge(trials: Sequence[Trial], baseline_s: float, calls: float) -> Verdict:
     spread = spread_of(measured)
     contenders = [contender(trial, baseline_s, spread) for trial in measured]
     ranking = sorted(contenders, key=lambda c: c.per_call_s(calls).value)
-    best = ranking[0]
-    equals = [c for c in ranking if not beats(best, c, calls)]
+    eligible = _eligible(ranking)
+    best = eligible[0]
+    equals = [c for c in eligible if not beats(best, c, calls)]
     winner = min(equals, key=lambda c: (c.trial.changes, c.per_call_s(calls).value))
     margin = spread.margin(len(best.trial.measurements))
+    reason = _reason(winner, best, equals, calls, margin)
+    if margin > _TOO_NOISY:
+        winner = next(c for c in ranking if c.trial.origin == "baseline")
+        reason = f"this host is too noisy for a verdict: one program differed by ±{margin:.0%} between processes"
+    lines = [Line(c.trial.label, c.startup_s, c.latency_s.value) for c in _worth_telling_apart(contenders)]
     return Verdict(
         winner=winner,
-        ranking=tuple(ranking),
-        envelope=lower_envelope([Line(c.trial.label, c.startup_s, c.latency_s.value) for c in contenders]),
+        ranking=(winner, *(c for c in ranking if c is not winner)),
+        envelope=lower_envelope(lines),
         margin=margin,
-        reason=_reason(winner, best, equals, calls, margin),
+        reason=reason,
     )
+
+
+def _eligible(ranking: Sequence[Contender]) -> Sequence[Contender]:
+    """Once there are finals, who was not in them cannot win: a coarse figure is equal to everything."""
+    finalists = [c for c in ranking if c.trial.finals or c.trial.origin == "baseline"]
+    return finalists if any(c.trial.finals for c in finalists) else ranking
+
+
+def _worth_telling_apart(contenders: Sequence[Contender]) -> list[Contender]:
+    """Without those that are surely neither quicker a call nor notably quicker to start than a simpler one."""
+    kept: list[Contender] = []
+    for one in sorted(contenders, key=lambda c: (c.trial.changes, c.latency_s.value)):
+        if not any(_adds_nothing(one, simpler) for simpler in kept):
+            kept.append(one)
+    return kept
+
+
+def _adds_nothing(one: Contender, simpler: Contender) -> bool:
+    saved_s = simpler.startup_s - one.startup_s
+    starts_sooner = saved_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * simpler.startup_s)
+    return not starts_sooner and not beats(one, simpler, math.inf)
 
 
 def contender(trial: Trial, baseline_s: float, spread: Spread) -> Contender:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autocompile.core.document import Document
-from autocompile.core.errors import InvalidValue, InvalidWorkload
+from autocompile.core.errors import InvalidValue, InvalidWorkload, RunnerError
 from autocompile.core.job import Limits, ProfileTask, ToolchainTask
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
@@ -32,11 +32,14 @@ def run_study(bench: Bench) -> Document:
         try_first(bench, space, archive)
         search(bench, space, archive, profile)
         run_finals(bench, archive)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RunnerError) as stop:
         if not _has_baseline(archive):
             raise
         complete = False
-        bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far was judged")
+        if isinstance(stop, RunnerError):
+            bench.ledger.decide("stopped", "the search", f"{stop}; what is known so far is judged")
+        else:
+            bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
     verdict = _verdict(bench, archive)
     findings = Findings(profile, toolchain, verdict, tuple(archive.trials()), complete)
     return compose(bench, findings)
@@ -97,6 +100,11 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
     problem = toolchain.problem
     if problem and on_cpu and not bench.environment.compiler:
         problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
+    if profile.random:
+        problem = problem or (
+            "the model is random by nature, so what a compiled one computes cannot be checked against it; "
+            "call model.eval() if dropout is why"
+        )
     around = Surroundings(
         device_type=bench.workload.device_type,
         cores=bench.environment.cores,
@@ -104,6 +112,7 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
         has_conv=bench.workload.has_conv,
         signature_count=len(bench.workload.signatures),
         has_matrix_products=profile.matrix_kernels > 0,
+        reduced_precision=bench.workload.parameter_dtype in ("bfloat16", "float16"),
         blocks=profile.blocks,
         compiler_problem=problem,
     )
@@ -117,7 +126,8 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
 
 def _archive(bench: Bench, space: Space) -> Archive:
     """The study of this workload, on this kind of machine, over this space, as Optuna wants one space a study."""
-    digests = bench.workload.fingerprint[:8], bench.environment.fingerprint[:8], space.digest
+    goal = bench.settings.goal
+    digests = bench.workload.fingerprint[:8], bench.environment.fingerprint[:8], space.digest, goal.acceptance_digest
     name = " ".join((bench.workload.name, *digests))
     archive = Archive(name, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
     known = len(archive.trials())

@@ -13,9 +13,9 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.trial import Trial
 
 _CONFIDENCE = 0.95
-# Before a run has seen any process twice: 3%, with the weight of four observations. Paired medians of
-# identical programs scatter by 1 to 3% between processes on a quiet 2-core machine.
-_PRIOR_SIGMA, _PRIOR_WEIGHT = 0.03, 4
+# Before a run has seen any process twice: 4%, with the weight of four observations. Paired medians of one
+# program scatter by 1 to 5% between processes on a quiet 2-core machine, and by more where memory decides.
+_PRIOR_SIGMA, _PRIOR_WEIGHT = 0.04, 4
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,20 @@ class Spread:
 
 
 def spread_of(trials: Sequence[Trial]) -> Spread:
-    """Pool the scatter of all trials' processes. The baseline against itself must be 1, so its bias counts too."""
-    squares, freedom = _PRIOR_WEIGHT * _PRIOR_SIGMA**2, _PRIOR_WEIGHT
+    """Pool the scatter of the candidates' processes; it is at least what the baseline differs from itself.
+
+    The baseline's own scatter is not pooled, as it is smaller: what it is compared with shares its memory
+    and its code. But it must read 1, so its root mean square, bias included, is a lower bound.
+    """
+    squares, freedom, own = _PRIOR_WEIGHT * _PRIOR_SIGMA**2, _PRIOR_WEIGHT, 0.0
     for trial in trials:
         logs = [math.log(m.ratio.value) for m in trial.measurements]
         if trial.origin == "baseline":
-            squares += sum(x**2 for x in logs)
-            freedom += len(logs)
+            own = math.sqrt(mean(x**2 for x in logs))
         elif len(logs) > 1:
             squares += sum((x - mean(logs)) ** 2 for x in logs)
             freedom += len(logs) - 1
-    return Spread(math.sqrt(squares / freedom), freedom)
+    return Spread(max(math.sqrt(squares / freedom), own), freedom)
 
 
 def ratio_of(trial: Trial, spread: Spread) -> Estimate:

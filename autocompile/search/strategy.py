@@ -15,13 +15,13 @@ from autocompile.core.candidate import Value
 from autocompile.core.errors import InvalidStrategy
 from autocompile.core.job import Timing
 from autocompile.core.serde import Record
-from autocompile.space.dimensions import DIMENSIONS
+from autocompile.space.dimensions import DIMENSIONS, known_values
 
 
 class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
-    """Optuna's sampler (`tpe`, `random` or `brute-force`), its random start, and the most trials to run."""
+    """Optuna's sampler (`tpe` or `random`), its random start, and the most trials to run."""
 
-    sampler: Literal["tpe", "random", "brute-force"] = "tpe"
+    sampler: Literal["tpe", "random"] = "tpe"
     random_trials: int = 8
     max_trials: int = 60
 
@@ -145,8 +145,22 @@ def _check_values(strategy: Strategy, where: str) -> None:
         raise InvalidStrategy(
             f"finals = {finals} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to less than 1"
         )
+    for name, values in strategy.dimensions.items():
+        _check_known_values(name, values, where)
+    for seed in strategy.seeds:
+        for name, value in seed.items():
+            _check_known_values(name, (value,), where)
     if strategy.search.max_trials < 1:
         raise InvalidStrategy("max_trials must be 1 or more", where=f"{where} [search]")
+
+
+def _check_known_values(name: str, wanted: tuple[Value, ...], where: str) -> None:
+    """Whether a dimension can ever take these values; threads may be any number that a machine has."""
+    known = known_values(name)
+    for value in wanted:
+        if name != "threads" and value not in known:
+            nearest = _nearest(str(value), [str(one) for one in known])
+            raise InvalidStrategy(f"{name} has no value {value!r}", where=where, remedy=f"did you mean {nearest!r}?")
 
 
 def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:

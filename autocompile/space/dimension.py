@@ -21,6 +21,7 @@ class Surroundings:
     has_conv: bool
     signature_count: int
     has_matrix_products: bool = True
+    reduced_precision: bool = False
     blocks: tuple[RepeatedBlock, ...] = ()
     compiler_problem: str = ""
 

@@ -42,6 +42,8 @@ def _fold_dynamic(plan: Plan, value: Value, _around: Surroundings) -> Plan:
 
 def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.has_matrix_products else "the model has no matrix product or convolution to run in it"
+    if around.reduced_precision:
+        reason = "the model is in reduced precision already"
     return Choice(value="off"), Choice(value="bf16", unavailable=reason), Choice(value="fp16", unavailable=reason)
 
 
@@ -151,3 +153,10 @@ DIMENSIONS = (
         conflict=_scope_conflict,
     ),
 )
+
+
+def known_values(name: str) -> tuple[Value, ...]:
+    """All values that a dimension can take, wherever it runs."""
+    anywhere = Surroundings(device_type="cpu", cores=2, is_module=True, has_conv=True, signature_count=2)
+    dimension = next(one for one in DIMENSIONS if one.name == name)
+    return tuple(choice.value for choice in dimension.choices(anywhere))

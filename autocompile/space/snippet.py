@@ -20,6 +20,8 @@ def snippet(plan: Plan, *, device_type: str, is_module: bool) -> str:
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:
         lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
+    if plan.options.get("freezing"):
+        lines += ["import torch._inductor.config", "torch._inductor.config.freezing = True  # asked for while tracing"]
     lines += _compile_lines(plan)
     lines += _run_lines(plan, device_type)
     return "\n".join(lines) + "\n"

@@ -108,6 +108,10 @@ class Space:
         return {dimension.name: self.default(dimension) for dimension in self.dimensions}
 
 
+# Plain torch.compile is always tried, unless a strategy says outright which backends it wants.
+_ALWAYS_OPEN = "backend"
+
+
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
     """The space here, and what was left out with its reason.
 
@@ -117,10 +121,10 @@ def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -
     left_out: list[tuple[str, str]] = []
     for dimension in DIMENSIONS:
         choices = dimension.choices(around)
-        if dimension.name not in allowed:
+        if dimension.name not in allowed and dimension.name != _ALWAYS_OPEN:
             open_values[dimension.name] = (choices[0].value,)
             continue
-        wanted = allowed[dimension.name]
+        wanted = allowed.get(dimension.name, ())
         open_values[dimension.name] = tuple(
             choice.value
             for position, choice in enumerate(choices)

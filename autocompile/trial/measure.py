@@ -8,14 +8,15 @@ from pathlib import Path
 import torch
 import torch._dynamo.config as dynamo_config
 from msgspec.structs import replace
+from torch._dynamo.utils import counters
 
 from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
 from autocompile.core.plan import Plan
-from autocompile.trial.compiler import IMPORT_S, counters
+from autocompile.trial.compiler import IMPORT_S
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
-from autocompile.trial.timing import Subject, subject, time_pairs
+from autocompile.trial.timing import OnCopies, Subject, subject, time_pairs
 from autocompile.trial.verify import verify
 from autocompile.workload.build import build
 from autocompile.workload.metric import unspool_metric
@@ -36,18 +37,21 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with phases("build"):
-        baseline = subject(build(model, Plan(), device), samples, device, threads)
-        candidate = subject(build(model, task.plan, device, isolate=True), samples, device, threads)
+        built = [build(model, Plan(), device), build(model, task.plan, device, isolate=True)]
+        calls = [OnCopies(one) for one in built] if reference.mutates_inputs else built
+        baseline, candidate = (subject(call, samples, device, threads) for call in calls)
         candidate.apply_threads()
     dynamo_config.fail_on_recompile_limit_hit = True
     with phases("compile"), preserved_buffers(candidate.call):
         first_pass_s = _first_pass(candidate)
+    with phases("warm-up"), preserved_buffers(candidate.call):
+        warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
     with phases("verify"):
         verified = verify(candidate.call, reference, task.acceptance, unspool_metric(task.acceptance.metric))
     if verified.fault:
         return Failure(stage="verify", kind="wrong_result", message=verified.fault)
     with phases("warm-up"):
-        warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
+        candidate.one_pass()
         baseline.apply_threads()
         for _ in range(2):
             baseline.one_pass()
@@ -55,7 +59,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         # Process-global: a recompile is now an error, as is going on in eager past the recompile limit.
         torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
         pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
-    steady_s = pairs.candidate.p50_ms / 1e3 * len(samples)
+    steady_s = pairs.candidate.mean_ms / 1e3 * len(samples)
     return Measurement(
         ratio=pairs.ratio,
         latency=pairs.candidate,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from statistics import mean
 from typing import Any
 
+import psutil
 import pynvml
 import torch
 
@@ -45,9 +46,8 @@ def utilization(work: Callable[[], object], *, seconds: float) -> float | None:
     return mean(readings) if readings else None
 
 
-# Reasons that lower the clocks below what the work asked for; idling and the user's own settings are none.
+# Reasons that lower the clocks below what the work asked for. The power cap is none: under load it is the rule.
 _THROTTLES = {
-    "power": pynvml.nvmlClocksEventReasonSwPowerCap,
     "heat": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
     "hardware slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
     "hardware heat": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
@@ -83,7 +83,8 @@ class GpuWatch:
             running = pynvml.nvmlDeviceGetComputeRunningProcesses(self._device)
         except pynvml.NVMLError:
             return 0
-        return sum(process.pid != os.getpid() for process in running)
+        family = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+        return sum(process.pid not in family for process in running)
 
 
 def _handle() -> Any:

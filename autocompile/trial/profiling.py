@@ -25,7 +25,7 @@ from autocompile.core.tolerance import published_tolerance
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.nvml import utilization
 from autocompile.trial.phases import Phases
-from autocompile.trial.timing import CLOCKS, Pairs, Subject, subject, time_pairs
+from autocompile.trial.timing import CLOCKS, OnCopies, Pairs, Subject, subject, time_pairs
 from autocompile.trial.verify import verify
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import Built, build
@@ -64,11 +64,12 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
     with phases("verify"):
         deterministic, random = _repeatability(model, samples[0], task.seed)
         reference = make_reference(model, samples, variants=_VARIANTS, seed=task.seed)
-        reference.save(Path(task.reference))
+        reference.save(Path(task.reference), with_outputs=bool(task.metric))
         floor = verify(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
         _try_metric(task.metric, reference)
     with phases("timing"):
-        pairs, busy_share, busy_source = _time_baseline(eager, samples, device, task)
+        timed = OnCopies(eager) if reference.mutates_inputs else eager
+        pairs, busy_share, busy_source = _time_baseline(timed, samples, device, task)
     with phases("profile"):
         kernels = _kernels(eager, samples, device)
         memory = peak_memory_bytes(device)
@@ -93,7 +94,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         error_floor=floor,
         reference=reference.precision,
         variants=len(reference.cases),
-        notes=reference.notes + _notes(task, pairs, random),
+        notes=reference.notes + _notes(task, pairs, random=random, mutates=reference.mutates_inputs),
     )
 
 
@@ -107,10 +108,12 @@ def _baseline_ms(pairs: Pairs) -> Estimate:
     )
 
 
-def _notes(task: ProfileTask, pairs: Pairs, random: bool) -> tuple[str, ...]:
+def _notes(task: ProfileTask, pairs: Pairs, *, random: bool, mutates: bool) -> tuple[str, ...]:
     notes = []
     if task.workload.in_training_mode:
         notes.append("the model is in training mode and was tuned so; call model.eval() first if it is to serve")
+    if mutates:
+        notes.append("the model writes into its inputs: every call gets a copy, whose cost is in all figures")
     if random:
         notes.append("the model is random by nature: equal inputs give other outputs from another RNG state")
     if pairs.contamination.noisy:
@@ -157,9 +160,11 @@ def _plain(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_complex()
 
 
-def _time_baseline(eager: Built, samples: Sequence[Sample], device: str, task: ProfileTask) -> tuple[Pairs, float, str]:
+def _time_baseline(
+    eager: Built | OnCopies, samples: Sequence[Sample], device: str, task: ProfileTask
+) -> tuple[Pairs, float, str]:
     one: Subject = subject(eager, samples, device, torch.get_num_threads())
-    twin = subject(build(eager, Plan(), device), samples, device, torch.get_num_threads())
+    twin = subject(eager, samples, device, torch.get_num_threads())
     for _ in range(3):
         one.one_pass()
     wall, cpu = time.perf_counter(), time.process_time()

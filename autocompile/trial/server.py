@@ -71,6 +71,8 @@ def _run(directory: Path, commands: int, ended: int) -> None:
         ready, _, _ = select.select([commands, ended], [], [])
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)  # what it started and left behind
             announce({"exited": os.waitstatus_to_exitcode(status)})
             return
         if commands in ready:  # nothing is sent while a child runs, so this is the end of the input

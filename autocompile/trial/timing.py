@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from autocompile.trial.contamination import Watch
 from autocompile.trial.intervals import median_interval
 from autocompile.trial.sequential import MedianTest
 from autocompile.workload.build import Built
-from autocompile.workload.samples import Sample
+from autocompile.workload.samples import Sample, clone
 
 # What waits until the device has done all that it was given: one row per device type.
 CLOCKS: dict[str, Callable[[], None]] = {
@@ -31,11 +32,24 @@ _MIN_PAIRS = 8
 _CALLS_WORTH_A_STAMP_S = 5e-4
 
 
+class OnCopies:
+    """A built model that writes into its inputs, called with copies of them, so that every call is like the first."""
+
+    def __init__(self, call: Built) -> None:
+        self._call = call
+        self.threads = call.threads
+        self.module = call.module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        own = clone(Sample(args, kwargs))
+        return self._call(*own.args, **own.kwargs)
+
+
 @dataclass(frozen=True)
 class Subject:
     """Something to time: what to call, over which samples, with how many CPU threads, on which device."""
 
-    call: Built
+    call: Built | OnCopies
     samples: Sequence[Sample]
     threads: int
     device_type: str
@@ -58,7 +72,7 @@ class Subject:
             torch.set_num_threads(self.threads)
 
 
-def subject(call: Built, samples: Sequence[Sample], device_type: str, default_threads: int) -> Subject:
+def subject(call: Built | OnCopies, samples: Sequence[Sample], device_type: str, default_threads: int) -> Subject:
     """A built model as something to time."""
     return Subject(call, samples, call.threads or default_threads, device_type)
 
@@ -82,8 +96,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     ratio is surely above `timing.rival`, it ends at once: see `trial.sequential`.
     """
     order = random.Random(seed)  # noqa: S311
-    passes = {id(one): _passes_per_block(one) for one in (baseline, candidate)}
-    stamps: dict[int, list[float]] = {id(baseline): [], id(candidate): []}
+    sides = {id(one): _Side(one, _passes_per_block(one)) for one in (baseline, candidate)}
     ratios: list[float] = []
     all_ratios: list[float] = []
     watch = Watch(candidate.device_type)
@@ -92,12 +105,13 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     deadline = time.perf_counter() + timing.limit_s
     while len(all_ratios) < 3 or time.perf_counter() < deadline:
         watch.begin()
-        pair = {}
-        for one in order.sample((baseline, candidate), 2):
-            pair[id(one)] = _block(one, passes[id(one)], stamps[id(one)])
-        log_ratio = math.log(pair[id(candidate)] / pair[id(baseline)])
+        pair = {id(one): _block(sides[id(one)]) for one in order.sample((baseline, candidate), 2)}
+        log_ratio = math.log(pair[id(candidate)].seconds / pair[id(baseline)].seconds)
         all_ratios.append(log_ratio)
-        if watch.disturbed():
+        disturbed = watch.disturbed()
+        for key, block in pair.items():
+            sides[key].take(block, disturbed=disturbed)
+        if disturbed:
             continue
         ratios.append(log_ratio)
         if against_rival is not None and against_rival.observe(log_ratio):
@@ -105,14 +119,43 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
             break
         if len(ratios) >= _MIN_PAIRS and len(ratios) % 4 == 0 and _precise(ratios, timing.precision):
             break
-    kept = ratios if len(ratios) * 2 >= len(all_ratios) else all_ratios
+    mostly_quiet = len(ratios) * 2 >= len(all_ratios)
     return Pairs(
-        ratio=_exponential(median_interval(kept)),
-        candidate=_latency(stamps[id(candidate)]),
-        baseline=_latency(stamps[id(baseline)]),
+        ratio=_exponential(median_interval(ratios if mostly_quiet else all_ratios)),
+        candidate=sides[id(candidate)].latency(with_disturbed=not mostly_quiet),
+        baseline=sides[id(baseline)].latency(with_disturbed=not mostly_quiet),
         contamination=watch.verdict(),
         decided=decided,
     )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """`seconds` a pass, and those of single calls where a call is long enough to carry a time stamp."""
+
+    seconds: float
+    calls: list[float]
+
+
+class _Side:
+    """One of the two, with the blocks that were timed of it."""
+
+    def __init__(self, one: Subject, passes: int) -> None:
+        self.one, self.passes = one, passes
+        self._quiet: list[_Block] = []
+        self._disturbed: list[_Block] = []
+
+    def take(self, block: _Block, *, disturbed: bool) -> None:
+        """Keep a block."""
+        (self._disturbed if disturbed else self._quiet).append(block)
+
+    def latency(self, *, with_disturbed: bool) -> Latency:
+        """Over the blocks that were not disturbed, unless that was the rule."""
+        blocks = self._quiet + (self._disturbed if with_disturbed else [])
+        calls = [seconds for block in blocks for seconds in block.calls]
+        mean_s = float(np.median([block.seconds for block in blocks])) / len(self.one.samples)
+        p50, p90, p95, p99 = (float(q) * 1e3 for q in np.quantile(calls, (0.5, 0.9, 0.95, 0.99)))
+        return Latency(mean_ms=mean_s * 1e3, p50_ms=p50, p90_ms=p90, p95_ms=p95, p99_ms=p99, calls=len(calls))
 
 
 def _passes_per_block(one: Subject) -> int:
@@ -121,8 +164,8 @@ def _passes_per_block(one: Subject) -> int:
     return max(1, math.ceil(_BLOCK_S / max(min(one.one_pass() for _ in range(3)), 1e-7)))
 
 
-def _block(one: Subject, passes: int, stamps: list[float]) -> float:
-    """Seconds per pass. Collects seconds of single calls where a call is long enough to carry a time stamp."""
+def _block(side: _Side) -> _Block:
+    one, passes = side.one, side.passes
     switches_threads = torch.get_num_threads() != one.threads
     one.apply_threads()
     if switches_threads:
@@ -136,12 +179,9 @@ def _block(one: Subject, passes: int, stamps: list[float]) -> float:
             synchronize()
             marks.append(clock())
     elapsed = clock() - started
-    calls = passes * len(one.samples)
-    if elapsed / calls >= _CALLS_WORTH_A_STAMP_S:
-        stamps.extend(np.diff(np.array([started, *marks])).tolist())
-    else:
-        stamps.append(elapsed / calls)
-    return elapsed / passes
+    each = elapsed / (passes * len(one.samples))
+    calls = np.diff(np.array([started, *marks])).tolist() if each >= _CALLS_WORTH_A_STAMP_S else [each]
+    return _Block(elapsed / passes, calls)
 
 
 def _precise(log_ratios: list[float], precision: float) -> bool:
@@ -151,8 +191,3 @@ def _precise(log_ratios: list[float], precision: float) -> bool:
 
 def _exponential(log: Estimate) -> Estimate:
     return Estimate(value=math.exp(log.value), low=math.exp(log.low), high=math.exp(log.high))
-
-
-def _latency(seconds: list[float]) -> Latency:
-    p50, p90, p95, p99 = (float(q) * 1e3 for q in np.quantile(seconds, (0.5, 0.9, 0.95, 0.99)))
-    return Latency(p50_ms=p50, p90_ms=p90, p95_ms=p95, p99_ms=p99, calls=len(seconds))

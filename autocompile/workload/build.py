@@ -26,16 +26,23 @@ class Built:
         self._call = call
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
         self._device_type = device_type
+        self._reuses_outputs = bool(plan.options.get("triton.cudagraphs"))
         self.threads = plan.threads
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with torch.no_grad():
             if self._autocast is None:
-                return self._call(*args, **kwargs)
+                return self._owned(self._call(*args, **kwargs))
             # Outside the compiled region: inside it, no compiler cache can be used.
             with torch.autocast(self._device_type, dtype=self._autocast):
                 output = self._call(*args, **kwargs)
-            return pytree.tree_map(self._restored, output)
+            return self._owned(pytree.tree_map(self._restored, output))
+
+    def _owned(self, output: Any) -> Any:
+        """CUDA graphs write each output where the last one was, so a caller gets a copy."""
+        if not self._reuses_outputs:
+            return output
+        return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, output)
 
     def _restored(self, leaf: Any) -> Any:
         reduced = isinstance(leaf, torch.Tensor) and leaf.dtype == self._autocast
@@ -47,7 +54,9 @@ def build(model: Any, plan: Plan, device_type: str, *, isolate: bool = False) ->
 
     What is changed in place is changed on a copy that shares the parameters, so it costs no memory and
     follows later changes of the weights; only another memory format makes weights of its own. With
-    `isolate` the copy has buffers of its own, so that two of them do not disturb each other's state.
+    `isolate` the copy has buffers of its own, so that two of them do not disturb each other's state. With
+    the option `freezing` weights are constants of the program and their later changes are not followed;
+    it is a setting of the process, for all that is compiled there from then on.
     """
     target = model
     if isinstance(model, nn.Module) and (isolate or plan.scope or plan.memory_format):
@@ -67,6 +76,11 @@ def _sharing_copy(model: nn.Module, *, own_buffers: bool, own_images: bool) -> n
 def _compiled(target: Any, plan: Plan) -> Callable[..., Any]:
     if not plan.compiles:
         return target  # type: ignore[no-any-return]
+    if plan.options.get("freezing"):
+        # Dynamo asks the global setting while it traces; the option alone reaches the backend, and freezes nothing.
+        import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+
+        inductor.freezing = True
     keywords: dict[str, Any] = {"backend": plan.backend, "dynamic": plan.dynamic}
     if plan.options:
         keywords["options"] = dict(plan.options)

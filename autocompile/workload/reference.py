@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -16,6 +17,8 @@ from torch.utils import _pytree as pytree
 from autocompile.workload.samples import Sample, clone, describe
 
 MAX_CASES = 16
+_PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device)
+_DEEPEST = 6
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,19 @@ class Reference:
     seed: int
     notes: tuple[str, ...] = ()
 
-    def save(self, path: Path) -> None:
-        """Keep it for the trials."""
-        torch.save(self, path)
+    @property
+    def mutates_inputs(self) -> bool:
+        """Whether the baseline writes into its arguments."""
+        return any(
+            isinstance(leaf, torch.Tensor) and not _alike(leaf, case.baseline.leaves.get(_after_call(path)))
+            for case in self.cases
+            for path, leaf in pytree.tree_flatten_with_path((case.sample.args, case.sample.kwargs))[0]
+        )
+
+    def save(self, path: Path, *, with_outputs: bool) -> None:
+        """Keep it for the trials; the outputs as the model returns them only where a metric needs them."""
+        kept = self if with_outputs else replace(self, cases=tuple(_without_outputs(case) for case in self.cases))
+        torch.save(kept, path, pickle_module=cloudpickle)
 
     @staticmethod
     def load(path: Path) -> Reference:
@@ -64,13 +77,13 @@ class Reference:
 def make_reference(model: Any, samples: tuple[Sample, ...], *, variants: int, seed: int) -> Reference:
     """Run the baseline and its float64 twin on one sample of each signature and on random variants.
 
-    A variant has the shapes and dtypes of its sample and values drawn from the sample's own range; one
+    A variant has the shapes and dtypes of its sample and values drawn like the sample's own; one
     that the baseline itself rejects or answers with NaN says nothing and is left out.
     """
     chosen = _distinct(samples)
     generator = torch.Generator().manual_seed(seed)
     calls = chosen + [vary(sample, generator) for sample in chosen for _ in range(variants)]
-    twin = _float64_twin(model)
+    twin: Any = None
     cases, notes, precision = [], [], "float64"
     for position, sample in enumerate(calls[:MAX_CASES]):
         is_variant = position >= len(chosen)
@@ -87,6 +100,7 @@ def make_reference(model: Any, samples: tuple[Sample, ...], *, variants: int, se
         expected = baseline
         if precision == "float64":
             try:
+                twin = twin or _float64_twin(model)
                 with _default_dtype(torch.float64):
                     expected = observe(twin, _as_float64(sample), seed)
             except Exception as fault:
@@ -112,32 +126,54 @@ def observe(call: Callable[..., Any], sample: Sample, seed: int) -> Observation:
         # Copied at once: CUDA graphs reuse their output's memory, and a buffer may be returned itself.
         output = pytree.tree_map(_detached, call(*own.args, **own.kwargs))
         leaves, spec = pytree.tree_flatten_with_path(output)
-        seen = {f"output{pytree.keystr(path)}": leaf for path, leaf in leaves}
+        seen = dict(part for path, leaf in leaves for part in _opened(f"output{pytree.keystr(path)}", leaf))
         for path, leaf in pytree.tree_flatten_with_path((own.args, own.kwargs))[0]:
             if isinstance(leaf, torch.Tensor):
-                seen[f"input{pytree.keystr(path)} after the call"] = _detached(leaf)
+                seen[_after_call(path)] = _detached(leaf)
         for name, buffer in _buffers_of(call):
             seen[f"buffer {name} after the call"] = _detached(buffer)
     return Observation(output, seen, str(spec))
 
 
+def _after_call(path: Any) -> str:
+    return f"input{pytree.keystr(path)} after the call"
+
+
+def _alike(one: torch.Tensor, other: Any) -> bool:
+    return isinstance(other, torch.Tensor) and torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+
+
+def _without_outputs(case: Case) -> Case:
+    return replace(case, expected=replace(case.expected, output=None), baseline=replace(case.baseline, output=None))
+
+
 @contextmanager
 def preserved_buffers(call: Any) -> Iterator[None]:
-    """Put the buffers of the module that runs beneath `call` back to what they were."""
-    before = [(buffer, buffer.detach().clone()) for _name, buffer in _buffers_of(call)]
+    """Put the buffers of the module that runs beneath `call` back: the tensors themselves, and their values."""
+    root = _module_of(call)
+    modules = list(root.modules()) if root is not None else []
+    before = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in modules
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
     try:
         yield
     finally:
         with torch.no_grad():
-            for buffer, value in before:
+            for module, name, buffer, value in before:
                 buffer.copy_(value)
+                setattr(module, name, buffer)
 
 
 def vary(sample: Sample, generator: torch.Generator) -> Sample:
-    """The same call with other values: floats drawn like the sample's own, integers permuted, booleans kept."""
+    """The same call with other values: floats drawn like the sample's own, integers permuted along the first axis.
+
+    Booleans, and tensors whose elements share memory, are kept.
+    """
 
     def varied(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.numel() < 2:
+        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.numel() < 2 or _overlaps(leaf):
             return leaf
         if leaf.is_floating_point():
             noise = torch.randn(leaf.shape, generator=generator).to(leaf.device)
@@ -145,11 +181,35 @@ def vary(sample: Sample, generator: torch.Generator) -> Sample:
         elif leaf.dtype == torch.bool or leaf.is_complex():
             return leaf
         else:
-            order = torch.randperm(leaf.numel(), generator=generator).to(leaf.device)
-            values = leaf.reshape(-1)[order].reshape(leaf.shape)
+            # Along the first axis only: columns may be ids of different tables.
+            values = leaf[torch.randperm(leaf.shape[0], generator=generator).to(leaf.device)]
         return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device).copy_(values)
 
     return Sample(*pytree.tree_map(varied, (sample.args, sample.kwargs)))
+
+
+def _overlaps(leaf: torch.Tensor) -> bool:
+    return any(stride == 0 and size > 1 for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
+
+
+def _opened(name: str, leaf: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """What is in an object that pytree does not know (a cache, a user's dataclass): its attributes, else its type."""
+    if isinstance(leaf, torch.Tensor):
+        yield name, _detached(leaf)
+    elif leaf is None or isinstance(leaf, _PLAIN):
+        yield name, leaf
+    elif isinstance(leaf, list | tuple) and depth < _DEEPEST:
+        for position, item in enumerate(leaf):
+            yield from _opened(f"{name}[{position}]", item, depth + 1)
+    elif isinstance(leaf, dict) and depth < _DEEPEST:
+        for key, item in leaf.items():
+            yield from _opened(f"{name}[{key!r}]", item, depth + 1)
+    elif hasattr(leaf, "__dict__") and not isinstance(leaf, type) and depth < _DEEPEST:
+        yield f"{name} (type)", type(leaf).__qualname__
+        for key, item in vars(leaf).items():
+            yield from _opened(f"{name}.{key}", item, depth + 1)
+    else:
+        yield f"{name} (type)", type(leaf).__qualname__
 
 
 def _distinct(samples: tuple[Sample, ...]) -> list[Sample]:
@@ -171,9 +231,14 @@ def _as_float64(sample: Sample) -> Sample:
 
 
 def _buffers_of(call: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    module = call if isinstance(call, nn.Module) else getattr(call, "module", None)
-    if isinstance(module, nn.Module):
+    module = _module_of(call)
+    if module is not None:
         yield from module.named_buffers()
+
+
+def _module_of(call: Any) -> nn.Module | None:
+    module = call if isinstance(call, nn.Module) else getattr(call, "module", None)
+    return module if isinstance(module, nn.Module) else None
 
 
 def _detached(leaf: Any) -> Any:

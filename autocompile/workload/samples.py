@@ -88,9 +88,20 @@ def describe(sample: Sample) -> Description:
 
 
 def clone(sample: Sample) -> Sample:
-    """The same call with tensors of its own, as a call may write into its arguments."""
-    return Sample(
-        *pytree.tree_map(
-            lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, (sample.args, sample.kwargs)
-        )
-    )
+    """The same call on memory of its own, as a call may write into its arguments.
+
+    Strides, offsets and sharing between the tensors stay: another layout would be another program.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if leaf.layout != torch.strided or type(leaf) is not torch.Tensor:
+            return leaf.clone()
+        source = leaf.untyped_storage()
+        storage = storages.setdefault(source._cdata, source.clone())  # type: ignore[no-untyped-call]  # noqa: SLF001
+        own = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+        return own.set_(storage, leaf.storage_offset(), leaf.shape, leaf.stride())
+
+    return Sample(*pytree.tree_map(copied, (sample.args, sample.kwargs)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ import cloudpickle
 
 from autocompile.core.errors import InvalidWorkload
 
+_STDLIB = sysconfig.get_path("stdlib")
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _HOW = "define `model` and `inputs`, or a function `workload()` that returns them"
 
@@ -68,10 +70,9 @@ def describe_fault(fault: BaseException) -> str:
     text = str(fault).strip().splitlines()
     said = f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__
     frames = traceback.extract_tb(fault.__traceback__)
-    own = [
-        frame for frame in frames if "site-packages" not in frame.filename and not frame.filename.startswith(_PACKAGE)
-    ]
-    shown = own or list(frames)
+    others = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
+    own = [f for f in others if "site-packages" not in f.filename and not f.filename.startswith(_STDLIB)]
+    shown = own or others
     if isinstance(fault, SyntaxError) and fault.filename:
         return f"{said} ({Path(fault.filename).name}:{fault.lineno})"
     if not shown:

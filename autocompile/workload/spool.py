@@ -18,6 +18,7 @@ from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Workload
 from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, signatures_of
+from autocompile.workload.settings import apply_settings, current_settings
 
 _FILE = "workload.pt"
 
@@ -52,13 +53,19 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Worklo
         parameter_count=sum(p.numel() for p in parameters),
         parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
         has_conv=any(p.dim() == 4 for p in parameters),
+        parameter_dtype=str(parameters[0].dtype).removeprefix("torch.") if parameters else "",
+        settings=current_settings(),
         modules=tuple(_imported_modules(directory / _FILE)),
         search_path=tuple(sys.path),
     )
 
 
 def unspool(workload: Workload) -> tuple[Any, tuple[Sample, ...]]:
-    """The model and its samples, on the device where they were."""
+    """The model and its samples, on the device where they were, in a process with the settings they had."""
+    if workload.settings is not None:
+        apply_settings(workload.settings)
+    if workload.device_type == "cuda":
+        torch.cuda.set_device(workload.device)
     return torch.load(Path(workload.directory) / _FILE, weights_only=False)  # type: ignore[no-any-return]
 
 

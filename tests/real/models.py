@@ -1,6 +1,7 @@
 """Models that tests tune; importable by child processes."""
 
 import ctypes
+import subprocess
 import time
 
 import torch
@@ -108,5 +109,35 @@ def returns_text(x):
     return f"{x.sum()}"
 
 
-def returns_an_object(x):
-    return {"y": x, "thing": object()}
+class Averaging(nn.Module):
+    """Puts another tensor in the place of its buffer at every call."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ema", torch.zeros(4))
+
+    def forward(self, x):
+        self.ema = self.ema * 0.9 + x.mean(0) * 0.1
+        return x + self.ema
+
+
+def writes_into_its_input(x):
+    x.mul_(1.5)
+    if not torch.isfinite(x).all():
+        raise RuntimeError("diverged")
+    return x + 1
+
+
+class Answer:
+    def __init__(self, y):
+        self.y = y
+        self.notes = ["a", {"mean": y.mean()}]
+
+
+def returns_a_class_of_its_own(x):
+    return Answer(x @ x)
+
+
+def starts_something(x):
+    subprocess.Popen(["sleep", "777.25"])
+    return x @ x

@@ -160,7 +160,7 @@ class FakeNvml:
         answers = {
             "nvmlInit": lambda: None,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda _device: 0x20 | 0x1,
-            "nvmlDeviceGetComputeRunningProcesses": lambda _device: [SimpleNamespace(pid=1)],
+            "nvmlDeviceGetComputeRunningProcesses": lambda _device: [SimpleNamespace(pid=999_999)],
         }
         return answers[name]
 

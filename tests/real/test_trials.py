@@ -134,20 +134,33 @@ def test_a_child_can_be_spawned_where_none_can_be_forked(tmp_path):
         assert ended.kind == "timeout"
 
 
+def test_a_model_without_a_tensor_output_is_refused(laboratory):
+    with pytest.raises(AssertionError, match=r"the model returns no tensor \(str\)"):
+        laboratory.prepare(models.returns_text, SQUARE)
+
+
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "inputs"),
     [
-        (models.returns_text, "the model returns no tensor (str)"),
-        (models.returns_an_object, "output['thing'] is a object, which does not equal itself"),
+        (models.returns_a_class_of_its_own, SQUARE),
+        (models.Averaging(), torch.randn(3, 4)),
+        (models.writes_into_its_input, torch.ones(4)),
+        (models.Stack().bfloat16().eval(), torch.randn(4, 32).bfloat16()),
+        (torch.cumsum, (torch.ones(1, 5).expand(3, 5), 0)),
     ],
+    ids=["own class", "replaced buffer", "written input", "bfloat16", "expanded input"],
 )
-def test_outputs_that_cannot_be_judged_are_named(laboratory, model, said):
-    with pytest.raises(AssertionError) as refused:
-        laboratory.prepare(model, SQUARE)
-    failure = laboratory.profile()
-    assert refused
-    assert failure.kind == "invalid"
-    assert said in failure.message
+def test_unusual_models_are_measured(laboratory, model, inputs):
+    laboratory.prepare(model, inputs)
+    for plan in (Plan(), Plan(backend="inductor")):
+        found = laboratory.trial(plan, cache=f"{laboratory.directory.name}-{plan.key}")
+        assert isinstance(found, Measurement), found
+
+
+def test_what_a_trial_leaves_running_is_ended(laboratory):
+    laboratory.prepare(models.starts_something, SQUARE)
+    assert isinstance(laboratory.trial(Plan()), Measurement)
+    assert not any("777.25" in process.cmdline() for process in psutil.process_iter())
 
 
 def test_a_module_that_computes_when_imported_does_not_hang_the_trials(tmp_path, monkeypatch):

@@ -34,7 +34,8 @@ processes = 1
 limit_s = 1.0
 """
 
-EAGER_ONLY = LIGHT.replace("backend = []\nfreezing = []", "amp = []\nthreads = []").split("[[seeds]]", maxsplit=1)[0]
+_OPEN = ("backend = []\nfreezing = []", "backend = ['eager']\namp = []\nthreads = []")
+EAGER_ONLY = LIGHT.replace(*_OPEN).split("[[seeds]]", maxsplit=1)[0]
 
 SMALL = """
 import torch
@@ -236,7 +237,7 @@ def test_ctrl_c_keeps_the_best_so_far_and_exits_130(tmp_path, small, light):
 
 
 def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, small):
-    (tmp_path / "strategy.toml").write_text(EAGER_ONLY.replace("[dimensions]", "[dimensions]\nbackend = []"))
+    (tmp_path / "strategy.toml").write_text(EAGER_ONLY.replace("backend = ['eager']", "backend = []"))
     nothing = tmp_path / "bin"
     nothing.mkdir()
     environment = {**os.environ, "PATH": str(nothing), "CXX": ""}

@@ -1,5 +1,8 @@
+import subprocess
+import sys
 import threading
 from collections import UserDict
+from functools import partial
 
 import models
 import pytest
@@ -11,7 +14,7 @@ from autocompile.core.plan import Plan
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import build
 from autocompile.workload.fingerprint import model_fingerprint
-from autocompile.workload.samples import MAX_SAMPLES, as_samples, signatures_of
+from autocompile.workload.samples import MAX_SAMPLES, Sample, as_samples, clone, signatures_of
 from autocompile.workload.script import workload_from_script
 from autocompile.workload.spool import spool, unspool
 
@@ -155,3 +158,73 @@ def test_a_script_is_not_run_as_main_and_may_import_its_neighbours(tmp_path, mon
     )
     model, inputs = workload_from_script(path)
     assert model(inputs) is inputs
+
+
+def made(number):
+    def closure(x):
+        return x * number
+
+    return closure
+
+
+class Attributed(nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+
+    def forward(self, x):
+        return self.helper(x)
+
+    def helper(self, x):
+        return x * self.count
+
+
+def test_fingerprints_follow_attributes_closures_and_helpers():
+    assert model_fingerprint(Attributed(2)) != model_fingerprint(Attributed(200))
+    assert model_fingerprint(made(1)) != model_fingerprint(made(100))
+    assert model_fingerprint(made(1)) == model_fingerprint(made(1))
+    assert model_fingerprint(partial(torch.softmax, dim=0)) != model_fingerprint(partial(torch.softmax, dim=1))
+    sources = ["def helper(x): return x + 1", "def helper(x): return x - 1"]
+    spaces = [{}, {}]
+    for source, space in zip(sources, spaces, strict=True):
+        exec(f"{source}\ndef model(x): return helper(x)", space)
+    assert model_fingerprint(spaces[0]["model"]) != model_fingerprint(spaces[1]["model"])
+
+
+def test_copies_of_a_call_keep_layout_and_sharing():
+    base = torch.arange(12.0).reshape(3, 4)
+    sample = Sample((base, base[0], base.t(), torch.ones(1, 4).expand(3, 4)), {})
+    own = clone(sample)
+    for one, other in zip(sample.args, own.args, strict=True):
+        assert torch.equal(one, other)
+        assert one.stride() == other.stride()
+    own.args[0].add_(1)
+    assert own.args[1][0] == 1.0
+    assert base[0, 0] == 0.0
+
+
+def test_frozen_weights_are_constants_of_the_program():
+    plan = Plan(backend="inductor", options={"freezing": True})
+    code = (
+        "import torch\n"
+        "from autocompile.core.plan import Plan\n"
+        "from autocompile.workload.build import build\n"
+        "model = torch.nn.Linear(8, 8).eval()\n"
+        f"built = build(model, Plan(backend={plan.backend!r}, options={plan.options!r}), 'cpu')\n"
+        "before = built(torch.ones(1, 8)).clone()\n"
+        "with torch.no_grad(): model.weight.zero_()\n"
+        "assert torch.equal(built(torch.ones(1, 8)), before)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=200)
+
+
+def test_settings_of_the_users_process_travel(tmp_path):
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        workload = spool(models.Stack(), X, tmp_path)
+        torch.set_num_threads(threads)
+        unspool(workload)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(threads)

@@ -25,7 +25,7 @@ def measurement(ratio=0.5, *, halfwidth=0.01, startup_s=10.0, baseline_ms=10.0):
 
 
 def latency(p50_ms):
-    return Latency(p50_ms, p50_ms, p50_ms, p50_ms, 100)
+    return Latency(p50_ms, p50_ms, p50_ms, p50_ms, p50_ms, 100)
 
 
 def failure(kind="error", stage="compile", message="it broke"):

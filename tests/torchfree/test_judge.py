@@ -29,7 +29,6 @@ def test_eager_wins_when_the_compile_is_never_paid_back():
 def test_ties_go_to_the_simpler():
     near = [baseline(), trial(1, 0.50, label="complex", changes=4), trial(2, 0.51, label="simple", changes=1)]
     verdict = judge(near, baseline_s=0.01, calls=1e6)
-    assert verdict.ranking[0].trial.label == "complex"
     assert verdict.winner.trial.label == "simple"
     assert "not faster beyond the noise" in verdict.reason
 

@@ -9,9 +9,9 @@ from autocompile.space.snippet import snippet
 from autocompile.space.space import open_space
 
 BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
-GPU = Surroundings("cuda", 16, True, True, 3, True, BLOCKS)
-CPU = Surroundings("cpu", 4, True, True, 3, True, BLOCKS)
-BARE = Surroundings("cpu", 1, False, False, 1, False, (), "there is no compiler")
+GPU = Surroundings("cuda", 16, True, True, 3, blocks=BLOCKS)
+CPU = Surroundings("cpu", 4, True, True, 3, blocks=BLOCKS)
+BARE = Surroundings("cpu", 1, False, False, 1, has_matrix_products=False, compiler_problem="there is no compiler")
 EVERYWHERE = (GPU, CPU, BARE)
 ALL = {dimension.name: () for dimension in DIMENSIONS}
 
@@ -72,7 +72,7 @@ def test_modes_collapse_on_a_cpu_and_not_on_a_gpu():
 
     assert len(plans(GPU)) == 4
     assert len(plans(CPU)) == 2
-    assert len(plans(Surroundings("cpu", 4, True, False, 1, False))) == 1
+    assert len(plans(Surroundings("cpu", 4, True, False, 1, has_matrix_products=False))) == 1
 
 
 def test_candidates_that_build_one_program_are_one():
