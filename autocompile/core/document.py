@@ -76,9 +76,9 @@ class WorkloadEntry(Record, frozen=True):
 class Document(Record, frozen=True):
     """A recommendation as data.
 
-    `calls`: what was amortized over. `tolerance`: the user's own, or null for the published ones. `margin`: relative difference that this run measured between
-    identical programs, below which nothing is called faster. `toolchain_s`: what this machine pays once
-    for its compiler, in no candidate's figures. `complete`: false if the run was stopped by hand.
+    `calls`: what was amortized over. `tolerance`: the user's own, or null for the published ones. `margin`: relative
+    difference below which, in this run, nothing is called faster. `toolchain_s`: what this machine pays
+    once for its compiler, in no candidate's figures. `complete`: false if the run was stopped by hand.
     `time_spent_s`: seconds by purpose, together the whole run.
     """
 

@@ -47,7 +47,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     with phases("warm-up"), preserved_buffers(candidate.call):
         warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
     with phases("verify"):
-        verified = verify(candidate.call, reference, task.acceptance, unspool_metric(task.acceptance.metric))
+        verified = verify(built[1], reference, task.acceptance, unspool_metric(task.acceptance.metric))
     if verified.fault:
         return Failure(stage="verify", kind="wrong_result", message=verified.fault)
     with phases("warm-up"):

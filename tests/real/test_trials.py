@@ -160,7 +160,8 @@ def test_unusual_models_are_measured(laboratory, model, inputs):
 def test_what_a_trial_leaves_running_is_ended(laboratory):
     laboratory.prepare(models.starts_something, SQUARE)
     assert isinstance(laboratory.trial(Plan()), Measurement)
-    assert not any("777.25" in process.cmdline() for process in psutil.process_iter())
+    left = [process.info for process in psutil.process_iter(["cmdline"]) if "777.25" in (process.info["cmdline"] or ())]
+    assert left == []
 
 
 def test_a_module_that_computes_when_imported_does_not_hang_the_trials(tmp_path, monkeypatch):
