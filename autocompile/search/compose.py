@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 
 from autocompile.core.document import SCHEMA_VERSION, Document, TrialEntry, WorkloadEntry
 from autocompile.core.document import Verdict as VerdictWord
@@ -75,7 +76,7 @@ def _measured(one: Contender, baseline: Contender, verdict: Verdict, calls: floa
         origin=trial.origin,
         status="measured",
         verdict=_word(one, baseline, verdict, calls),
-        latency_ms=one.latency_s.value * 1e3,
+        latency_ms=median(m.latency.p50_ms for m in trial.measurements),
         latency=latest.latency,
         speedup=one.ratio.inverse(),
         amortized_ms=one.per_call_s(calls).value * 1e3,
