@@ -28,11 +28,11 @@ class TrialEntry(Record, frozen=True):
     """One candidate in the table. What was not measured is null.
 
     `config`: value by dimension. `latency_ms`: p50 of single calls, the median over its processes;
-    `latency` has the last process's quantiles and mean. `speedup`: baseline time over this one's, paired, with its 95% interval. `compile_s`: the first pass
-    over all signatures, compiling included; `startup_s`: all that a cold process pays once. `error`:
-    root mean square error against the reference, relative to it; `error_limit`: what it may be.
-    `amortized_ms`: milliseconds a call over the goal's calls, start-up included. `verdict` is against
-    the baseline, by `amortized_ms`.
+    `latency` has the last process's quantiles and mean. `speedup`: baseline time over this one's,
+    paired, with its 95% interval. `compile_s`: the first pass over all signatures, compiling included;
+    `startup_s`: all that a cold process pays once. `error`: root mean square error against the
+    reference, relative to it; `error_limit`: what it may be. `amortized_ms`: milliseconds a call over
+    the goal's calls, start-up included. `verdict` is against the baseline, by `amortized_ms`.
     """
 
     rank: int | None
