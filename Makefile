@@ -31,7 +31,7 @@ types: $(VENV)/installed
 	$(BIN)/mypy
 
 contracts: $(VENV)/installed
-	$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
+	$(BIN)/lint-imports
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info
