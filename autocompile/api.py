@@ -9,7 +9,7 @@ from typing import Any
 
 from autocompile.core.errors import InvalidValue
 from autocompile.core.goal import Goal
-from autocompile.core.progress import Listener, Silence
+from autocompile.core.progress import Silence
 from autocompile.core.units import parse_duration
 from autocompile.core.workload import Workload
 from autocompile.recommendation import Recommendation
@@ -63,7 +63,7 @@ def optimize(  # noqa: PLR0913
     if not progress:
         return Recommendation(tune(_from_memory(model, inputs), request, Silence()), model)
     with LiveProgress(request.budget_s) as live:
-        return Recommendation(tune(_from_memory(model, inputs), request, _listener(live)), model)
+        return Recommendation(tune(_from_memory(model, inputs), request, live), model)
 
 
 def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
@@ -73,10 +73,6 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
         return str(path)
 
     return spooled
-
-
-def _listener(live: LiveProgress) -> Listener:
-    return live
 
 
 def _from_memory(model: Any, inputs: Any) -> Source:

@@ -8,7 +8,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.serde import Record
 
 FailureKind = Literal[
-    "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled", "interrupted"
+    "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled"
 ]
 
 
