@@ -10,6 +10,7 @@ was ended goes on; `python studies/trust/table.py` makes the README's table of t
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from workloads import workloads
 
 from autocompile.core.candidate import Candidate
+from autocompile.core.estimate import Estimate
 from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, TrialTask
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
@@ -98,10 +100,15 @@ class Bench:
             "false_loss": beats(other, one, CALLS),
             "ratio": round(one.ratio.value, 5),
             "halfwidth": round(one.ratio.relative_halfwidth, 5),
-            "log_ratios": [round(m.ratio.value, 5) for m in measured["search"]],
+            "processes": {origin: [as_logs(m.ratio) for m in found] for origin, found in measured.items()},
             "noisy": sum(m.contamination.noisy for found in measured.values() for m in found),
             "baseline_ms": round(measured["baseline"][0].baseline.p50_ms, 4),
         }
+
+
+def as_logs(ratio: Estimate) -> list[float]:
+    """A process's log ratio and its interval, as the study keeps them."""
+    return [round(math.log(x), 5) for x in (ratio.value, ratio.low, ratio.high)]
 
 
 def as_trial(origin: str, found: list[Measurement]) -> Trial:
