@@ -34,7 +34,7 @@ def workloads() -> dict[str, tuple[nn.Module, torch.Tensor]]:
     """Model and input by name."""
     torch.manual_seed(0)
     return {
-        "small": (Perceptron(192, 6).eval(), torch.randn(48, 192)),
-        "medium": (Convolutions(16).eval(), torch.randn(14, 3, 160, 160)),
-        "large": (Convolutions(32).eval(), torch.randn(19, 3, 192, 192)),
+        "small": (Perceptron(192, 6).eval(), torch.randn(64, 192)),
+        "medium": (Convolutions(16).eval(), torch.randn(8, 3, 160, 160)),
+        "large": (Convolutions(32).eval(), torch.randn(12, 3, 192, 192)),
     }
