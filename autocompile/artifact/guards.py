@@ -96,7 +96,7 @@ Check = Callable[[Any, dict[str, int], list[torch.Tensor]], Refusal | None]
 
 
 def _check_for(guard: TensorGuard | ConstantGuard, ranges: dict[str, tuple[int, int]], device: torch.device) -> Check:
-    return _constant_check(guard) if isinstance(guard, ConstantGuard) else _tensor_check(guard, ranges, device)
+    return _constant_check(guard) if isinstance(guard, ConstantGuard) else _TensorCheck(guard, ranges, device)
 
 
 def _constant_check(guard: ConstantGuard) -> Check:
@@ -110,40 +110,55 @@ def _constant_check(guard: ConstantGuard) -> Check:
     return check
 
 
-def _tensor_check(guard: TensorGuard, ranges: dict[str, tuple[int, int]], device: torch.device) -> Check:
-    dtype, rank, where = getattr(torch, guard.dtype), len(guard.shape), guard.path
-    fixed = [(position, size) for position, size in enumerate(guard.shape) if isinstance(size, int)]
-    free = [(position, name, *ranges[name]) for position, name in enumerate(guard.shape) if isinstance(name, str)]
-    into_layout = _LAYOUTS[guard.layout](guard)
-    aligned = device.type == "cuda"
+class _TensorCheck:
+    """Whether a tensor is of the kind and shape that the program was made for."""
 
-    def check(leaf: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> Refusal | None:
-        if type(leaf) not in _PLAIN_TENSORS:
-            return Refusal(f"type of {where}", f"{where} is a {type(leaf).__name__}, not a tensor")
-        if leaf.dtype is not dtype:
-            return Refusal(f"dtype of {where}", f"{where} is {leaf.dtype}, not {dtype}")
-        if leaf.device != device:
-            return Refusal(f"device of {where}", f"{where} is on {leaf.device}, not on {device}")
-        if leaf.layout is not torch.strided:
-            return Refusal(f"layout of {where}", f"{where} is {leaf.layout}")
-        shape = leaf.shape
-        if len(shape) != rank:
-            return Refusal(f"shape of {where}", f"{where} has {len(shape)} axes, not {rank}")
-        for position, size in fixed:
-            if shape[position] != size:
-                return Refusal(f"shape of {where}", f"{where} has shape {tuple(shape)}, not {guard.shape}")
-        for position, name, low, high in free:
-            size = shape[position]
-            if not low <= size <= high or sizes.setdefault(name, size) != size:
-                within = f"with {name} from {low} to {high}, one size for all"
-                return Refusal(f"shape of {where}", f"{where} has shape {tuple(shape)}, not {guard.shape} {within}")
-        laid = into_layout(leaf)
+    def __init__(self, guard: TensorGuard, ranges: dict[str, tuple[int, int]], device: torch.device) -> None:
+        self._where, self._shape, self._stride = guard.path, guard.shape, guard.stride
+        self._dtype, self._device = getattr(torch, guard.dtype), device
+        self._fixed = [(axis, size) for axis, size in enumerate(guard.shape) if isinstance(size, int)]
+        self._free = [(axis, name, *ranges[name]) for axis, name in enumerate(guard.shape) if isinstance(name, str)]
+        self._into_layout = _LAYOUTS[guard.layout](guard)
+        self._aligned = device.type == "cuda"
+
+    def __call__(self, leaf: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> Refusal | None:
+        refusal = self._of_kind(leaf) or self._of_shape(leaf, sizes)
+        if refusal is not None:
+            return refusal
+        laid = self._into_layout(leaf)
         if laid is None:
-            return Refusal(f"layout of {where}", f"{where} has strides {leaf.stride()}, not {guard.stride}")
-        tensors.append(laid.clone() if aligned and laid.data_ptr() % _ALIGNMENT else laid)
+            return self._refuse("layout", f"has strides {leaf.stride()}, not {self._stride}")
+        tensors.append(laid.clone() if self._aligned and laid.data_ptr() % _ALIGNMENT else laid)
         return None
 
-    return check
+    def _of_kind(self, leaf: Any) -> Refusal | None:
+        if type(leaf) not in _PLAIN_TENSORS:
+            return self._refuse("type", f"is a {type(leaf).__name__}, not a tensor")
+        if leaf.dtype is not self._dtype:
+            return self._refuse("dtype", f"is {leaf.dtype}, not {self._dtype}")
+        if leaf.device != self._device:
+            return self._refuse("device", f"is on {leaf.device}, not on {self._device}")
+        if leaf.layout is not torch.strided:
+            return self._refuse("layout", f"is {leaf.layout}")
+        return None
+
+    def _of_shape(self, leaf: torch.Tensor, sizes: dict[str, int]) -> Refusal | None:
+        shape = leaf.shape
+        if (
+            len(shape) == len(self._shape)
+            and all(shape[axis] == size for axis, size in self._fixed)
+            and all(
+                low <= shape[axis] <= high and sizes.setdefault(name, shape[axis]) == shape[axis]
+                for axis, name, low, high in self._free
+            )
+        ):
+            return None
+        ranges = "".join(f", {name} from {low} to {high}" for _axis, name, low, high in self._free)
+        wanted = ", ".join(str(size) for size in self._shape)
+        return self._refuse("shape", f"has shape {tuple(shape)}, not ({wanted}){ranges}")
+
+    def _refuse(self, kind: str, fault: str) -> Refusal:
+        return Refusal(f"{kind} of {self._where}", f"{self._where} {fault}")
 
 
 def _as_contiguous(_guard: TensorGuard) -> Callable[[torch.Tensor], torch.Tensor | None]:

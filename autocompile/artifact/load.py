@@ -30,7 +30,7 @@ Fallback = Literal["eager", "jit"]
 _OF_THE_CALLER = 4
 
 
-def load(  # noqa: PLR0913  all but two are keywords, and independent
+def load(
     path: str | Path,
     model: Any = None,
     *,
@@ -171,7 +171,7 @@ class _NoModel:
 
     tier: Tier = "eager"
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
         raise UsageError(
             "the compiled program was not made for this call, and there is no model to serve it",
             where="load",

@@ -64,7 +64,9 @@ def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch
     missing = sorted(set(needed.instructions) - set(instructions()))
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        yield Mismatch("instructions", f"this processor lacks {', '.join(missing[:5])}{more}, for which it was compiled")
+        yield Mismatch(
+            "instructions", f"this processor lacks {', '.join(missing[:5])}{more}, for which it was compiled"
+        )
     if device_type == "cuda" and not torch.cuda.is_available():
         yield Mismatch("device", "packed for a CUDA device, and there is none here")
     elif device_type == "cuda" and needed.capability != _capability():

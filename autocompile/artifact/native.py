@@ -128,12 +128,12 @@ def runner_of(package: str, index: int = -1) -> Any:
     The public `torch._inductor.aoti_load_package` is not used where the class beneath it is there: it
     imports the compiler, and looks for a C++ compiler to probe the processor with.
     """
-    bindings = getattr(torch._C, "_aoti", None)  # noqa: SLF001
-    if hasattr(bindings, "AOTIModelPackageLoader"):
-        return bindings.AOTIModelPackageLoader(package, "model", False, _RUNNERS, index)
+    loader = getattr(getattr(torch._C, "_aoti", None), "AOTIModelPackageLoader", None)  # noqa: SLF001
+    if loader is not None:
+        return loader(package, "model", False, _RUNNERS, index)
     import torch._inductor as inductor  # noqa: PLC0415  only where there is no other way
 
-    return inductor.aoti_load_package(package, device_index=index).loader  # type: ignore[attr-defined]
+    return inductor.aoti_load_package(package, device_index=index).loader
 
 
 def _read_constants(program: Program, directory: Path) -> dict[str, torch.Tensor]:

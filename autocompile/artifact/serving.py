@@ -60,7 +60,7 @@ class Server(Protocol):
 
     tier: Tier
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         """The model's output for these arguments."""
         ...
 
@@ -139,9 +139,7 @@ class AheadOfTime:
 
     tier: Tier = "aot"
 
-    def __init__(
-        self, programs: Sequence[tuple[Guard, Native]], watch: Watch, fallback: Server, tally: Tally
-    ) -> None:
+    def __init__(self, programs: Sequence[tuple[Guard, Native]], watch: Watch, fallback: Server, tally: Tally) -> None:
         self._programs, self._watch, self._fallback, self._tally = programs, watch, fallback, tally
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

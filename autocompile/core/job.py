@@ -93,6 +93,33 @@ class Packed(Record, tag="packed", frozen=True):
     phases_s: dict[str, float] = {}
 
 
+class FreshTask(Record, frozen=True):
+    """Load `artifact` in a new process, and call what it gives with the workload's samples."""
+
+    workload: Workload
+    artifact: str
+
+
+class FreshStart(Record, frozen=True):
+    """Seconds of one start: importing torch, having the model, loading, a first and a steady pass over the samples.
+
+    `tier` is what served it; `cache_misses` counts what the compiler did not find in its cache.
+    """
+
+    import_s: float
+    model_s: float
+    load_s: float
+    first_pass_s: float
+    steady_pass_s: float
+    tier: str
+    cache_misses: int
+
+    @property
+    def startup_s(self) -> float:
+        """What starting costs beyond importing torch, having the model, and the calls themselves."""
+        return self.load_s + max(0.0, self.first_pass_s - self.steady_pass_s)
+
+
 Task = CaptureTask | ToolchainTask | ProfileTask | TrialTask | PackTask
 Reply = Measurement | Failure | Profile | Workload | Toolchain | Packed
 

@@ -130,3 +130,17 @@ class Manifest(Record, frozen=True):
     programs: tuple[Program, ...] = ()
     files: tuple[FileEntry, ...] = ()
     served: tuple[Served, ...] = ()
+
+
+def accepted_calls(program: Program) -> tuple[str, ...]:
+    """The calls that a program takes, a line for each argument."""
+    ranges = {axis.name: f"{axis.low}..{axis.high}" for axis in program.axes}
+    return tuple(_argument_line(guard, ranges) for guard in program.guards)
+
+
+def _argument_line(guard: TensorGuard | ConstantGuard, ranges: dict[str, str]) -> str:
+    name = guard.path.split("]", 1)[1].strip("[]'") or guard.path
+    if isinstance(guard, ConstantGuard):
+        return f"{name}: {guard.literal}"
+    sizes = ", ".join(str(size) if isinstance(size, int) else ranges[size] for size in guard.shape)
+    return f"{name}: {guard.dtype} ({sizes})"

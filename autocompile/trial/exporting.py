@@ -7,7 +7,7 @@ structure of the outputs, is kept beside it. So nothing depends on what torch's 
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,9 @@ class _OverTensors(nn.Module):
         kept = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         # In a function, as what a module holds is looked through for tensors by the exporter.
-        self._call = lambda tensors: _called(self.model, kept, is_tensor, spec, tensors)
+        self._call: Callable[..., Any] = lambda tensors: _called(self.model, kept, is_tensor, spec, tensors)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
-        self._note = lambda output: _noted(output, seen)
+        self._note: Callable[..., list[torch.Tensor]] = lambda output: _noted(output, seen)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if self._autocast is None:
@@ -84,7 +84,7 @@ def _noted(output: Any, seen: _Seen) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-def compile_ahead(  # noqa: PLR0913  a program is all of these
+def compile_ahead(
     model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
 ) -> Program:
     """Export and compile `model` into `directory`/`name`.pt2, its weights left outside.

@@ -50,9 +50,7 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
         return Failure(stage=_STAGE, kind="unsupported", message=str(fault))
 
 
-def _carry_cache(
-    task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases
-) -> Packed:
+def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
     """What the compiler leaves in its cache when it compiles the plan, machine code included."""
     built = build(model, task.plan, task.workload.device_type)
     with phases("compile"):

@@ -49,7 +49,7 @@ def free_axes(samples: Sequence[Sample], batch: frozenset[Place]) -> tuple[FreeA
     found = []
     for position, (sizes, places) in enumerate(together.items()):
         high = 1 << (_BEYOND * max(sizes) - 1).bit_length()
-        low = 1 if places & batch or min(sizes) == 1 else min(2, min(sizes))
+        low = 1 if places & batch or min(sizes) == 1 else min(2, *sizes)
         found.append(FreeAxis(f"n{position}", frozenset(places), sizes, low, high))
     return tuple(found)
 
