@@ -39,7 +39,7 @@ def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
 def requirements(*, with_python: bool, device_type: str) -> Requirements:
     """What this process would leave as requirements of what is packed in it."""
     return Requirements(
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         architecture=platform.machine(),
         instructions=instructions(),
         capability=_capability() if device_type == "cuda" else "",

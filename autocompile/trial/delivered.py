@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from torch import nn
@@ -16,8 +15,6 @@ from autocompile.artifact.load import load
 from autocompile.core.job import FreshStart, FreshTask, TrialTask
 from autocompile.core.outcome import Startup
 from autocompile.core.serde import from_json, to_json
-
-_STARTS = 3
 
 
 class WrongTier(Exception):
@@ -43,17 +40,12 @@ class Delivered:
 
 
 def fresh_startup(task: TrialTask) -> Startup:
-    """The median of a few starts, each in a new process with an empty compiler cache.
+    """A start in a new process with an empty compiler cache: loading, and what the first pass takes more than others.
 
-    Raises RuntimeError, with what it printed last, if one fails.
+    Raises RuntimeError, with what it printed last, if it fails.
     """
-    starts = [_start(task) for _ in range(_STARTS)]
-    return Startup(
-        import_s=0.0,
-        build_s=median(start.load_s for start in starts),
-        compile_s=median(start.startup_s - start.load_s for start in starts),
-        warmup_s=0.0,
-    )
+    start = _start(task)
+    return Startup(import_s=0.0, build_s=start.load_s, compile_s=start.startup_s - start.load_s, warmup_s=0.0)
 
 
 def _start(task: TrialTask) -> FreshStart:
