@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autocompile.api import optimize as optimize
-    from autocompile.artifact.load import CompiledModule as CompiledModule
     from autocompile.artifact.load import load as load
+    from autocompile.artifact.module import CompiledModule as CompiledModule
     from autocompile.core import errors as errors
     from autocompile.core.goal import Goal as Goal
     from autocompile.recommendation import Recommendation as Recommendation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "optimize": "autocompile.api",
     "load": "autocompile.artifact.load",
-    "CompiledModule": "autocompile.artifact.load",
+    "CompiledModule": "autocompile.artifact.module",
     "Goal": "autocompile.core.goal",
     "Recommendation": "autocompile.recommendation",
 }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from autocompile.core.errors import InvalidValue
@@ -53,17 +55,18 @@ def optimize(  # noqa: PLR0913
     if not isinstance(seed, int):
         raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
     goal = goal or Goal(calls=calls)
+    keeps = TemporaryDirectory(prefix="autocompile-")
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
         settings=settings,
         budget_s=parse_duration(budget, where="budget"),
         output=str(output) if output is not None else None,
+        keep=None if output is not None else keeps.name,
         metric=_spooled(goal.metric) if goal.metric else None,
     )
-    if not progress:
-        return Recommendation(tune(_from_memory(model, inputs), request, Silence()), model)
-    with LiveProgress(request.budget_s) as live:
-        return Recommendation(tune(_from_memory(model, inputs), request, live), model)
+    with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
+        document = tune(_from_memory(model, inputs), request, listener)
+    return Recommendation(document, model, Path(output if output is not None else keeps.name), keeps)
 
 
 def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:

@@ -115,17 +115,33 @@ _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx
 
 def cpu_features() -> tuple[str, ...]:
     """The vector extensions that decide what a compiler emits, of those that this processor has."""
+    words = _cpu_flags()
+    return tuple(name for name in _FEATURES if name in words)
+
+
+_INSTRUCTIONS = (
+    "sse", "ssse", "popcnt", "aes", "pclmul", "avx", "f16c", "fma", "bmi", "abm", "movbe", "adx", "sha_ni", "gfni",
+    "vaes", "vpclmul", "amx", "asimd", "sve", "sme2", "i8mm", "bf16", "fphp", "atomics",
+)  # fmt: skip
+
+
+def instructions() -> tuple[str, ...]:
+    """All extensions that a compiler told to build for this very processor may use, by the kernel's names."""
+    return tuple(sorted(word for word in _cpu_flags() if word.startswith(_INSTRUCTIONS)))
+
+
+def _cpu_flags() -> set[str]:
+    """What every one of the processors has."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return ()
-    words = {
-        word
-        for line in text.splitlines()
-        if line.lower().startswith(("flags", "features"))
-        for word in line.partition(":")[2].split()
-    }
-    return tuple(name for name in _FEATURES if name in words)
+        return set()
+    found = [set(line.partition(":")[2].split()) for line in text.splitlines() if _lists_flags(line)]
+    return set.intersection(*found) if found else set()
+
+
+def _lists_flags(line: str) -> bool:
+    return line.partition(":")[0].strip().lower() in ("flags", "features")
 
 
 def _cpu_model() -> str:

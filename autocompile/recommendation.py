@@ -6,8 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autocompile.artifact.directory import write_document
-from autocompile.artifact.load import CompiledModule, apply
+from autocompile.artifact.directory import write_recommendation
+from autocompile.artifact.load import load
+from autocompile.artifact.module import CompiledModule
 from autocompile.core.candidate import Value
 from autocompile.core.decision import Decision
 from autocompile.core.document import Document, TrialEntry
@@ -22,9 +23,10 @@ class Recommendation:
     `document` is all of it as plain data; `module` is ready to be called.
     """
 
-    def __init__(self, document: Document, model: Any) -> None:
+    def __init__(self, document: Document, model: Any, artifact: Path, keeps: object = None) -> None:
+        """`artifact` is the directory where what was packed lies; `keeps` is held as long as it is needed there."""
         self.document = document
-        self._model = model
+        self._model, self._artifact, self._keeps = model, artifact, keeps
 
     @property
     def config(self) -> dict[str, Value]:
@@ -49,12 +51,11 @@ class Recommendation:
 
     @cached_property
     def module(self) -> CompiledModule:
-        """The model run as recommended, sharing its weights; a compiling one compiles at its first call.
+        """The model served by the artifact, sharing its weights, as `autocompile.load` gives it.
 
         Sets the process's number of CPU threads if the recommendation has one.
         """
-        winner = self.document.winner
-        return apply(winner.plan, winner.label, self._model, self.document.workload.device.split(":")[0])
+        return load(self._artifact, self._model)
 
     def snippet(self) -> str:
         """Plain torch code that reproduces the winner without this library."""
@@ -62,7 +63,7 @@ class Recommendation:
 
     def save(self, directory: str | Path) -> None:
         """Keep it for `autocompile.load`. Raises OutputConflict if something else lies there."""
-        write_document(Path(directory), self.document)
+        write_recommendation(Path(directory), self.document, self._artifact)
 
     def __str__(self) -> str:
         return as_text(self.document)

@@ -17,8 +17,9 @@ from autocompile.artifact.directory import (
     check_same_workload,
     read_document,
     working_directory,
-    write_document,
+    write_recommendation,
 )
+from autocompile.artifact.store import deliver
 from autocompile.core.document import Document
 from autocompile.core.environment import Environment
 from autocompile.core.errors import InvalidRecommendation, InvalidWorkload
@@ -41,6 +42,8 @@ Source = Callable[[LocalRunner, Path, float], Workload]
 class Request:
     """A run: its settings, its budget in seconds, and the directory that keeps it, if any.
 
+    `keep` is where the artifact goes if no directory keeps the run.
+
     `metric` puts the goal's metric where children find it, and tells where that is.
     """
 
@@ -48,6 +51,7 @@ class Request:
     budget_s: float
     output: str | None
     metric: Callable[[Path], str] | None = None
+    keep: str | None = None
 
 
 def tune(source: Source, request: Request, listener: Listener) -> Document:
@@ -63,8 +67,10 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
         if output:
             check_same_workload(output, bench.workload.fingerprint)
         document = run_study(bench)
-    if output:
-        write_document(output, document)
+        if output:
+            write_recommendation(output, document, bench.artifact)
+        elif request.keep:
+            deliver(bench.artifact, Path(request.keep))
     return document
 
 
@@ -95,6 +101,7 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
     ):
         workload = source(runner, work / "workload", request.budget_s)
         runner.preload(workload)
+        (work / "artifact").mkdir()
         yield Bench(
             workload=workload,
             environment=machine,
@@ -104,6 +111,7 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
             settings=_with_storage(request.settings, output),
             reference=work / "reference.pt",
             metric=request.metric(work) if request.metric else "",
+            artifact=work / "artifact",
         )
 
 

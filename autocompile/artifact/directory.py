@@ -12,12 +12,14 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from autocompile.artifact.integrity import MANIFEST
+from autocompile.artifact.store import deliver, is_store
 from autocompile.core.document import SCHEMA_VERSION, Document
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
 from autocompile.core.serde import from_json, to_json, write_atomically
 
 DOCUMENT, SNIPPET, STUDY, WORK = "recommendation.json", "snippet.py", "study.db", ".work"
-_OURS = frozenset({DOCUMENT, SNIPPET, STUDY, f"{STUDY}-journal", WORK})
+_OURS = frozenset({DOCUMENT, SNIPPET, MANIFEST, STUDY, f"{STUDY}-journal", WORK})
 _ELSEWHERE = "choose another output directory, or empty this one"
 
 
@@ -45,8 +47,8 @@ def read_document(directory: Path) -> Document:
     return document
 
 
-def write_document(directory: Path, document: Document) -> None:
-    """Keep a recommendation: the document, and its snippet as a file.
+def write_recommendation(directory: Path, document: Document, artifact: Path) -> None:
+    """Keep a recommendation: the document, its snippet as a file, and the artifact that lies in `artifact`.
 
     Raises OutputConflict if something else lies there, another workload's recommendation included.
     """
@@ -55,6 +57,7 @@ def write_document(directory: Path, document: Document) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / SNIPPET, document.snippet.encode())
     write_atomically(directory / DOCUMENT, to_json(document, indent=2) + b"\n")
+    deliver(artifact, directory)
 
 
 def check_output(directory: Path) -> None:
@@ -69,7 +72,9 @@ def check_output(directory: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    return name in _OURS or (name.startswith(".") and name.endswith(".part"))  # half-written when it was killed
+    return (
+        name in _OURS or is_store(name) or (name.startswith(".") and name.endswith(".part"))
+    )  # half-written when it was killed
 
 
 def check_same_workload(directory: Path, fingerprint: str) -> None:

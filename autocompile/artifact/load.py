@@ -2,90 +2,198 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 
-from autocompile.artifact.directory import read_document
-from autocompile.core.errors import InvalidRecommendation, UsageError
+from autocompile.artifact.carried import install
+from autocompile.artifact.guards import Guard
+from autocompile.artifact.integrity import open_manifest
+from autocompile.artifact.mismatch import Mismatch, mismatches
+from autocompile.artifact.module import About, CompiledModule
+from autocompile.artifact.native import Native, WeightsDiffer
+from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Eager, Server, Tally
+from autocompile.artifact.watch import Watch
+from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
+from autocompile.core.manifest import Absence, Manifest, Tier
 from autocompile.core.plan import Plan
-from autocompile.core.serde import Record
-from autocompile.host import cpu_features
-from autocompile.workload.build import Built, build
-from autocompile.workload.fingerprint import model_fingerprint
+from autocompile.host import cpp_compiler
+from autocompile.workload.build import build
 
 OnMismatch = Literal["fallback", "error"]
+Fallback = Literal["eager", "jit"]
+# From `warnings.warn` up to whoever calls `load`.
+_OF_THE_CALLER = 4
 
 
-class Status(Record, frozen=True):
-    """How a loaded module serves: its `tier` (`jit` compiles at the first call, `eager` never), and `notes`.
+def load(
+    path: str | Path,
+    model: Any = None,
+    *,
+    calls: int | None = None,
+    on_mismatch: OnMismatch = "fallback",
+    fallback: Fallback = "eager",
+    digest: str | None = None,
+    background: bool = False,
+) -> CompiledModule:
+    """Serve `model` as the recommendation at `path` says; the model stays as it is, and keeps its weights.
 
-    `label` is the configuration; a note says what differs from where it was tuned, and what follows.
+    Parameters: `model`, the one that was tuned (None only if it has no weights); `calls`, how many calls
+    this process will make, for which the best tier is then taken; `on_mismatch`, what to do if the
+    artifact does not fit this model or machine: serve by the fallback, with a warning, or raise;
+    `fallback`, what serves then, and whatever call the compiled program was not made for: `eager`, or
+    `jit`, which compiles at its first call; `digest`, "sha256:...", refuses any other artifact;
+    `background`, where something is to be compiled, serves eager until a thread has done it.
+
+    Loading an artifact runs native code from it. Raises InvalidArtifact, before anything in it is opened,
+    if its files are not the ones that were packed or others may change them; InvalidRecommendation if there
+    is none, or, with `on_mismatch="error"`, if it does not fit; UsageError if the model is missing.
     """
-
-    tier: Literal["jit", "eager"]
-    label: str
-    notes: tuple[str, ...] = ()
-
-
-class CompiledModule:
-    """Called like the model that it was loaded with; it shares that model's weights.
-
-    `status` tells how it serves. Calls run without gradients. The configuration's number of CPU threads
-    is a setting of the whole process, and is applied at loading.
-    """
-
-    def __init__(self, call: Built, status: Status) -> None:
-        self._call = call
-        self._compiling = threading.Lock()
-        self._served = status.tier == "eager"
-        self.status = status
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._served:
-            return self._call(*args, **kwargs)
-        # The first call compiles; torch.compile's first calls are not safe in several threads at once.
-        with self._compiling:
-            output = self._call(*args, **kwargs)
-            self._served = True
-        return output
+    _check_options(calls, on_mismatch, fallback)
+    directory = Path(path)
+    manifest = open_manifest(directory, digest)
+    _check_model(manifest, model)
+    found = mismatches(manifest, model)
+    if found and on_mismatch == "error":
+        raise InvalidRecommendation(found[0].message, where=str(path), remedy="tune it again for what is here")
+    loading = _Loading(directory, manifest, model, fallback, background, Tally())
+    if any(mismatch.is_of_the_model for mismatch in found):
+        return loading.instead(loading.eager(), found[0].message)
+    few = _better_eager(manifest, calls)
+    if few:
+        return loading.module(loading.eager(), absence=few)
+    if manifest.plan.threads:
+        torch.set_num_threads(manifest.plan.threads)
+    return loading.by_tier[manifest.tier](found)
 
 
-def load(path: str | Path, model: Any = None, *, on_mismatch: OnMismatch = "fallback") -> CompiledModule:
-    """Apply the configuration of the recommendation at `path` to `model`, which stays as it is.
+@dataclass(frozen=True)
+class _Loading:
+    """One artifact on its way to a module: what every tier's loading needs."""
 
-    A model of another structure or code than was tuned is served eager, with a warning, or raises
-    InvalidRecommendation with `on_mismatch="error"`. Another torch or processor is noted in `status`:
-    the configuration is right there too, but its figures may differ. Raises InvalidRecommendation if
-    there is no readable recommendation, UsageError without a model.
-    """
-    if on_mismatch not in get_args(OnMismatch):
-        raise UsageError(f"{on_mismatch!r} is unknown", where="on_mismatch", remedy="give 'fallback' or 'error'")
-    document = read_document(Path(path))
-    if not callable(model):
+    directory: Path
+    manifest: Manifest
+    model: Any
+    fallback: Fallback
+    background: bool
+    tally: Tally
+
+    @property
+    def by_tier(self) -> dict[Tier, Callable[[Sequence[Mismatch]], CompiledModule]]:
+        """How each tier is loaded, given what does not fit."""
+        return {"aot": self._ahead_of_time, "cache": self._from_cache, "jit": self._jit, "eager": self._configured}
+
+    def eager(self) -> Server:
+        """The model as it is."""
+        if self.model is None:
+            return _NoModel()
+        return Eager(build(self.model, Plan(), self.manifest.device_type), self.tally)
+
+    def module(self, server: Server, *, absence: str = "", notes: Sequence[str] = ()) -> CompiledModule:
+        """The module that this server serves; `absence` is why it is not the artifact's own tier."""
+        absences, label = self.manifest.absences, self.manifest.label
+        if absence:
+            absences = (Absence(self.manifest.tier, absence), *absences)
+            label = "eager" if server.tier == "eager" else label
+        return CompiledModule(server, self.model, About(label, absences, tuple(notes)), self.tally)
+
+    def instead(self, server: Server, reason: str) -> CompiledModule:
+        """Something else than the artifact serves, which its user should hear of."""
+        message = f"{reason}; it is served {server.tier}; tune it again"
+        warnings.warn(message, RuntimeWarning, stacklevel=_OF_THE_CALLER)
+        return self.module(server, absence=reason)
+
+    def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
+        if found:
+            return self.instead(self._behind(), found[0].message)
+        device = _device(self.manifest.device_type)
+        try:
+            programs = [
+                (Guard(program, self.model, device), Native(program, self.directory, self.model))
+                for program in self.manifest.programs
+            ]
+        except WeightsDiffer as difference:
+            return self.instead(self._behind(), f"the model's weights are others: {difference}")
+        except RuntimeError as fault:
+            said = str(fault).splitlines()[0]
+            raise InvalidArtifact(
+                f"its program cannot be loaded: {said}", where=str(self.directory), remedy="tune it again"
+            ) from fault
+        return self.module(AheadOfTime(programs, Watch(self.model), self._behind(), self.tally))
+
+    def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:
+        problem = found[0].message if found else ""
+        if self.manifest.device_type == "cpu" and not cpp_compiler():
+            problem = problem or "there is no C++ compiler, without which torch does not use its cache"
+        if problem:
+            return self.instead(self._behind(), problem)
+        install(self.directory, self.manifest.files)
+        return self.module(self._compiled("cache"))
+
+    def _jit(self, found: Sequence[Mismatch]) -> CompiledModule:
+        return self.module(self._compiled("jit"), notes=[mismatch.message for mismatch in found])
+
+    def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
+        built = build(self.model, self.manifest.plan, self.manifest.device_type)
+        return self.module(Eager(built, self.tally), notes=[mismatch.message for mismatch in found])
+
+    def _behind(self) -> Server:
+        """What serves where the artifact does not."""
+        if self.fallback == "jit" and self.manifest.plan.compiles and self.model is not None:
+            return self._compiled("jit")
+        return self.eager()
+
+    def _compiled(self, tier: Tier) -> Server:
+        built = build(self.model, self.manifest.plan, self.manifest.device_type)
+        if self.background:
+            return Background(built, self.eager(), self.tally, tier)
+        return Compiling(built, self.tally, tier)
+
+
+def _device(device_type: str) -> torch.device:
+    return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
+
+
+def _better_eager(manifest: Manifest, calls: int | None) -> str:
+    """Why so few calls are better served eager, or ""."""
+    if calls is None or not manifest.served or manifest.tier == "eager":
+        return ""
+    best = min(manifest.served, key=lambda one: one.startup_s + calls * one.latency_s)
+    return f"for {calls:,} calls eager is quicker, start-up included" if best.tier == "eager" else ""
+
+
+class _NoModel:
+    """Stands where the model would serve, and was not given."""
+
+    tier: Tier = "eager"
+
+    def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
         raise UsageError(
-            "the recommendation holds a configuration, not the model", where="load", remedy="call load(path, model)"
+            "the compiled program was not made for this call, and there is no model to serve it",
+            where="load",
+            remedy="call load(path, model)",
         )
-    plan, label, notes = document.winner.plan, document.winner.label, []
-    if model_fingerprint(model) != document.workload.model_fingerprint:
-        fault = "the model has another structure or code than the one that was tuned"
-        if on_mismatch == "error":
-            raise InvalidRecommendation(fault, where=str(path), remedy="tune it again")
-        warnings.warn(f"{fault}; it is served eager; tune it again", RuntimeWarning, stacklevel=2)
-        plan, label, notes = Plan(), "eager", [f"{fault}, so it is served eager"]
-    if torch.__version__ != document.environment.torch:
-        notes.append(f"tuned with torch {document.environment.torch}, loaded with {torch.__version__}")
-    if cpu_features() != document.environment.cpu_features:
-        notes.append(f"tuned on a processor with {', '.join(document.environment.cpu_features)}; this has others")
-    return apply(plan, label, model, document.workload.device.split(":")[0], tuple(notes))
 
 
-def apply(plan: Plan, label: str, model: Any, device_type: str, notes: tuple[str, ...] = ()) -> CompiledModule:
-    """A plan on a model in this process, its threads applied."""
-    built = build(model, plan, device_type)
-    if built.threads:
-        torch.set_num_threads(built.threads)
-    return CompiledModule(built, Status(tier="jit" if plan.compiles else "eager", label=label, notes=notes))
+def _check_model(manifest: Manifest, model: Any) -> None:
+    if callable(model):
+        return
+    stands_alone = manifest.tier == "aot" and all(w.lifted for p in manifest.programs for w in p.weights)
+    if model is None and stands_alone:
+        return
+    fault = "the model is missing" if model is None else f"a {type(model).__name__} cannot be called"
+    remedy = "call load(path, model): the artifact holds how to run it, and not its weights"
+    raise UsageError(fault, where="load", remedy=remedy)
+
+
+def _check_options(calls: int | None, on_mismatch: str, fallback: str) -> None:
+    if on_mismatch not in get_args(OnMismatch):
+        raise InvalidValue(f"{on_mismatch!r} is unknown", where="on_mismatch", remedy="give 'fallback' or 'error'")
+    if fallback not in get_args(Fallback):
+        raise InvalidValue(f"{fallback!r} is unknown", where="fallback", remedy="give 'eager' or 'jit'")
+    if calls is not None and (not isinstance(calls, int) or calls < 1):
+        raise InvalidValue(f"{calls!r} is not a number of calls", where="calls", remedy="give 1 or more")

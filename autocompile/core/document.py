@@ -13,13 +13,14 @@ from autocompile.core.decision import Decision
 from autocompile.core.envelope import Segment
 from autocompile.core.environment import Environment
 from autocompile.core.estimate import Estimate
+from autocompile.core.manifest import Absence, Tier
 from autocompile.core.outcome import Contamination, Counters, Failure, Latency
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
 from autocompile.core.workload import Signature
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Verdict = Literal["winner", "baseline", "faster", "slower", "not distinguishable", "wrong result", "failed"]
 
@@ -72,6 +73,30 @@ class WorkloadEntry(Record, frozen=True):
     signatures: tuple[Signature, ...]
 
 
+class ArtifactEntry(Record, frozen=True):
+    """What `autocompile.load` serves, measured as loaded in fresh processes; what was not measured is null.
+
+    `tier`: see `core.manifest`; `absences`: why no better one. `digest` pins it. `inputs` tells the calls that
+    a compiled program takes, each argument with the range of its sizes; others go to the fallback.
+    `startup_s`: loading and the first calls, beyond what steady calls take. `envelope`: where start-up is
+    the artifact's, which is best for how many calls.
+    """
+
+    tier: Tier
+    label: str
+    digest: str
+    size_bytes: int
+    absences: tuple[Absence, ...]
+    inputs: tuple[str, ...] = ()
+    startup_s: float | None = None
+    latency_ms: float | None = None
+    speedup: Estimate | None = None
+    error: float | None = None
+    error_limit: float | None = None
+    processes: int = 0
+    envelope: tuple[Segment, ...] = ()
+
+
 class Document(Record, frozen=True):
     """A recommendation as data.
 
@@ -92,6 +117,7 @@ class Document(Record, frozen=True):
     complete: bool
     baseline: TrialEntry
     winner: TrialEntry
+    artifact: ArtifactEntry
     reason: str
     snippet: str
     margin: float

@@ -7,6 +7,7 @@ AutocompileError
 │   ├── InvalidWorkload         a script, model or inputs that cannot be tuned
 │   ├── OutputConflict          the output directory holds something else
 │   ├── InvalidRecommendation   a directory that does not hold a readable recommendation
+│   │   └── InvalidArtifact     damaged, incomplete, changed, or where others may change it: nothing of it was opened
 │   └── BudgetTooSmall          not even the baseline fits
 └── RunnerError                 the machinery that runs children broke
 
@@ -52,6 +53,10 @@ class OutputConflict(UsageError):
 
 class InvalidRecommendation(UsageError):
     """A directory that does not hold a readable recommendation."""
+
+
+class InvalidArtifact(InvalidRecommendation):
+    """Files that are not the ones that were packed, or that others may change; nothing of them was opened."""
 
 
 class BudgetTooSmall(UsageError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from autocompile.core.manifest import Program, Requirements
 from autocompile.core.outcome import Failure, Measurement, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
@@ -56,7 +59,10 @@ class ProfileTask(Record, tag="profile-task", frozen=True):
 
 
 class TrialTask(Record, tag="trial-task", frozen=True):
-    """Build `plan`, compare its outputs with `reference`, and time it against the baseline."""
+    """Build `plan`, compare its outputs with `reference`, and time it against the baseline.
+
+    With `artifact`, a recommendation's directory, what is loaded from there is measured in its place.
+    """
 
     workload: Workload
     plan: Plan
@@ -64,10 +70,58 @@ class TrialTask(Record, tag="trial-task", frozen=True):
     timing: Timing
     acceptance: Acceptance
     seed: int
+    artifact: str = ""
 
 
-Task = CaptureTask | ToolchainTask | ProfileTask | TrialTask
-Reply = Measurement | Failure | Profile | Workload | Toolchain
+class PackTask(Record, tag="pack-task", frozen=True):
+    """Make what production loads of `plan`, of one tier, and leave its files in `directory`."""
+
+    workload: Workload
+    plan: Plan
+    tier: Literal["aot", "cache"]
+    reference: str
+    acceptance: Acceptance
+    directory: str
+
+
+class Packed(Record, tag="packed", frozen=True):
+    """What was packed: the programs, if any, and what they need to be loaded; `notes` are worth telling."""
+
+    programs: tuple[Program, ...]
+    requirements: Requirements
+    notes: tuple[str, ...] = ()
+    phases_s: dict[str, float] = {}
+
+
+class FreshTask(Record, frozen=True):
+    """Load `artifact` in a new process, and call what it gives with the workload's samples."""
+
+    workload: Workload
+    artifact: str
+
+
+class FreshStart(Record, frozen=True):
+    """Seconds of one start: importing torch, having the model, loading, a first and a steady pass over the samples.
+
+    `tier` is what served it; `cache_misses` counts what the compiler did not find in its cache.
+    """
+
+    import_s: float
+    model_s: float
+    load_s: float
+    first_pass_s: float
+    steady_pass_s: float
+    tier: str
+    cache_misses: int
+
+    @property
+    def startup_s(self) -> float:
+        """What starting costs beyond importing torch, having the model, and the calls themselves."""
+        return self.load_s + max(0.0, self.first_pass_s - self.steady_pass_s)
+
+
+Task = CaptureTask | ToolchainTask | ProfileTask | TrialTask | PackTask
+Reply = Measurement | Failure | Profile | Workload | Toolchain | Packed
 
 
 class Limits(Record, frozen=True):

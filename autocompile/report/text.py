@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autocompile.core.document import Document, TrialEntry
+from autocompile.core.document import ArtifactEntry, Document, TrialEntry
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
@@ -42,6 +42,7 @@ def render(document: Document) -> RenderableType:
         trial_table(document),
         *_section("Not measured", _failure_lines(document)),
         *_section("Profile of the baseline", _profile_lines(document)),
+        *_section("Artifact", _artifact_lines(document.artifact)),
         *_section("Why", _why_lines(document)),
         *_section("Best for how many calls", (_segment_line(s) for s in document.envelope)),
         *_section("Where the time went", _time_lines(document)),
@@ -67,6 +68,7 @@ def _headline(document: Document) -> RenderableType:
             f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), "
             f"{_ms(winner.latency_ms)} a call, {format_duration(winner.startup_s or 0)} to start."
         )
+        text.append(_packed_words(document.artifact), style="green")
     if not document.complete:
         text.append(" Stopped by hand: this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
@@ -75,6 +77,13 @@ def _headline(document: Document) -> RenderableType:
             style="yellow",
         )
     return text
+
+
+def _packed_words(artifact: ArtifactEntry) -> str:
+    if artifact.speedup is None or artifact.startup_s is None:
+        return ""
+    start = format_duration(artifact.startup_s)
+    return f" Packed: {artifact.speedup.value:.2f}x, {start} to start (tier {artifact.tier})."
 
 
 def trial_table(document: Document) -> Table:
@@ -139,6 +148,33 @@ def _profile_lines(document: Document) -> Iterable[str]:
         f"eager timed against eager reads {low:.3f} to {high:.3f}"
         + ("" if low <= 1 <= high else ", which should hold 1")
     )
+
+
+_TIER_WORDS = {
+    "aot": "a compiled program: starts without compiling, and needs no compiler",
+    "cache": "the compiler's cache, carried: compiles nothing anew, but starts the compiler",
+    "jit": "the configuration alone: compiles at the first call",
+    "eager": "the configuration alone: there is nothing to compile",
+}
+
+
+def _artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
+    yield f"tier {artifact.tier}: {_TIER_WORDS[artifact.tier]}"
+    if artifact.speedup is not None and artifact.startup_s is not None:
+        yield (
+            f"loaded {artifact.processes} times in fresh processes: {format_duration(artifact.startup_s)} to start, "
+            f"{_ms(artifact.latency_ms)} a call, {_interval(artifact.speedup)} times the speed of eager, "
+            f"error {artifact.error:.1e}"
+        )
+    for accepted in artifact.inputs:
+        yield f"takes {accepted}"
+    if artifact.inputs:
+        yield "other calls are served by the fallback, and counted in module.status"
+    for absence in artifact.absences:
+        yield f"no tier {absence.tier}: {absence.reason}"
+    for segment in artifact.envelope:
+        yield _segment_line(segment)
+    yield f"{format_bytes(artifact.size_bytes)}, {artifact.digest}"
 
 
 def _why_lines(document: Document) -> Iterable[str]:

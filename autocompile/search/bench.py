@@ -40,7 +40,7 @@ class Settings:
 class Bench:
     """The workload, where it runs, what it may cost, who listens; `reference` is where the profile leaves it.
 
-    `metric` is where the user's metric lies pickled, or "".
+    `metric` is where the user's metric lies pickled, or ""; `artifact` is where the winner is packed.
     """
 
     workload: Workload
@@ -51,6 +51,7 @@ class Bench:
     settings: Settings
     reference: Path
     metric: str = ""
+    artifact: Path = Path()
 
     def trial_task(self, plan: Plan, timing: Timing, seed: int) -> TrialTask:
         """What a child is asked, to measure a plan."""

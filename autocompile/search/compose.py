@@ -6,25 +6,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 
-from autocompile.core.document import SCHEMA_VERSION, Document, TrialEntry, WorkloadEntry
+from msgspec.structs import replace
+
+from autocompile.artifact.integrity import manifest_digest
+from autocompile.core.document import SCHEMA_VERSION, ArtifactEntry, Document, TrialEntry, WorkloadEntry
 from autocompile.core.document import Verdict as VerdictWord
+from autocompile.core.envelope import Line, lower_envelope
+from autocompile.core.manifest import accepted_calls
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Trial
 from autocompile.core.workload import Workload
 from autocompile.search.bench import Bench
 from autocompile.search.judge import Contender, Verdict, beats
+from autocompile.search.packing import Artifact
 from autocompile.space.snippet import snippet
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a run leaves: the profile, the toolchain, the verdict and all trials."""
+    """What a run leaves: the profile, the toolchain, the verdict, all trials, and what was packed."""
 
     profile: Profile
     toolchain: Toolchain
     verdict: Verdict
     trials: tuple[Trial, ...]
+    artifact: Artifact
     complete: bool
 
 
@@ -49,6 +56,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
         complete=findings.complete,
         baseline=by_number[baseline.trial.number],
         winner=by_number[verdict.winner.trial.number],
+        artifact=_artifact_entry(bench, findings.artifact, verdict),
         reason=verdict.reason,
         snippet=snippet(verdict.winner.trial.plan, device_type=workload.device_type, is_module=workload.is_module),
         margin=verdict.margin,
@@ -113,6 +121,32 @@ def _failed(trial: Trial) -> TrialEntry:
         status="failed",
         verdict="wrong result" if trial.outcome.kind == "wrong_result" else "failed",
         failure=trial.outcome,
+    )
+
+
+def _artifact_entry(bench: Bench, artifact: Artifact, verdict: Verdict) -> ArtifactEntry:
+    manifest, measured = artifact.manifest, artifact.measured
+    entry = ArtifactEntry(
+        tier=manifest.tier,
+        label=manifest.label,
+        digest=manifest_digest(bench.artifact),
+        size_bytes=sum(file.size_bytes for file in manifest.files),
+        absences=manifest.absences,
+        inputs=tuple(line for program in manifest.programs for line in accepted_calls(program)),
+    )
+    if artifact.latency is None:
+        return entry
+    own = Line(f"{manifest.label}, packed", artifact.startup_s, artifact.latency.value)
+    others = [Line(c.trial.label, c.startup_s, c.latency_s.value) for c in verdict.ranking]
+    return replace(
+        entry,
+        startup_s=artifact.startup_s,
+        latency_ms=median(m.latency.p50_ms for m in measured),
+        speedup=artifact.speedup,
+        error=measured[0].accuracy.error,
+        error_limit=measured[0].accuracy.limit,
+        processes=len(measured),
+        envelope=lower_envelope([own, *others]),
     )
 
 

@@ -28,7 +28,7 @@ def run_finals(bench: Bench, archive: Archive) -> None:
         for trial in finalists:
             if len(trial.finals) > round_number:  # an earlier run has done it
                 continue
-            left = bench.ledger.left_s()
+            left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.packing)
             if left < max(durations, default=_FIRST_GUESS_S):
                 wanted = rules.processes * len(finalists)
                 bench.ledger.decide(

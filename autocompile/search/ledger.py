@@ -18,9 +18,11 @@ _PURPOSES = {
     "verify": "verifying",
     "timing": "timing",
     "profile": "profiling",
+    "pack": "packing",
+    "start-up": "starting afresh",
 }
 OVERHEAD = "overhead"
-_MEASURING = ("compiling", "toolchain", "warming up", "verifying", "timing")
+_MEASURING = ("compiling", "toolchain", "warming up", "verifying", "timing", "packing", "starting afresh")
 
 
 class Ledger:

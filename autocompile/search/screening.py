@@ -147,7 +147,7 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
     if len(trials) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
     spent = [sum(t.outcome.phases_s.values()) for t in trials if t.plan.compiles and t.measurement]
-    left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.finals)
+    left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.after_search)
     if left < _WORTH_STARTING * (median(spent) if spent else _FIRST_GUESS_S):
         return f"{format_duration(left)} left before the finals, too little for another trial; {tried}"
     return ""
@@ -155,9 +155,9 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
 
 def _limits(bench: Bench, known: Sequence[Trial]) -> tuple[Limits, str]:
     """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
-    finals = bench.settings.strategy.stages.finals
+    after_search = bench.settings.strategy.stages.after_search
     reserve = (
-        finals if len(known) >= _ENOUGH_TO_COMPARE else 0.0
+        after_search if len(known) >= _ENOUGH_TO_COMPARE else 0.0
     )  # without these two there is nothing to be final about
     left = max(1.0, bench.ledger.left_s(reserve=reserve))
     compile_s, reason = left, f"the {format_duration(left)} left for the search ended while it compiled"

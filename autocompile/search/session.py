@@ -1,4 +1,4 @@
-"""One run, from a spooled workload to a document: profile, search, finals, verdict."""
+"""One run, from a spooled workload to a document: profile, search, finals, verdict, packing."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from autocompile.search.bench import Bench
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
 from autocompile.search.judge import Verdict, judge
+from autocompile.search.packing import Artifact, pack, pack_nothing
 from autocompile.search.screening import search, try_first
 from autocompile.space.dimension import Surroundings
 from autocompile.space.space import Space, open_space
@@ -41,7 +42,8 @@ def run_study(bench: Bench) -> Document:
         else:
             bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
     verdict = _verdict(bench, archive)
-    findings = Findings(profile, toolchain, verdict, tuple(archive.trials()), complete)
+    artifact, complete = _packed(bench, verdict, complete=complete)
+    findings = Findings(profile, toolchain, verdict, tuple(archive.trials()), artifact, complete)
     return compose(bench, findings)
 
 
@@ -142,6 +144,19 @@ def _verdict(bench: Bench, archive: Archive) -> Verdict:
     trials = archive.trials()
     baseline_s, calls = bench.scale(trials)
     return judge(trials, baseline_s, calls)
+
+
+def _packed(bench: Bench, verdict: Verdict, *, complete: bool) -> tuple[Artifact, bool]:
+    """The winner, packed, if there is still somebody who waits for it."""
+    if not complete:
+        return pack_nothing(bench, verdict, "the run was stopped by hand"), False
+    try:
+        return pack(bench, verdict), True
+    except KeyboardInterrupt:
+        bench.ledger.decide("stopped", "packing", "stopped by hand")
+        return pack_nothing(bench, verdict, "packing was stopped by hand"), False
+    except RunnerError as fault:
+        return pack_nothing(bench, verdict, str(fault)), complete
 
 
 def _has_baseline(archive: Archive) -> bool:

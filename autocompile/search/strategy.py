@@ -30,6 +30,12 @@ class Stages(Record, forbid_unknown_fields=True, frozen=True):
     """Shares of the budget, in 0..1, that are reserved; the search has the rest."""
 
     finals: float = 0.3
+    packing: float = 0.15
+
+    @property
+    def after_search(self) -> float:
+        """What the search leaves."""
+        return self.finals + self.packing
 
 
 class Screening(Record, forbid_unknown_fields=True, frozen=True):
@@ -140,10 +146,17 @@ def _check_known(table: Any, known: list[str], where: str, noun: str) -> None:
 
 
 def _check_values(strategy: Strategy, where: str) -> None:
-    finals = strategy.stages.finals
-    if not 0 <= finals < 1:
+    for name in ("finals", "packing"):
+        share = getattr(strategy.stages, name)
+        if not 0 <= share < 1:
+            raise InvalidStrategy(
+                f"{name} = {share} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to less than 1"
+            )
+    if strategy.stages.after_search >= 1:
         raise InvalidStrategy(
-            f"finals = {finals} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to less than 1"
+            f"finals and packing together take {strategy.stages.after_search:g} of the budget",
+            where=f"{where} [stages]",
+            remedy="leave something for the search",
         )
     for name, values in strategy.dimensions.items():
         _check_known_values(name, values, where)

@@ -10,11 +10,12 @@ from pathlib import Path
 import msgspec
 
 import autocompile.trial.compiler  # noqa: F401  first, as it times its imports
-from autocompile.core.job import CaptureTask, Job, ProfileTask, Reply, ToolchainTask, TrialTask
+from autocompile.core.job import CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.trial.faults import failure_of
 from autocompile.trial.measure import measure
 from autocompile.trial.memory import limit_memory
+from autocompile.trial.packing import pack
 from autocompile.trial.phases import Phases
 from autocompile.trial.profiling import take_profile
 from autocompile.trial.toolchain import check_toolchain
@@ -53,6 +54,8 @@ def _do(job: Job, phases: Phases) -> Reply:
     sys.path[:] = task.workload.search_path
     if isinstance(task, ProfileTask):
         return take_profile(task, phases)
+    if isinstance(task, PackTask):
+        return pack(task, phases)
     assert isinstance(task, TrialTask)
     return measure(task, phases)
 

@@ -8,6 +8,7 @@ import torch
 
 from autocompile.core.errors import UsageError
 from autocompile.core.outcome import Failure, FailureKind
+from autocompile.trial.delivered import WrongTier
 from autocompile.trial.phases import Phases
 from autocompile.workload.script import describe_fault
 
@@ -30,6 +31,8 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
 def _kind(fault: BaseException, message: str) -> FailureKind:
     if isinstance(fault, UsageError):
         return "invalid"
+    if isinstance(fault, WrongTier):
+        return "unsupported"
     named = f"{type(fault).__name__}: {message}"
     if isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named):
         return "out_of_memory"

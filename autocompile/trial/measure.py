@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch._dynamo.config as dynamo_config
@@ -14,11 +15,12 @@ from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
 from autocompile.core.plan import Plan
 from autocompile.trial.compiler import IMPORT_S
+from autocompile.trial.delivered import Delivered, fresh_startup
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.timing import OnCopies, Subject, subject, time_pairs
 from autocompile.trial.verify import verify
-from autocompile.workload.build import build
+from autocompile.workload.build import Built, build
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.reference import Reference, preserved_buffers
 from autocompile.workload.spool import unspool
@@ -37,7 +39,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with phases("build"):
-        built = [build(model, Plan(), device), build(model, task.plan, device, isolate=True)]
+        built = [build(model, Plan(), device), _candidate(task, model)]
         calls = [OnCopies(one) for one in built] if reference.mutates_inputs else built
         baseline, candidate = (subject(call, samples, device, threads) for call in calls)
         candidate.apply_threads()
@@ -59,23 +61,35 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         # Process-global: a recompile is now an error, as is going on in eager past the recompile limit.
         torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
         pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
+    if isinstance(built[1], Delivered):
+        built[1].check()
     steady_s = pairs.candidate.mean_ms / 1e3 * len(samples)
+    startup = Startup(
+        import_s=IMPORT_S if task.plan.compiles else 0.0,
+        build_s=phases.seconds["build"],
+        compile_s=max(0.0, first_pass_s - steady_s),
+        warmup_s=max(0.0, sum(warmup) - _WARMUP_PASSES * steady_s),
+    )
+    if task.artifact:
+        with phases("start-up"):
+            startup = fresh_startup(task)
     return Measurement(
         ratio=pairs.ratio,
         latency=pairs.candidate,
         baseline=pairs.baseline,
-        startup=Startup(
-            import_s=IMPORT_S if task.plan.compiles else 0.0,
-            build_s=phases.seconds["build"],
-            compile_s=max(0.0, first_pass_s - steady_s),
-            warmup_s=max(0.0, sum(warmup) - _WARMUP_PASSES * steady_s),
-        ),
+        startup=startup,
         accuracy=verified.accuracy,
         counters=compiler_counters(),
         contamination=pairs.contamination,
         peak_memory_bytes=peak_memory_bytes(device),
         decided=pairs.decided,
     )
+
+
+def _candidate(task: TrialTask, model: Any) -> Built | Delivered:
+    if task.artifact:
+        return Delivered(task.artifact, model, task.plan.threads)
+    return build(model, task.plan, task.workload.device_type, isolate=True)
 
 
 def _within(timing: Timing, phases: Phases) -> Timing:

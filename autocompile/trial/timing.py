@@ -7,10 +7,11 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import nn
 
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Timing
@@ -18,7 +19,6 @@ from autocompile.core.outcome import Contamination, Latency
 from autocompile.trial.contamination import Watch
 from autocompile.trial.intervals import median_interval
 from autocompile.trial.sequential import MedianTest
-from autocompile.workload.build import Built
 from autocompile.workload.samples import Sample, clone
 
 # What waits until the device has done all that it was given: one row per device type.
@@ -32,10 +32,21 @@ _MIN_PAIRS = 8
 _CALLS_WORTH_A_STAMP_S = 5e-4
 
 
+class Callee(Protocol):
+    """What can be timed: called like the model; `threads` as its operators should have, `module` beneath, if any."""
+
+    threads: int
+    module: nn.Module | None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's output."""
+        ...
+
+
 class OnCopies:
     """A built model that writes into its inputs, called with copies of them, so that every call is like the first."""
 
-    def __init__(self, call: Built) -> None:
+    def __init__(self, call: Callee) -> None:
         self._call = call
         self.threads = call.threads
         self.module = call.module
@@ -49,7 +60,7 @@ class OnCopies:
 class Subject:
     """Something to time: what to call, over which samples, with how many CPU threads, on which device."""
 
-    call: Built | OnCopies
+    call: Callee
     samples: Sequence[Sample]
     threads: int
     device_type: str
@@ -72,7 +83,7 @@ class Subject:
             torch.set_num_threads(self.threads)
 
 
-def subject(call: Built | OnCopies, samples: Sequence[Sample], device_type: str, default_threads: int) -> Subject:
+def subject(call: Callee, samples: Sequence[Sample], device_type: str, default_threads: int) -> Subject:
     """A built model as something to time."""
     return Subject(call, samples, call.threads or default_threads, device_type)
 

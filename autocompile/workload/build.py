@@ -58,12 +58,18 @@ def build(model: Any, plan: Plan, device_type: str, *, isolate: bool = False) ->
     the option `freezing` weights are constants of the program and their later changes are not followed;
     it is a setting of the process, for all that is compiled there from then on.
     """
-    target = model
-    if isinstance(model, nn.Module) and (isolate or plan.scope or plan.memory_format):
-        target = _sharing_copy(model, own_buffers=isolate, own_images=bool(plan.memory_format))
-    if plan.memory_format and isinstance(target, nn.Module):
-        target.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
+    target = transformed(model, plan, isolate=isolate)
     return Built(_compiled(target, plan), plan, device_type, target if isinstance(target, nn.Module) else None)
+
+
+def transformed(model: Any, plan: Plan, *, isolate: bool = False) -> Any:
+    """The model with all of the plan done to it that is no compiling: itself, or a copy; see `build`."""
+    if not isinstance(model, nn.Module) or not (isolate or plan.scope or plan.memory_format):
+        return model
+    target = _sharing_copy(model, own_buffers=isolate, own_images=bool(plan.memory_format))
+    if plan.memory_format:
+        target.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
+    return target
 
 
 def _sharing_copy(model: nn.Module, *, own_buffers: bool, own_images: bool) -> nn.Module:

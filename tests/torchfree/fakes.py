@@ -1,10 +1,12 @@
 """A runner without processes and a clock without time."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from builders import failure, measurement, profile
 
-from autocompile.core.job import ProfileTask, ToolchainTask, TrialTask
+from autocompile.core.job import Packed, PackTask, ProfileTask, ToolchainTask, TrialTask
+from autocompile.core.manifest import Program, Requirements
 from autocompile.core.outcome import Toolchain
 
 
@@ -31,13 +33,26 @@ class FakeRunner:
     forgotten: list = field(default_factory=list)
     limits: list = field(default_factory=list)
     rivals: list = field(default_factory=list)
+    packs: object = lambda _task: failure("unsupported", "pack", "it does not export")
+    artifact: object = None
+    packed: list = field(default_factory=list)
+    directory: Path = Path()
 
     def run(self, task, limits, *, cache):
         if isinstance(task, ToolchainTask):
             return Toolchain(1.0, "AVX2", self.toolchain_problem, {"toolchain": 1.0})
         if isinstance(task, ProfileTask):
             return self.profiled
+        if isinstance(task, PackTask):
+            self.packed.append(task.tier)
+            return self.packs(task)
         assert isinstance(task, TrialTask)
+        return self.measure(task, limits)
+
+    def measure(self, task, limits):
+        if task.artifact:
+            self.clock.now += self.seconds
+            return self.artifact
         self.ran.append(task.plan)
         self.limits.append(limits)
         self.rivals.append(task.timing.rival)
@@ -56,3 +71,17 @@ class FakeRunner:
 
     def forget(self, cache):
         self.forgotten.append(cache)
+
+
+def packs_a_program(task):
+    """As a child packs the first tier; the second is not reached."""
+    if task.tier != "aot":
+        return failure("unsupported", "pack", "nothing was cached")
+    directory = Path(task.directory)
+    directory.mkdir()
+    (directory / "program0.pt2").write_bytes(b"machine code")
+    program = Program(
+        file="program0.pt2", positional=1, keywords=(), input_spec="[]", guards=(), axes=(), weights=(),
+        constants_file="", output_spec="[]", outputs=(None,),
+    )  # fmt: skip
+    return Packed((program,), Requirements("2.13.0", "x86_64", ("avx2",), ""), phases_s={"pack": 5.0})

@@ -14,7 +14,7 @@ from autocompile.artifact.directory import (
     check_same_workload,
     read_document,
     working_directory,
-    write_document,
+    write_recommendation,
 )
 from autocompile.core.errors import InvalidRecommendation, InvalidValue, OutputConflict
 from autocompile.core.schema import document_schema
@@ -22,12 +22,19 @@ from autocompile.core.serde import to_json
 
 
 @pytest.fixture(scope="module")
-def document():
-    return run()[0]
+def found():
+    document, runner = run()
+    return document, runner.directory
 
 
-def test_a_document_is_kept_and_read(tmp_path, document):
-    write_document(tmp_path / "rec", document)
+@pytest.fixture(scope="module")
+def document(found):
+    return found[0]
+
+
+def test_a_document_is_kept_and_read(tmp_path, found):
+    document, artifact = found
+    write_recommendation(tmp_path / "rec", document, artifact)
     assert read_document(tmp_path / "rec") == document
     assert (tmp_path / "rec" / "snippet.py").read_text() == document.snippet
 
@@ -52,8 +59,9 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path):
     check_output(tmp_path / "new")
 
 
-def test_another_workloads_recommendation_is_left_alone(tmp_path, document):
-    write_document(tmp_path, document)
+def test_another_workloads_recommendation_is_left_alone(tmp_path, found):
+    document, artifact = found
+    write_recommendation(tmp_path, document, artifact)
     check_same_workload(tmp_path, document.workload.fingerprint)
     with pytest.raises(OutputConflict, match="another workload"):
         check_same_workload(tmp_path, "0" * 64)
@@ -78,7 +86,7 @@ def test_another_schema_version_is_said(tmp_path, document):
     data = json.loads(to_json(document))
     data["schema_version"] = 99
     (tmp_path / "recommendation.json").write_text(json.dumps(data))
-    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 1"):
+    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 2"):
         read_document(tmp_path)
 
 

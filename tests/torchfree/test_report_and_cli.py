@@ -8,7 +8,7 @@ from rich.console import Console
 from test_search import BLOCKS, run, usual
 from typer.testing import CliRunner
 
-from autocompile.artifact.directory import write_document
+from autocompile.artifact.directory import write_recommendation
 from autocompile.cli import app as cli
 from autocompile.core.document import Document
 from autocompile.core.profile import GraphBreak
@@ -70,8 +70,9 @@ def test_progress_on_a_terminal_shows_the_best_and_what_runs():
     assert "now: inductor amp=bf16, compile" in drawn
 
 
-def test_show_prints_what_was_kept(tmp_path, document):
-    write_document(tmp_path, document)
+def test_show_prints_what_was_kept(tmp_path):
+    document, runner = run()
+    write_recommendation(tmp_path, document, runner.directory)
     shown = CliRunner().invoke(cli.app, ["show", str(tmp_path)])
     assert shown.exit_code == 0
     assert "inductor freezing=True" in shown.stdout

@@ -1,5 +1,8 @@
 """The deciding wing against a runner that answers from a table."""
 
+import tempfile
+from pathlib import Path
+
 import optuna
 import pytest
 from builders import environment, failure, profile, workload
@@ -44,6 +47,7 @@ def run(
 ):
     clock = FakeClock() if runner is None else runner.clock
     runner = runner or FakeRunner(answer, clock)
+    runner.directory = Path(tempfile.mkdtemp())
     bench = Bench(
         workload=workload(**fields),
         environment=environment(),
@@ -52,6 +56,7 @@ def run(
         listener=Silence(),
         settings=Settings(goal or Goal(calls=calls), load_strategy(strategy), 0, storage),
         reference="reference.pt",
+        artifact=runner.directory,
     )
     return run_study(bench), runner
 

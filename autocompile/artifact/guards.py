@@ -1,0 +1,189 @@
+"""Whether a call is one that a compiled program was made for: such a program checks nothing itself."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from autocompile.core.manifest import ConstantGuard, Program, TensorGuard
+
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+# GPU kernels are compiled for inputs that start at a multiple of so many bytes.
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a call goes elsewhere: a `kind` to count by, and a message for this call."""
+
+    kind: str
+    message: str
+
+
+class Guard:
+    """Takes a call's arguments, and gives the program's tensors in its order, or a refusal.
+
+    A tensor in another layout than a contiguous one that the program was made for is copied.
+    """
+
+    def __init__(self, program: Program, model: Any, device: torch.device) -> None:
+        self._positional = program.positional
+        self._keywords = program.keywords
+        self._names = _parameter_names(model)
+        self._spec = pytree.treespec_loads(program.input_spec)
+        self._flat = all(child.is_leaf() for part in self._spec.children() for child in part.children())
+        ranges = {axis.name: (axis.low, axis.high) for axis in program.axes}
+        self._checks = [_check_for(guard, ranges, device) for guard in program.guards]
+        self._device_type = device.type
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | Refusal:
+        """The tensors to run on, or why this call is not the program's."""
+        if torch.is_autocast_enabled(self._device_type):
+            return Refusal("autocast", "it is called under torch.autocast")
+        leaves = self._leaves(args, kwargs)
+        if leaves is None:
+            return Refusal("arguments", f"it was compiled for calls like {self._form()}")
+        tensors: list[torch.Tensor] = []
+        sizes: dict[str, int] = {}
+        for check, leaf in zip(self._checks, leaves, strict=True):
+            refusal = check(leaf, sizes, tensors)
+            if refusal is not None:
+                return refusal
+        return tensors
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        if len(args) != self._positional:
+            moved = self._in_form(args, kwargs)
+            if moved is None:
+                return None
+            args, kwargs = moved
+        if len(kwargs) != len(self._keywords):
+            return None
+        try:
+            ordered = [kwargs[name] for name in self._keywords]
+        except KeyError:
+            return None
+        if self._flat:
+            return [*args, *ordered]
+        leaves, spec = pytree.tree_flatten((args, dict(zip(self._keywords, ordered, strict=True))))
+        return leaves if spec == self._spec else None
+
+    def _in_form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The same call with as many positional arguments as the program has, going by the parameters' names."""
+        if max(len(args), self._positional) > len(self._names):
+            return None
+        named = dict(zip(self._names, args, strict=False))
+        if named.keys() & kwargs.keys():
+            return None  # the model itself is to complain
+        named.update(kwargs)
+        try:
+            moved = tuple(named.pop(name) for name in self._names[: self._positional])
+        except KeyError:
+            return None
+        return moved, named
+
+    def _form(self) -> str:
+        return f"({', '.join([*['...'] * self._positional, *(f'{name}=...' for name in self._keywords)])})"
+
+
+Check = Callable[[Any, dict[str, int], list[torch.Tensor]], Refusal | None]
+
+
+def _check_for(guard: TensorGuard | ConstantGuard, ranges: dict[str, tuple[int, int]], device: torch.device) -> Check:
+    return _constant_check(guard) if isinstance(guard, ConstantGuard) else _TensorCheck(guard, ranges, device)
+
+
+def _constant_check(guard: ConstantGuard) -> Check:
+    expected = ast.literal_eval(guard.literal)
+
+    def check(leaf: Any, _sizes: dict[str, int], _tensors: list[torch.Tensor]) -> Refusal | None:
+        if leaf is expected or (type(leaf) is type(expected) and leaf == expected):
+            return None
+        return Refusal(f"value of {guard.path}", f"{guard.path} is {leaf!r:.80}, not {guard.literal}")
+
+    return check
+
+
+class _TensorCheck:
+    """Whether a tensor is of the kind and shape that the program was made for."""
+
+    def __init__(self, guard: TensorGuard, ranges: dict[str, tuple[int, int]], device: torch.device) -> None:
+        self._where, self._shape, self._stride = guard.path, guard.shape, guard.stride
+        self._dtype, self._device = getattr(torch, guard.dtype), device
+        self._fixed = [(axis, size) for axis, size in enumerate(guard.shape) if isinstance(size, int)]
+        self._free = [(axis, name, *ranges[name]) for axis, name in enumerate(guard.shape) if isinstance(name, str)]
+        self._into_layout = _LAYOUTS[guard.layout](guard)
+        self._aligned = device.type == "cuda"
+
+    def __call__(self, leaf: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> Refusal | None:
+        refusal = self._of_kind(leaf) or self._of_shape(leaf, sizes)
+        if refusal is not None:
+            return refusal
+        laid = self._into_layout(leaf)
+        if laid is None:
+            return self._refuse("layout", f"has strides {leaf.stride()}, not {self._stride}")
+        tensors.append(laid.clone() if self._aligned and laid.data_ptr() % _ALIGNMENT else laid)
+        return None
+
+    def _of_kind(self, leaf: Any) -> Refusal | None:
+        if type(leaf) not in _PLAIN_TENSORS:
+            return self._refuse("type", f"is a {type(leaf).__name__}, not a tensor")
+        if leaf.dtype is not self._dtype:
+            return self._refuse("dtype", f"is {leaf.dtype}, not {self._dtype}")
+        if leaf.device != self._device:
+            return self._refuse("device", f"is on {leaf.device}, not on {self._device}")
+        if leaf.layout is not torch.strided:
+            return self._refuse("layout", f"is {leaf.layout}")
+        return None
+
+    def _of_shape(self, leaf: torch.Tensor, sizes: dict[str, int]) -> Refusal | None:
+        shape = leaf.shape
+        if (
+            len(shape) == len(self._shape)
+            and all(shape[axis] == size for axis, size in self._fixed)
+            and all(
+                low <= shape[axis] <= high and sizes.setdefault(name, shape[axis]) == shape[axis]
+                for axis, name, low, high in self._free
+            )
+        ):
+            return None
+        ranges = "".join(f", {name} from {low} to {high}" for _axis, name, low, high in self._free)
+        wanted = ", ".join(str(size) for size in self._shape)
+        return self._refuse("shape", f"has shape {tuple(shape)}, not ({wanted}){ranges}")
+
+    def _refuse(self, kind: str, fault: str) -> Refusal:
+        return Refusal(f"{kind} of {self._where}", f"{self._where} {fault}")
+
+
+def _as_contiguous(_guard: TensorGuard) -> Callable[[torch.Tensor], torch.Tensor | None]:
+    return lambda leaf: leaf if leaf.is_contiguous() else leaf.contiguous()
+
+
+def _as_channels_last(_guard: TensorGuard) -> Callable[[torch.Tensor], torch.Tensor | None]:
+    return lambda leaf: leaf.contiguous(memory_format=torch.channels_last)
+
+
+def _as_strided(guard: TensorGuard) -> Callable[[torch.Tensor], torch.Tensor | None]:
+    return lambda leaf: leaf if leaf.stride() == guard.stride else None
+
+
+_LAYOUTS = {"contiguous": _as_contiguous, "channels_last": _as_channels_last, "strided": _as_strided}
+
+
+def _parameter_names(model: Any) -> tuple[str, ...]:
+    """The model's parameters that may be given by position, in order; none where that cannot be told."""
+    function = model.forward if isinstance(model, torch.nn.Module) else model
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
+        return ()
+    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)

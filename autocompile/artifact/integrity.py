@@ -1,0 +1,131 @@
+"""Whether an artifact's files are the ones that were packed, and lie where nobody else may change them. No torch.
+
+Checked before anything in it is opened, as loading runs native code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
+from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest
+from autocompile.core.serde import from_json, to_json, write_atomically
+
+MANIFEST = "manifest.json"
+_AGAIN = "pack it again with `autocompile tune`, or restore the copy that was deployed"
+
+
+def entry_for(directory: Path, path: str) -> FileEntry:
+    """The entry of a file that lies in `directory`."""
+    data = (directory / path).read_bytes()
+    return FileEntry(path=path, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Keep the manifest; whoever reads it finds the old one or this one, whole."""
+    write_atomically(directory / MANIFEST, to_json(manifest, indent=2) + b"\n")
+
+
+def manifest_digest(directory: Path) -> str:
+    """What pins the artifact in `directory`: the digest of its manifest, as "sha256:...". Raises OSError."""
+    return f"sha256:{hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()}"
+
+
+def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
+    """The manifest in `directory`, after it and every file that it names were checked.
+
+    Raises InvalidArtifact if anything is missing, changed, a link, outside of the directory or open to
+    other users' writing, or if the manifest's digest is not the one asked for; InvalidRecommendation
+    if there is none.
+    """
+    if digest is not None and not (digest.startswith("sha256:") and len(digest) == len("sha256:") + 64):
+        raise InvalidValue(f"{digest!r} is no digest", where="digest", remedy="give it as `autocompile show` prints it")
+    path = directory / MANIFEST
+    if not path.exists() and not path.is_symlink():
+        fault = "holds no artifact" if directory.is_dir() else "no such directory"
+        raise InvalidRecommendation(fault, where=str(directory), remedy="make one with `autocompile tune`")
+    places = _Places(pinned=digest is not None)
+    places.check(directory, stat.S_ISDIR, "directory", follow=True)
+    places.check(path, stat.S_ISREG, "file")
+    data = path.read_bytes()
+    found = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    if digest is not None and found != digest:
+        raise InvalidArtifact(f"has digest {found}, not {digest}", where=str(path), remedy=_AGAIN)
+    manifest = _decode(data, path)
+    for entry in manifest.files:
+        _check_file(directory, entry, places)
+    return manifest
+
+
+def _decode(data: bytes, path: Path) -> Manifest:
+    try:
+        manifest = from_json(data, Manifest)
+    except msgspec.DecodeError as fault:
+        raise InvalidArtifact(f"cannot be read: {fault}", where=str(path), remedy=_AGAIN) from fault
+    if manifest.manifest_version != MANIFEST_VERSION:
+        raise InvalidArtifact(
+            f"has version {manifest.manifest_version}, and this autocompile reads {MANIFEST_VERSION}",
+            where=str(path),
+            remedy="tune again with this version",
+        )
+    named = {entry.path for entry in manifest.files}
+    for needed in {name for p in manifest.programs for name in (p.file, p.constants_file) if name}:
+        if needed not in named:
+            raise InvalidArtifact(f"names no digest for {needed}", where=str(path), remedy=_AGAIN)
+    return manifest
+
+
+def _check_file(directory: Path, entry: FileEntry, places: _Places) -> None:
+    where = PurePosixPath(entry.path)
+    if where.is_absolute() or ".." in where.parts or "\\" in entry.path or not where.parts:
+        raise InvalidArtifact(f"{entry.path!r} is not a path within it", where=str(directory), remedy=_AGAIN)
+    path = directory
+    for part in where.parts[:-1]:
+        path = path / part
+        places.check(path, stat.S_ISDIR, "directory")
+    path = path / where.name
+    places.check(path, stat.S_ISREG, "file")
+    if path.stat().st_size != entry.size_bytes:
+        fault = f"has {path.stat().st_size} bytes, not {entry.size_bytes}"
+        raise InvalidArtifact(fault, where=str(path), remedy=_AGAIN)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+        raise InvalidArtifact("is not what was packed: its digest differs", where=str(path), remedy=_AGAIN)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where a file may lie. What is pinned by a digest may belong to anybody."""
+
+    pinned: bool
+
+    def check(self, path: Path, is_right: Callable[[int], bool], noun: str, *, follow: bool = False) -> None:
+        """Of the right kind, no link, ours or root's, and not open to every user's writing."""
+        try:
+            status = path.stat() if follow else path.lstat()
+        except OSError as fault:
+            raise InvalidArtifact(f"cannot be opened ({fault.strerror})", where=str(path), remedy=_AGAIN) from fault
+        if stat.S_ISLNK(status.st_mode):
+            raise InvalidArtifact("is a link; an artifact holds its own files", where=str(path), remedy=_AGAIN)
+        if not is_right(status.st_mode):
+            raise InvalidArtifact(f"is no {noun}", where=str(path), remedy=_AGAIN)
+        if status.st_mode & stat.S_IWOTH:
+            raise InvalidArtifact("can be written to by every user", where=str(path), remedy=f"run: chmod o-w {path}")
+        if not self.pinned and hasattr(os, "getuid") and status.st_uid not in (0, os.getuid()):
+            raise InvalidArtifact(
+                "belongs to another user, who could change it",
+                where=str(path),
+                remedy="copy it to a place of your own, or pin it with digest=",
+            )
+
+
+def listed(directory: Path, within: str) -> Sequence[str]:
+    """All files beneath `within`, a directory in `directory`, as a manifest names them, in order."""
+    root = directory / within
+    return sorted(path.relative_to(directory).as_posix() for path in root.rglob("*") if path.is_file())

@@ -1,0 +1,81 @@
+"""What differs between where an artifact was packed and where it is loaded, each by its name."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from autocompile.artifact.watch import hooks_of
+from autocompile.core.manifest import Manifest, Requirements
+from autocompile.host import instructions
+from autocompile.workload.fingerprint import model_fingerprint
+
+Name = Literal["model", "hooks", "torch", "python", "architecture", "instructions", "device", "capability"]
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """What differs (`name`), in words, and whether it is the model: another model's configuration is not applied."""
+
+    name: Name
+    message: str
+
+    @property
+    def is_of_the_model(self) -> bool:
+        """Whether what was tuned is another model."""
+        return self.name == "model"
+
+
+def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
+    """All that differs, the gravest first."""
+    return (*_of_the_model(manifest, model), *_of_the_machine(manifest.requirements, manifest.device_type))
+
+
+def requirements(*, with_python: bool, device_type: str) -> Requirements:
+    """What this process would leave as requirements of what is packed in it."""
+    return Requirements(
+        torch=str(torch.__version__),
+        architecture=platform.machine(),
+        instructions=instructions(),
+        capability=_capability() if device_type == "cuda" else "",
+        python=_python() if with_python else "",
+    )
+
+
+def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
+    if model is not None and model_fingerprint(model) != manifest.model_fingerprint:
+        yield Mismatch("model", "the model has another structure, code or mode than the one that was tuned")
+    if isinstance(model, nn.Module) and any(hooks for m in model.modules() for hooks in hooks_of(m)):
+        yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
+
+
+def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch]:
+    if torch.__version__ != needed.torch:
+        yield Mismatch("torch", f"packed with torch {needed.torch}, and this is {torch.__version__}")
+    if needed.python and needed.python != _python():
+        yield Mismatch("python", f"packed with Python {needed.python}, and this is {_python()}")
+    if needed.architecture != platform.machine():
+        yield Mismatch("architecture", f"packed on {needed.architecture}, and this is {platform.machine()}")
+    missing = sorted(set(needed.instructions) - set(instructions()))
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        yield Mismatch(
+            "instructions", f"this processor lacks {', '.join(missing[:5])}{more}, for which it was compiled"
+        )
+    if device_type == "cuda" and not torch.cuda.is_available():
+        yield Mismatch("device", "packed for a CUDA device, and there is none here")
+    elif device_type == "cuda" and needed.capability != _capability():
+        yield Mismatch("capability", f"packed for compute capability {needed.capability}, and this is {_capability()}")
+
+
+def _capability() -> str:
+    return ".".join(str(part) for part in torch.cuda.get_device_capability())
+
+
+def _python() -> str:
+    return ".".join(platform.python_version_tuple()[:2])

@@ -1,0 +1,55 @@
+"""An artifact's files on their way: named by what they hold, moved beside the recommendation, old ones removed last.
+
+The manifest is replaced after the files that it names are there, and the files that the old one named go
+after that: whoever loads meanwhile finds the old artifact or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path, PurePosixPath
+
+from autocompile.artifact.integrity import MANIFEST, entry_for, listed
+from autocompile.core.manifest import Manifest
+from autocompile.core.serde import from_json, write_atomically
+
+_OURS = re.compile(r"(aot|cache)-[0-9a-f]{12}")
+_PARTIAL = re.compile(r"\.(aot|cache)-[0-9a-f]{12}\.\d+\.part")
+
+
+def settle(directory: Path, tier: str) -> str:
+    """Rename the files of a tier, in `directory`/`tier`, to a name made of their contents; the name."""
+    digest = hashlib.sha256()
+    for path in listed(directory, tier):
+        digest.update(f"{path} {entry_for(directory, path).sha256}\n".encode())
+    name = f"{tier}-{digest.hexdigest()[:12]}"
+    if (directory / name).exists():
+        shutil.rmtree(directory / tier)
+    else:
+        (directory / tier).rename(directory / name)
+    return name
+
+
+def is_store(name: str) -> bool:
+    """Whether something in a recommendation's directory is an artifact's files, whole or half copied."""
+    return bool(_OURS.fullmatch(name) or _PARTIAL.fullmatch(name))
+
+
+def deliver(source: Path, target: Path) -> None:
+    """Put the artifact in `source` into `target`, a recommendation's directory, in place of what was there."""
+    if source.resolve() == target.resolve():
+        return
+    manifest = from_json((source / MANIFEST).read_bytes(), Manifest)
+    names = {PurePosixPath(entry.path).parts[0] for entry in manifest.files}
+    for name in names:
+        if not (target / name).exists():
+            beside = target / f".{name}.{os.getpid()}.part"
+            shutil.copytree(source / name, beside)
+            os.replace(beside, target / name)
+    write_atomically(target / MANIFEST, (source / MANIFEST).read_bytes())
+    for entry in target.iterdir():
+        if is_store(entry.name) and entry.name not in names:
+            shutil.rmtree(entry, ignore_errors=True)

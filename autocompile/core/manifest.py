@@ -1,0 +1,146 @@
+"""What production loads: the manifest of an artifact, with all that decides whether and how it is used."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autocompile.core.estimate import Estimate
+from autocompile.core.plan import Plan
+from autocompile.core.serde import Record
+
+MANIFEST_VERSION = 1
+
+# Best first. `aot`: a compiled program, `cache`: the compiler's own cache, carried; `jit` compiles at the first call.
+Tier = Literal["aot", "cache", "jit", "eager"]
+
+
+class FileEntry(Record, frozen=True):
+    """One file that loading opens: its path within the recommendation's directory, with `/` between the parts."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+
+
+class Axis(Record, frozen=True):
+    """A size that may differ from call to call: every axis of this name has one size, from `low` to `high`."""
+
+    name: str
+    low: int
+    high: int
+
+
+class TensorGuard(Record, tag="tensor", frozen=True):
+    """What one tensor argument must be; `shape` has a size, or an axis's name. Strides are in elements.
+
+    `layout`: `contiguous`, `channels_last`, or `strided`, which takes exactly `stride`.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    layout: Literal["contiguous", "channels_last", "strided"]
+    stride: tuple[int, ...] = ()
+
+
+class ConstantGuard(Record, tag="constant", frozen=True):
+    """An argument that is no tensor, as Python writes it: the program holds for this value only."""
+
+    path: str
+    literal: str
+
+
+class Weight(Record, frozen=True):
+    """A tensor that the program takes from the model (or, if `lifted`, from the artifact's constants)."""
+
+    name: str
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    lifted: bool = False
+
+
+class Program(Record, frozen=True):
+    """One compiled program.
+
+    `file`: the package. `positional` and `keywords` are the call's form, `input_spec` the structure of
+    its arguments and `output_spec` that of its outputs, as torch writes a pytree. `guards` are its
+    arguments' in the order in which they are flattened. `outputs`: for each leaf of the output a
+    literal, or None where it is the program's next tensor.
+    """
+
+    file: str
+    positional: int
+    keywords: tuple[str, ...]
+    input_spec: str
+    guards: tuple[TensorGuard | ConstantGuard, ...]
+    axes: tuple[Axis, ...]
+    weights: tuple[Weight, ...]
+    constants_file: str
+    output_spec: str
+    outputs: tuple[str | None, ...]
+
+
+class Requirements(Record, frozen=True):
+    """What an artifact needs to be used: versions and the kind of machine that its code was made for.
+
+    `instructions`: the processor's extensions that the compiler was free to use. `capability`: the
+    GPU's compute capability as "9.0", or "". `python`: as "3.11", or "" where it does not matter.
+    """
+
+    torch: str
+    architecture: str
+    instructions: tuple[str, ...]
+    capability: str
+    python: str = ""
+
+
+class Absence(Record, frozen=True):
+    """A better tier that this artifact does not have, and why."""
+
+    tier: Tier
+    reason: str
+
+
+class Served(Record, frozen=True):
+    """How a tier was measured, in fresh processes: seconds to start, seconds a call, speed-up over eager."""
+
+    tier: Tier
+    startup_s: float
+    latency_s: float
+    speedup: Estimate
+
+
+class Manifest(Record, frozen=True):
+    """All that `autocompile.load` needs. Its own digest pins the artifact, as it holds every file's.
+
+    `tier` is the best that was packed. `model_fingerprint` is of the model's structure and code.
+    `served` is what was measured of each tier, the best first; eager is always in it.
+    """
+
+    manifest_version: int
+    label: str
+    plan: Plan
+    device_type: str
+    model_fingerprint: str
+    tier: Tier
+    absences: tuple[Absence, ...]
+    requirements: Requirements
+    programs: tuple[Program, ...] = ()
+    files: tuple[FileEntry, ...] = ()
+    served: tuple[Served, ...] = ()
+
+
+def accepted_calls(program: Program) -> tuple[str, ...]:
+    """The calls that a program takes, a line for each argument."""
+    ranges = {axis.name: f"{axis.low}..{axis.high}" for axis in program.axes}
+    return tuple(_argument_line(guard, ranges) for guard in program.guards)
+
+
+def _argument_line(guard: TensorGuard | ConstantGuard, ranges: dict[str, str]) -> str:
+    name = guard.path.split("]", 1)[1].strip("[]'") or guard.path
+    if isinstance(guard, ConstantGuard):
+        return f"{name}: {guard.literal}"
+    sizes = ", ".join(str(size) if isinstance(size, int) else ranges[size] for size in guard.shape)
+    return f"{name}: {guard.dtype} ({sizes})"

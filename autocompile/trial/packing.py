@@ -1,0 +1,182 @@
+"""Packing: the winner as something that production starts in milliseconds, in a process that runs only the winner."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from autocompile.artifact.carried import CARRIED, belongs
+from autocompile.artifact.guards import Guard, Refusal
+from autocompile.artifact.mismatch import requirements
+from autocompile.artifact.native import Native
+from autocompile.artifact.watch import hooks_of
+from autocompile.core.job import Packed, PackTask
+from autocompile.core.manifest import Program
+from autocompile.core.outcome import Failure
+from autocompile.trial.exporting import NotExportable, compile_ahead
+from autocompile.trial.phases import Phases
+from autocompile.trial.verify import verify
+from autocompile.workload.axes import FreeAxis, batch_axis, free_axes, leaves_of, resized
+from autocompile.workload.build import build, transformed
+from autocompile.workload.metric import unspool_metric
+from autocompile.workload.reference import make_reference
+from autocompile.workload.samples import Sample, describe
+from autocompile.workload.spool import unspool
+
+# Calls of so many different forms are compiled, each as a program of its own.
+_MOST_PROGRAMS = 4
+_STAGE = "pack"
+
+
+def pack(task: PackTask, phases: Phases) -> Packed | Failure:
+    """Pack one tier; a reason why that cannot be is a Failure of kind `unsupported`."""
+    with phases("load"):
+        model, samples = unspool(task.workload)
+    directory = Path(task.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if task.plan.threads:
+        torch.set_num_threads(task.plan.threads)
+    try:
+        if task.tier == "cache":
+            return _carry_cache(task, model, samples, directory, phases)
+        return _Packing(task, model, directory, phases).programs(samples)
+    except NotExportable as fault:
+        return Failure(stage=_STAGE, kind="unsupported", message=str(fault))
+
+
+def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
+    """What the compiler leaves in its cache when it compiles the plan, machine code included."""
+    built = build(model, task.plan, task.workload.device_type)
+    with phases("compile"):
+        for sample in (*samples, *samples):
+            built(*sample.args, **sample.kwargs)
+    cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    with phases(_STAGE):
+        for file in sorted(path for path in cache.rglob("*") if path.is_file()):
+            within = file.relative_to(cache)
+            if belongs(within):
+                target = directory / CARRIED / within
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+    return Packed((), requirements(with_python=True, device_type=task.workload.device_type))
+
+
+class _Packing:
+    """A model's programs, made and checked one after the other."""
+
+    def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
+        self._task, self._model, self._directory, self._phases = task, model, directory, phases
+        self._target = transformed(model, task.plan)
+        self._notes: list[str] = []
+
+    def programs(self, samples: Sequence[Sample]) -> Packed:
+        """One program for each form of call, over the range of sizes that its samples show."""
+        if isinstance(self._model, nn.Module) and any(h for m in self._model.modules() for h in hooks_of(m)):
+            raise NotExportable("the model has hooks, which a compiled program does not run")
+        forms = _by_form(samples)
+        if len(forms) > _MOST_PROGRAMS:
+            raise NotExportable(f"it is called in {len(forms)} different forms")
+        made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
+        if "freezing" in self._task.plan.options:
+            self._notes.append("its weights stay outside, so they are not frozen in")
+        device_type = self._task.workload.device_type
+        return Packed(tuple(made), requirements(with_python=False, device_type=device_type), tuple(self._notes))
+
+    def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
+        with self._phases("verify"):
+            axes = self._accepted(form, free_axes(form, batch_axis(self._model, form[0])))
+        attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
+        fault = ""
+        for attempt in attempts:
+            try:
+                return [self._made(_example(form, attempt), form, attempt, name)]
+            except NotExportable as refused:
+                fault = str(refused)
+        distinct = {describe(sample): sample for sample in form}
+        if not axes or len(distinct) > _MOST_PROGRAMS:
+            raise NotExportable(fault)
+        self._notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
+        return [self._made(one, [one], (), f"{name}-{i}") for i, one in enumerate(distinct.values())]
+
+    def _accepted(self, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
+        """The axes, each with as wide a range as the model itself takes."""
+        kept = []
+        for axis in axes:
+            try:
+                for size in (axis.low, axis.high):
+                    self._eager(resized(form[0], axis.places, size))
+            except Exception:  # whatever a model raises for a size that is not its own
+                kept.append(axis.narrowed())
+            else:
+                kept.append(axis)
+        return _worth_having(kept)
+
+    def _eager(self, sample: Sample) -> None:
+        with torch.no_grad():
+            self._model(*sample.args, **sample.kwargs)
+
+    def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
+        with self._phases("compile"):
+            program = compile_ahead(self._target, self._task.plan, example, axes, self._directory, name)
+        with self._phases("verify"):
+            self._check(program, form, axes)
+        return program
+
+    def _check(self, program: Program, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> None:
+        """Compare it with the model at both ends of every axis: the samples' own sizes are checked later."""
+        call = _Guarded(program, self._directory, self._model, _device_of(form[0]))
+        ends = [resized(form[0], axis.places, size) for axis in axes for size in (axis.low, axis.high)]
+        reference = make_reference(self._model, (form[0], *ends), variants=0, seed=0)
+        acceptance = self._task.acceptance
+        verified = verify(call, reference, acceptance, unspool_metric(acceptance.metric))
+        if verified.fault:
+            raise NotExportable(f"the compiled program is wrong: {verified.fault}")
+
+
+class _Guarded:
+    """A program behind its guards; `module` is where its buffers are looked for."""
+
+    def __init__(self, program: Program, directory: Path, model: Any, device: torch.device) -> None:
+        self.module = model
+        self._guard, self._native = Guard(program, model, device), Native(program, directory, model)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors = self._guard(args, kwargs)
+        if isinstance(tensors, Refusal):
+            raise NotExportable(f"its own guards refuse it: {tensors.message}")
+        return self._native(tensors)
+
+
+def _by_form(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Samples that differ in the sizes of their tensors only, together."""
+    forms: dict[Any, list[Sample]] = {}
+    for sample in samples:
+        tensors, constants = describe(sample)
+        form = tuple((spec.path, spec.dtype, len(spec.shape), spec.device) for spec in tensors), constants
+        forms.setdefault(form, []).append(sample)
+    return list(forms.values())
+
+
+def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:
+    """The largest sample, enlarged where a size is 1: the compiler would take that for a constant."""
+    largest = max(form, key=lambda s: sum(leaf.numel() for leaf in leaves_of(s) if isinstance(leaf, torch.Tensor)))
+    position = next(i for i, sample in enumerate(form) if sample is largest)
+    for axis in axes:
+        if axis.seen[position] < 2:
+            largest = resized(largest, axis.places, min(2, axis.high))
+    return largest
+
+
+def _worth_having(axes: Iterable[FreeAxis]) -> tuple[FreeAxis, ...]:
+    """Without those that have one size only."""
+    return tuple(axis for axis in axes if axis.low < axis.high)
+
+
+def _device_of(sample: Sample) -> torch.device:
+    return next(leaf.device for leaf in leaves_of(sample) if isinstance(leaf, torch.Tensor))
