@@ -14,7 +14,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 demo: $(VENV)/installed
 	rm -rf $(REC)
-	$(BIN)/autocompile tune examples/embedding.py --budget 2m --strategy quick --output $(REC)
+	$(BIN)/autocompile tune examples/embedding.py --budget 3m --strategy quick --output $(REC)
 	$(BIN)/python examples/embedding.py $(REC)
 
 test: lint types contracts
