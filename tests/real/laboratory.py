@@ -1,6 +1,12 @@
 """A bench for single trials."""
 
-from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, TrialTask
+from msgspec.structs import replace
+
+from autocompile.artifact.integrity import entry_for, listed, write_manifest
+from autocompile.artifact.store import settle
+from autocompile.core.job import Acceptance, Limits, PackTask, ProfileTask, Timing, TrialTask
+from autocompile.core.manifest import MANIFEST_VERSION, Manifest
+from autocompile.core.outcome import Failure
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.workload.spool import spool
@@ -30,6 +36,38 @@ class Laboratory:
     def profile(self):
         return self.runner.run(ProfileTask(self.workload, self.reference, TIMING, 0), Limits(60.0), cache="profile")
 
-    def trial(self, plan, limits=None, cache="trial"):
-        task = TrialTask(self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0)
+    def trial(self, plan, limits=None, cache="trial", artifact=""):
+        task = TrialTask(
+            self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0, artifact
+        )
         return self.runner.run(task, limits or Limits(120.0), cache=cache)
+
+    def pack(self, plan, tier="aot", cache="pack"):
+        """The workload's artifact, or the failure; as `search.packing` puts one together."""
+        directory = self.directory / f"artifact{self.count}"
+        task = PackTask(
+            self.workload, plan, tier, self.reference, Acceptance(published_tolerance(plan.autocast)),
+            str(directory / tier),
+        )  # fmt: skip
+        reply = self.runner.run(task, Limits(200.0), cache=f"{cache}-{tier}-{directory.parent.name}")
+        if isinstance(reply, Failure):
+            return reply
+        name = settle(directory, tier)
+        programs = tuple(
+            replace(p, file=f"{name}/{p.file}", constants_file=p.constants_file and f"{name}/{p.constants_file}")
+            for p in reply.programs
+        )
+        manifest = Manifest(
+            manifest_version=MANIFEST_VERSION,
+            label="as packed",
+            plan=plan,
+            device_type="cpu",
+            model_fingerprint=self.workload.model_fingerprint,
+            tier=tier,
+            absences=(),
+            requirements=reply.requirements,
+            programs=programs,
+            files=tuple(entry_for(directory, path) for path in listed(directory, name)),
+        )
+        write_manifest(directory, manifest)
+        return directory

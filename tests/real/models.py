@@ -1,6 +1,7 @@
 """Models that tests tune; importable by child processes."""
 
 import ctypes
+import dataclasses
 import subprocess
 import time
 
@@ -141,3 +142,51 @@ def returns_a_class_of_its_own(x):
 def starts_something(x):
     subprocess.Popen(["sleep", "777.25"])
     return x @ x
+
+
+@dataclasses.dataclass
+class Scored:
+    """What `Scorer` returns."""
+
+    scores: torch.Tensor
+    best: torch.Tensor
+    source: str
+
+
+torch.utils._pytree.register_pytree_node(
+    Scored,
+    lambda scored: ([scored.scores, scored.best, scored.source], None),
+    lambda leaves, _context: Scored(*leaves),
+    serialized_type_name="models.Scored",
+)
+
+
+class Scorer(nn.Module):
+    """Several arguments, one of them a constant, a mask, a buffer, and an output class of its own."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        self.register_buffer("shift", torch.arange(width, dtype=torch.float32) / width)
+        self.up = nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x, mask, activation="gelu"):
+        hidden = getattr(nn.functional, activation)(self.up(x + self.shift))
+        scores = (self.down(hidden) * mask.unsqueeze(-1)).sum(1)
+        return Scored(scores, scores.argmax(-1), "scorer")
+
+
+OUTSIDE = torch.ones(4, 4)
+
+
+def takes_a_global(x):
+    return x @ OUTSIDE
+
+
+class BatchStatistics(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(x)

@@ -1,0 +1,492 @@
+"""What production loads: the compiled program behind its guards, the carried cache, and what serves otherwise."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import models
+import psutil
+import pytest
+import torch
+from laboratory import Laboratory
+from msgspec.structs import replace
+
+import autocompile
+from autocompile.artifact.integrity import entry_for, open_manifest, write_manifest
+from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
+from autocompile.workload.axes import batch_axis, free_axes, resized
+from autocompile.workload.samples import Sample
+
+COMPILED = Plan(backend="inductor")
+RANGES = {"batch": (1, 32), "length": (2, 64)}
+
+
+def call_of(batch, length, width=16):
+    return {"x": torch.randn(batch, length, width), "mask": (torch.rand(batch, length) > 0.2).float()}
+
+
+@pytest.fixture(scope="module")
+def scorer(runner, tmp_path_factory):
+    """A model and its artifact, compiled once for the tests of this file."""
+    torch.manual_seed(0)
+    laboratory = Laboratory(runner, tmp_path_factory.mktemp("scorer"))
+    model = models.Scorer().eval()
+    laboratory.prepare(model, [call_of(8, 5), call_of(8, 12)], preload=True)
+    return model, laboratory.pack(COMPILED)
+
+
+@pytest.fixture
+def loaded(scorer):
+    model = copy.deepcopy(scorer[0])
+    return model, autocompile.load(scorer[1], model)
+
+
+def agrees(module, model, kwargs, *args):
+    with torch.no_grad():
+        expected = model(*args, **kwargs)
+    got = module(*args, **kwargs)
+    assert type(got) is type(expected)
+    torch.testing.assert_close(got.scores, expected.scores, rtol=1e-4, atol=1e-4)
+    return got
+
+
+def test_the_ranges_go_beyond_what_was_seen_and_are_served(scorer, loaded):
+    program = open_manifest(scorer[1]).programs[0]
+    assert {(axis.low, axis.high) for axis in program.axes} == set(RANGES.values())
+    model, module = loaded
+    for batch in (1, 2, 7, 32):
+        for length in (2, 3, 33, 64):
+            agrees(module, model, call_of(batch, length))
+    assert module.status.tier == "aot"
+    assert module.status.calls == {"aot": 16}
+    assert module.status.fallbacks == ()
+
+
+def test_output_structure_and_constants_are_the_models(loaded):
+    model, module = loaded
+    got = agrees(module, model, call_of(3, 9))
+    assert isinstance(got, models.Scored)
+    assert got.source == "scorer"
+    assert not got.scores.requires_grad
+
+
+def test_calls_in_another_form_mean_the_same(loaded):
+    model, module = loaded
+    call = call_of(3, 9)
+    agrees(module, model, {}, call["x"], call["mask"])
+    agrees(module, model, {"mask": call["mask"]}, call["x"])
+    agrees(module, model, dict(reversed(call.items())))
+    assert module.status.calls == {"aot": 3}
+
+
+def outside(kind):
+    call = call_of(4, 6)
+    changed = {
+        "shape": {**call, "x": torch.randn(4, 7, 16), "mask": torch.ones(4, 7)},
+        "too long": call_of(2, 65),
+        "too many": call_of(33, 4),
+        "dtype of mask": {**call, "mask": call["mask"].bool()},
+        "broadcast": {**call, "mask": torch.ones(1, 6)},
+        "another argument": {**call, "activation": "relu"},
+        "another rank": {"x": torch.randn(4, 6, 16), "mask": torch.ones(6)},
+    }
+    return changed[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("too long", "has shape (2, 65, 16), not (n0, n1, 16), n0 from 1 to 32, n1 from 2 to 64"),
+        ("too many", "has shape (33, 4, 16)"),
+        ("dtype of mask", "is torch.bool, not torch.float32"),
+        ("broadcast", "has shape (1, 6)"),
+        ("another argument", "it was compiled for calls like (x=..., mask=...)"),
+        ("another rank", "has shape (6,)"),
+    ],
+)
+def test_a_call_outside_is_served_right_counted_and_said_once(loaded, caplog, kind, said):
+    model, module = loaded
+    call = outside(kind)
+    for _ in range(3):
+        agrees(module, model, call)
+    (fallback,) = module.status.fallbacks
+    assert said in fallback.reason
+    assert fallback.calls == 3
+    assert module.status.calls == {"eager": 3}
+    assert sum("served by the fallback" in record.message for record in caplog.records) == 1
+    agrees(module, model, call_of(2, 5))
+    assert module.status.calls == {"eager": 3, "aot": 1}
+
+
+def test_tensors_laid_out_otherwise_are_taken(loaded):
+    model, module = loaded
+    call = call_of(4, 6)
+    agrees(module, model, {**call, "x": torch.randn(6, 4, 16).transpose(0, 1)})
+    agrees(module, model, {**call, "x": torch.randn(8, 12, 32)[::2, ::2, ::2]})
+    assert module.status.calls == {"aot": 2}
+
+
+def test_what_the_model_itself_refuses_is_refused_in_its_own_words(loaded):
+    _model, module = loaded
+    with pytest.raises(RuntimeError, match="must match"):
+        module(torch.randn(2, 3, 17), torch.ones(2, 3))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        module(torch.randn(2, 3, 16), torch.ones(2, 3), nonsense=1)
+
+
+def change_in_place(model):
+    model.up.weight.mul_(0.5)
+
+
+def change_by_state_dict(model):
+    model.load_state_dict({name: tensor + 0.1 for name, tensor in model.state_dict().items()})
+
+
+def change_by_assignment(model):
+    model.load_state_dict({name: tensor + 0.1 for name, tensor in model.state_dict().items()}, assign=True)
+
+
+def change_the_data(model):
+    model.down.weight.data = torch.randn_like(model.down.weight)
+
+
+def change_the_parameter(model):
+    model.down.bias = torch.nn.Parameter(torch.randn(16))
+
+
+def change_the_buffer(model):
+    model.shift = torch.randn(16)
+
+
+CHANGES = [
+    change_in_place, change_by_state_dict, change_by_assignment, change_the_data, change_the_parameter,
+    change_the_buffer,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_changes_of_the_weights_are_followed(loaded, change):
+    model, module = loaded
+    call = call_of(3, 9)
+    before = agrees(module, model, call).scores
+    with torch.no_grad():
+        change(model)
+    after = agrees(module, model, call).scores
+    assert not torch.allclose(before, after)
+    assert module.status.calls == {"aot": 2}
+
+
+def in_double(model):
+    model.double()
+    return {name: tensor.double() for name, tensor in call_of(3, 9).items()}
+
+
+def weights_in_double(model):
+    model.up = torch.nn.Linear(16, 32).double()
+    model.down = torch.nn.Linear(32, 16).double()
+    model.shift = model.shift.double()
+    return {name: tensor.double() for name, tensor in call_of(3, 9).items()}
+
+
+def in_training(model):
+    model.train()
+    return call_of(3, 9)
+
+
+def with_a_hook(model):
+    model.up.register_forward_hook(lambda _module, _args, output: output + 1)
+    return call_of(3, 9)
+
+
+def another_child(model):
+    model.up = torch.nn.Sequential(torch.nn.Linear(16, 32))
+    return call_of(3, 9)
+
+
+@pytest.mark.parametrize("change", [in_double, weights_in_double, in_training, with_a_hook, another_child])
+def test_a_model_that_became_another_is_served_as_it_is(loaded, change):
+    model, module = loaded
+    agrees(module, model, change(model))
+    assert module.status.calls == {"eager": 1}
+
+
+def test_under_the_callers_autocast_the_model_serves(loaded):
+    model, module = loaded
+    call = call_of(3, 9)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = module(**call)
+        with torch.no_grad():
+            expected = model(**call)
+    assert torch.equal(got.scores, expected.scores)
+    assert "torch.autocast" in module.status.fallbacks[0].reason
+
+
+def test_inference_mode_and_gradients(loaded):
+    model, module = loaded
+    with torch.inference_mode():
+        agrees(module, model, call_of(2, 4))
+    call = call_of(2, 4)
+    call["x"].requires_grad_()
+    assert not module(**call).scores.requires_grad
+
+
+def test_ten_thousand_calls_in_four_threads_with_changing_weights(loaded):
+    model, module = loaded
+    faults, stop = [], threading.Barrier(4)
+    process = psutil.Process()
+
+    def calls(seed, count):
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(count):
+            batch, length = (int(torch.randint(1, high, (1,), generator=generator)) for high in (40, 80))
+            call = {"x": torch.randn(batch, length, 16, generator=generator), "mask": torch.ones(batch, length)}
+            with torch.no_grad():
+                expected = model(**call).scores
+            if not torch.allclose(module(**call).scores, expected, rtol=1e-4, atol=1e-4):
+                faults.append((batch, length))
+
+    def in_thread(seed):
+        torch.set_num_threads(1)
+        for part in range(5):
+            calls(seed + part, 500)
+            if stop.wait() == 0:  # one of them changes the weights while the others wait
+                with torch.no_grad():
+                    (change_in_place if part % 2 else change_the_data)(model)
+            stop.wait()
+
+    calls(99, 500)
+    settled = process.memory_info().rss
+    threads = [threading.Thread(target=in_thread, args=(100 * i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    served = module.status.calls
+    assert sum(served.values()) == 10_500
+    assert served["aot"] > 5_000
+    assert served["eager"] > 1_000
+    assert process.memory_info().rss - settled < 64 << 20
+
+
+IN_PRODUCTION = """
+import sys, torch, warnings
+sys.path.insert(0, {tests!r})
+import models, autocompile
+torch.manual_seed(0)
+model = models.Scorer().eval()
+module = autocompile.load({artifact!r}, model)
+call = {{"x": torch.randn(3, 9, 16), "mask": torch.ones(3, 9)}}
+with torch.no_grad():
+    torch.testing.assert_close(module(**call).scores, model(**call).scores, rtol=1e-4, atol=1e-4)
+status = module.status
+loaded = [m for m in ("optuna", "torch._inductor", "torch._dynamo") if m in sys.modules]
+print(status.tier, loaded, status.cache)
+"""
+
+
+def in_production(artifact, *, compiler=True, cache=None):
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache or artifact.parent / "empty")}
+    if not compiler:
+        environment.update(PATH=str(artifact.parent / "nothing"), CXX="")
+    code = IN_PRODUCTION.format(tests=os.path.dirname(models.__file__), artifact=str(artifact))
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=200, check=False
+    )
+
+
+def test_a_fresh_process_needs_no_compiler_and_imports_none(scorer):
+    ran = in_production(scorer[1], compiler=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split(" ", 1)[0] == "aot"
+    assert ran.stdout.strip() == "aot [] None"
+
+
+def edited(artifact, tmp_path, **fields):
+    """A copy of the artifact with another manifest."""
+    target = tmp_path / "edited"
+    subprocess.run(["cp", "-r", artifact, target], check=True)
+    manifest = open_manifest(target)
+    write_manifest(target, replace(manifest, **fields))
+    return target
+
+
+FOREIGN = {
+    "torch": ({"torch": "1.0.0"}, "packed with torch 1.0.0, and this is"),
+    "instructions": ({"instructions": ("avx2", "quantum1", "quantum2")}, "this processor lacks quantum1, quantum2"),
+    "architecture": ({"architecture": "riscv64"}, "packed on riscv64, and this is"),
+}
+
+
+@pytest.mark.parametrize(("fields", "said"), FOREIGN.values(), ids=FOREIGN.keys())
+def test_what_was_packed_for_another_machine_is_not_run(scorer, tmp_path, fields, said):
+    model, artifact = scorer
+    foreign = edited(artifact, tmp_path, requirements=replace(open_manifest(artifact).requirements, **fields))
+    with pytest.warns(RuntimeWarning, match=said):
+        module = autocompile.load(foreign, model)
+    agrees(module, model, call_of(3, 9))
+    assert (module.status.tier, module.status.absences[0].tier) == ("eager", "aot")
+    assert said in module.status.absences[0].reason
+    with pytest.raises(InvalidRecommendation, match=said):
+        autocompile.load(foreign, model, on_mismatch="error")
+
+
+def test_a_model_with_weights_of_other_shapes_is_served_as_it_is(scorer):
+    other = models.Scorer(width=8).eval()
+    with pytest.warns(RuntimeWarning, match="another structure, code or mode"):
+        module = autocompile.load(scorer[1], other)
+    agrees(module, other, call_of(3, 9, width=8))
+    assert module.status.tier == "eager"
+
+
+def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
+    broken = edited(scorer[1], tmp_path)
+    manifest = open_manifest(broken)
+    (broken / manifest.programs[0].file).write_bytes(b"not a package")
+    write_manifest(broken, replace(manifest, files=(entry_for(broken, manifest.programs[0].file),)))
+    with pytest.raises(InvalidArtifact, match="its program cannot be loaded"):
+        autocompile.load(broken, scorer[0])
+
+
+def test_wrong_arguments_of_load_are_said(scorer):
+    model, artifact = scorer
+    with pytest.raises(UsageError, match=r"the model is missing; call load\(path, model\)"):
+        autocompile.load(artifact)
+    for wrong in ({"on_mismatch": "ignore"}, {"fallback": "luck"}, {"calls": 0}, {"digest": "x"}):
+        with pytest.raises(InvalidValue, match=next(iter(wrong))):
+            autocompile.load(artifact, model, **wrong)
+
+
+def test_few_calls_are_served_eager(scorer, tmp_path):
+    from autocompile.core.estimate import Estimate
+    from autocompile.core.manifest import Served
+
+    one = Estimate(1.0, 1.0, 1.0)
+    served = (Served("aot", 1.0, 0.001, one), Served("eager", 0.0, 0.01, one))
+    known = edited(scorer[1], tmp_path, served=served)
+    assert autocompile.load(known, scorer[0], calls=10).status.tier == "eager"
+    assert autocompile.load(known, scorer[0], calls=1000).status.tier == "aot"
+
+
+def test_the_fallback_may_compile(scorer):
+    model, artifact = scorer
+    module = autocompile.load(artifact, model, fallback="jit")
+    agrees(module, model, call_of(33, 4))
+    assert module.status.calls == {"jit": 1}
+
+
+def test_measured_as_loaded_it_is_right_and_all_its_own(scorer, runner, tmp_path_factory):
+    laboratory = Laboratory(runner, tmp_path_factory.mktemp("measured"))
+    laboratory.prepare(scorer[0], [call_of(8, 5), call_of(8, 12)], preload=True)
+    measured = laboratory.trial(COMPILED, artifact=str(scorer[1]))
+    assert isinstance(measured, Measurement), measured
+    assert measured.startup.build_s > 0
+    assert measured.accuracy.error < measured.accuracy.limit
+    laboratory.prepare(scorer[0], call_of(40, 5), preload=True)
+    refused = laboratory.trial(COMPILED, artifact=str(scorer[1]))
+    assert isinstance(refused, Failure)
+    assert "not served by it" in refused.message
+
+
+def test_the_carried_cache_hits_and_needs_a_compiler(runner, tmp_path):
+    laboratory = Laboratory(runner, tmp_path)
+    torch.manual_seed(0)
+    laboratory.prepare(models.Scorer().eval(), call_of(3, 9), preload=True)
+    artifact = laboratory.pack(COMPILED, "cache")
+    ran = in_production(artifact, cache=tmp_path / "fresh")
+    assert ran.returncode == 0, ran.stderr
+    tier, _, rest = ran.stdout.partition(" ")
+    assert tier == "cache"
+    assert "misses=0" in rest
+    assert "hits=0" not in rest
+    hidden = in_production(artifact, compiler=False, cache=tmp_path / "other")
+    assert hidden.returncode == 0, hidden.stderr
+    assert hidden.stdout.startswith("eager")
+    assert "there is no C++ compiler" in hidden.stderr
+
+
+def test_in_the_background_no_call_waits_or_fails(scorer, tmp_path):
+    model, artifact = scorer
+    jit = edited(artifact, tmp_path, tier="jit", programs=(), files=())
+    module = autocompile.load(jit, model, background=True)
+    call = call_of(4, 6)
+    agrees(module, model, call)
+    assert module.status.calls == {"eager": 1}
+    deadline = time.monotonic() + 120
+    while "jit" not in module.status.calls and time.monotonic() < deadline:
+        agrees(module, model, call)
+        time.sleep(0.05)
+    assert "jit" in module.status.calls
+
+
+def test_weights_in_another_layout_are_copied_and_their_changes_followed(laboratory):
+    model = models.Convolution().eval()
+    laboratory.prepare(model, torch.randn(2, 3, 9, 9), preload=True)
+    artifact = laboratory.pack(Plan(backend="inductor", memory_format="channels_last"))
+    module = autocompile.load(artifact, model)
+    for _ in range(2):
+        x = torch.randn(5, 3, 9, 9)
+        with torch.no_grad():
+            torch.testing.assert_close(module(x), model(x), rtol=1e-4, atol=1e-4)
+            model.first.weight.mul_(2)
+    assert module.status.calls == {"aot": 2}
+
+
+def test_a_function_without_weights_needs_no_model(laboratory):
+    laboratory.prepare(torch.nn.functional.softplus, torch.randn(3, 4), preload=True)
+    artifact = laboratory.pack(COMPILED)
+    module = autocompile.load(artifact)
+    torch.testing.assert_close(module(torch.ones(3, 4)), torch.nn.functional.softplus(torch.ones(3, 4)))
+    with pytest.raises(UsageError, match="there is no model to serve it"):
+        module(torch.ones(3, 5))
+
+
+UNSUPPORTED = {
+    "writes a buffer": (models.Counting, torch.ones(3), "it writes into calls when called"),
+    "takes a global": (lambda: models.takes_a_global, torch.ones(4, 4), "a tensor from outside of itself"),
+    "an output of its own": (lambda: models.returns_a_class_of_its_own, torch.ones(4, 4), "its output holds a Answer"),
+}
+
+
+@pytest.mark.parametrize(("make", "inputs", "said"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
+def test_what_cannot_be_packed_ahead_is_said(laboratory, make, inputs, said):
+    laboratory.prepare(make(), inputs, preload=True)
+    failure = laboratory.pack(COMPILED)
+    assert isinstance(failure, Failure)
+    assert said in failure.message
+
+
+def test_independent_samples_are_proved():
+    stack = models.Stack().eval()
+    assert batch_axis(stack, Sample((torch.randn(4, 32),), {})) == {(0, 0)}
+    assert batch_axis(stack, Sample((torch.randn(1, 32),), {})) == frozenset(), "one sample proves nothing"
+    torch.manual_seed(0)
+    training = models.BatchStatistics().train()
+    assert batch_axis(training, Sample((torch.randn(8, 4),), {})) == frozenset()
+    assert batch_axis(models.BatchStatistics().eval(), Sample((torch.randn(8, 4),), {})) == {(0, 0)}
+    assert batch_axis(lambda x: x.roll(1, 0), Sample((torch.randn(8, 4),), {})) == frozenset()
+    assert batch_axis(lambda x: x.sum(), Sample((torch.randn(8, 4),), {})) == frozenset()
+    assert batch_axis(lambda x, y: x @ y, Sample((torch.randn(8, 8), torch.randn(8, 8)), {})) == frozenset()
+
+
+def test_axes_that_vary_together_are_one():
+    samples = [Sample((), call_of(4, length)) for length in (5, 9)]
+    (axis,) = free_axes(samples, frozenset())
+    assert (axis.places, axis.seen, axis.low, axis.high) == ({(0, 1), (1, 1)}, (5, 9), 2, 64)
+    assert free_axes(samples[:1], frozenset()) == ()
+    longer = resized(samples[0], axis.places, 12)
+    assert longer.kwargs["x"].shape == (4, 12, 16)
+    assert torch.equal(longer.kwargs["x"][:, 5:10], samples[0].kwargs["x"])
+
+
+def test_status_is_json(loaded):
+    _model, module = loaded
+    from autocompile.core.serde import to_json
+
+    assert json.loads(to_json(module.status))["tier"] == "aot"
