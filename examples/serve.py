@@ -11,7 +11,6 @@ POST /embed takes sentences and answers with unit-length vectors; GET /status te
 import argparse
 import json
 
-import torch
 import uvicorn
 from embedding import PASSAGES, QUESTIONS, embed, model, tokenize
 from fastapi import FastAPI, Response
@@ -57,5 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    torch.set_grad_enabled(False)
     main()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import models
 import psutil
@@ -295,7 +296,7 @@ def in_production(artifact, *, compiler=True, cache=None):
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache or artifact.parent / "empty")}
     if not compiler:
         environment.update(PATH=str(artifact.parent / "nothing"), CXX="")
-    code = IN_PRODUCTION.format(tests=os.path.dirname(models.__file__), artifact=str(artifact))
+    code = IN_PRODUCTION.format(tests=str(Path(models.__file__).parent), artifact=str(artifact))
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=200, check=False
     )
