@@ -1,0 +1,161 @@
+"""How production starts: each way, from the start of a process to its first right result, side by side.
+
+    python studies/startup/record.py            # some 20 minutes; run nothing else meanwhile
+    python studies/startup/table.py > studies/startup/README.md
+
+For each model the ways are prepared once (a carried cache, a mega-cache, a public AOTInductor package, and a
+recommendation tuned here), then started in rounds, each start in a new process. What is fresh has an empty
+compiler cache, as a new machine has. Starts are appended to results/, so that a run that was ended goes on.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from autocompile.host import environment
+
+HERE = Path(__file__).parent
+STRATEGY = """
+[search]
+max_trials = 3
+[dimensions]
+backend = ["inductor"]
+[finals]
+candidates = 1
+processes = 2
+"""
+PREPARE = """
+import sys, torch
+from pathlib import Path
+from workloads import WORKLOADS
+name, directory, step = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+model, inputs = WORKLOADS[name]()
+with torch.no_grad():
+    if step == "expected":
+        torch.save(next(iter(model(**inputs).values())), directory / "expected.pt")
+    if step == "compile":
+        torch.compile(model)(**inputs)
+        (directory / "mega-cache").write_bytes(torch.compiler.save_cache_artifacts()[0])
+    if step == "package":
+        exported = torch.export.export(model, (), inputs)
+        torch._inductor.aoti_compile_and_package(exported, package_path=str(directory / "public.pt2"))
+"""
+TUNE = """
+import sys, autocompile
+from workloads import WORKLOADS
+model, inputs = WORKLOADS[sys.argv[1]]()
+rec = autocompile.optimize(model, inputs, "10m", calls=10**7, strategy=sys.argv[3], output=sys.argv[2], progress=False)
+print(rec.document.artifact.tier, rec.document.winner.label)
+"""
+
+
+def main() -> None:
+    """Prepare and start, round by round."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--models", nargs="*", default=["minilm", "mobilenet", "gpt"])
+    parser.add_argument("--directory", type=Path, help="keeps what is prepared (default: a temporary directory)")
+    arguments = parser.parse_args()
+    path = results_path()
+    with tempfile.TemporaryDirectory() as temporary:
+        root = arguments.directory or Path(temporary)
+        for name in arguments.models:
+            directory = prepare(name, root / name)
+            for number in range(arguments.rounds):
+                for way in ways():
+                    if not known(path, name, way, number):
+                        row = {"kind": "start", "model": name, "way": way, "round": number}
+                        keep(path, {**row, **start(way, name, directory)})
+            row = {"kind": "start", "model": name, "way": "autocompile.load, no compiler on PATH", "round": 0}
+            if not known(path, name, row["way"], 0):
+                keep(path, {**row, **start("autocompile.load", name, directory, compiler=False)})
+
+
+def prepare(name: str, directory: Path) -> Path:
+    """What the ways start from; what is there already is kept."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "strategy.toml").write_text(STRATEGY)
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(directory / "cache")}
+    for step, made, variables in (
+        ("expected", "expected.pt", {}),
+        ("compile", "mega-cache", cache),
+        ("package", "public.pt2", {}),
+    ):
+        if not (directory / made).exists():
+            python(["-c", PREPARE, name, str(directory), step], variables)
+    if not (directory / "rec" / "manifest.json").exists():
+        print(name, python(["-c", TUNE, name, str(directory / "rec"), str(directory / "strategy.toml")], {}).strip())
+    return directory
+
+
+def start(way: str, name: str, directory: Path, *, compiler: bool = True) -> dict[str, object]:
+    """One start in a new process; only the carried cache finds anything in the compiler's cache."""
+    with tempfile.TemporaryDirectory() as scratch:
+        cache = Path(scratch) / "cache"
+        if way == "torch.compile, carried cache":
+            shutil.copytree(directory / "cache", cache)
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
+        if not compiler:
+            variables |= {"PATH": scratch, "CXX": ""}
+        row = json.loads(python(["start.py", way, name, str(directory)], variables).splitlines()[-1])
+    print(name, way, {key: round(value, 4) for key, value in row.items()}, flush=True)
+    return row
+
+
+def python(arguments: list[str], variables: dict[str, str]) -> str:
+    """Standard output of a Python process that imports from this folder."""
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=HERE,
+        env={**os.environ, "PYTHONPATH": str(HERE), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{arguments[:2]}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def ways() -> list[str]:
+    """The ways' names, as start.py has them."""
+    return [
+        "eager",
+        "torch.compile, fresh",
+        "torch.compile, carried cache",
+        "torch.compile, mega-cache",
+        "aoti_load_package, fresh",
+        "autocompile.load",
+    ]
+
+
+def results_path() -> Path:
+    """One file for each kind of machine and version of torch; its first row describes the machine."""
+    machine = environment()
+    device = machine.gpus[0].name if machine.gpus else f"{machine.cores}-core-cpu"
+    path = HERE / "results" / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
+    if not path.exists():
+        fields = ("cpu", "cores", "cpu_features", "torch", "python")
+        keep(path, {"kind": "machine", **{name: getattr(machine, name) for name in fields}})
+    return path
+
+
+def known(path: Path, model: str, way: str, number: int) -> bool:
+    """Whether this start was recorded before."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return any((r.get("model"), r.get("way"), r.get("round")) == (model, way, number) for r in rows)
+
+
+def keep(path: Path, row: dict[str, object]) -> None:
+    """Append a row."""
+    with path.open("a") as stream:
+        stream.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
