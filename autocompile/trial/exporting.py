@@ -6,6 +6,7 @@ structure of the outputs, is kept beside it. So nothing depends on what torch's 
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +16,19 @@ from typing import Any
 import torch
 from torch import nn
 from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
 from autocompile.artifact.native import runner_of
 from autocompile.core.manifest import Axis, ConstantGuard, Program, TensorGuard, Weight
 from autocompile.core.plan import Plan
 from autocompile.workload.axes import FreeAxis
-from autocompile.workload.samples import Sample
+from autocompile.workload.samples import Sample, named_leaves
 
 # Of the compiler's options those that a package cannot have: constants stay outside, graphs are recorded at run time.
 _NOT_IN_A_PACKAGE = ("freezing", "triton.cudagraphs")
+# The compiler would write scalars and vectors of up to 8 elements into the code, biases among them.
+_WEIGHTS_STAY_OUTSIDE = {"aot_inductor.package_constants_in_so": False, "always_keep_tensor_constants": True}
 _LITERALS = (type(None), bool, int, float, str, bytes)
 
 
@@ -97,13 +101,13 @@ def compile_ahead(
     seen = _Seen()
     outside = _tensors_in_memory()
     exported = _export(_OverTensors(model, plan, sample, seen), sample, axes)
-    _check_signature(exported)
+    _as_buffers(exported)
     package = directory / f"{name}.pt2"
     options = {key: value for key, value in plan.options.items() if key not in _NOT_IN_A_PACKAGE}
     aoti_compile_and_package(
         exported,
         package_path=str(package),
-        inductor_configs={**options, "aot_inductor.package_constants_in_so": False},
+        inductor_configs={**options, **_WEIGHTS_STAY_OUTSIDE},
     )
     weights, lifted = _weights(exported, package, model, outside)
     constants_file = ""
@@ -150,11 +154,15 @@ def _first_lines(fault: BaseException) -> str:
     return f"{type(fault).__name__}: {' '.join(lines[:2])[:400]}"
 
 
-def _check_signature(exported: ExportedProgram) -> None:
-    signature = exported.graph_signature
-    written = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-    if written:
-        raise NotExportable(f"it writes into {written[0].removeprefix('model.')} when called")
+def _as_buffers(exported: ExportedProgram) -> None:
+    """Have every constant keep its name: the compiler numbers constants, and names buffers."""
+    specs = exported.graph_signature.input_specs
+    for position, spec in enumerate(specs):
+        if spec.kind is InputKind.CONSTANT_TENSOR and spec.target is not None:
+            specs[position] = dataclasses.replace(spec, kind=InputKind.BUFFER, persistent=True)
+            constant = exported.constants.pop(spec.target)
+            assert isinstance(constant, torch.Tensor)
+            exported.state_dict[spec.target] = constant
 
 
 def _weights(
@@ -203,8 +211,7 @@ def _tensors_in_memory() -> list[torch.Tensor]:
 def _guards(sample: Sample, axes: Sequence[FreeAxis]) -> tuple[TensorGuard | ConstantGuard, ...]:
     guards: list[TensorGuard | ConstantGuard] = []
     names = {place: axis.name for axis in axes for place in axis.places}
-    for position, (path, leaf) in enumerate(pytree.tree_flatten_with_path((sample.args, sample.kwargs))[0]):
-        where = pytree.keystr(path)
+    for position, (where, leaf) in enumerate(named_leaves((sample.args, sample.kwargs))[0]):
         if isinstance(leaf, torch.Tensor):
             guards.append(_tensor_guard(where, leaf, {axis: n for (i, axis), n in names.items() if i == position}))
         elif type(leaf) in _LITERALS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ from autocompile.trial.verify import verify
 from autocompile.workload.axes import FreeAxis, batch_axis, free_axes, leaves_of, resized
 from autocompile.workload.build import build, transformed
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.reference import make_reference
-from autocompile.workload.samples import Sample, describe
+from autocompile.workload.reference import after_call, make_reference, observe
+from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.spool import unspool
 
 # Calls of so many different forms are compiled, each as a program of its own.
@@ -90,6 +90,7 @@ class _Packing:
 
     def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
         with self._phases("verify"):
+            _check_writes(self._model, form[0])
             axes = self._accepted(form, free_axes(form, batch_axis(self._model, form[0])))
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = ""
@@ -151,6 +152,21 @@ class _Guarded:
         if isinstance(tensors, Refusal):
             raise NotExportable(f"its own guards refuse it: {tensors.message}")
         return self._native(tensors)
+
+
+def _check_writes(model: Any, sample: Sample) -> None:
+    """What is written into when the model is called would be neither followed nor shared as in eager."""
+    buffers = {f"buffer {name} after the call": buffer for name, buffer in _buffers(model)}
+    arguments = {after_call(name): leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
+    seen = observe(model, sample, seed=0).leaves
+    for name, before in {**buffers, **arguments}.items():
+        if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), seen[name].nan_to_num()):
+            raise NotExportable(f"it writes into {name.removesuffix(' after the call')} when called")
+
+
+def _buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(model, nn.Module):
+        yield from model.named_buffers()
 
 
 def _by_form(samples: Sequence[Sample]) -> list[list[Sample]]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from autocompile.workload.samples import Sample, clone, describe
+from autocompile.workload.samples import Sample, clone, describe, named_leaves
 
 MAX_CASES = 16
 _PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device)
@@ -58,9 +58,9 @@ class Reference:
     def mutates_inputs(self) -> bool:
         """Whether the baseline writes into its arguments."""
         return any(
-            isinstance(leaf, torch.Tensor) and not _alike(leaf, case.baseline.leaves.get(_after_call(path)))
+            isinstance(leaf, torch.Tensor) and not _alike(leaf, case.baseline.leaves.get(after_call(name)))
             for case in self.cases
-            for path, leaf in pytree.tree_flatten_with_path((case.sample.args, case.sample.kwargs))[0]
+            for name, leaf in named_leaves((case.sample.args, case.sample.kwargs))[0]
         )
 
     def save(self, path: Path, *, with_outputs: bool) -> None:
@@ -125,18 +125,19 @@ def observe(call: Callable[..., Any], sample: Sample, seed: int) -> Observation:
     with preserved_buffers(call), torch.no_grad():
         # Copied at once: CUDA graphs reuse their output's memory, and a buffer may be returned itself.
         output = pytree.tree_map(_detached, call(*own.args, **own.kwargs))
-        leaves, spec = pytree.tree_flatten_with_path(output)
-        seen = dict(part for path, leaf in leaves for part in _opened(f"output{pytree.keystr(path)}", leaf))
-        for path, leaf in pytree.tree_flatten_with_path((own.args, own.kwargs))[0]:
+        leaves, spec = named_leaves(output)
+        seen = dict(part for name, leaf in leaves for part in _opened(f"output{name}", leaf))
+        for name, leaf in named_leaves((own.args, own.kwargs))[0]:
             if isinstance(leaf, torch.Tensor):
-                seen[_after_call(path)] = _detached(leaf)
+                seen[after_call(name)] = _detached(leaf)
         for name, buffer in _buffers_of(call):
             seen[f"buffer {name} after the call"] = _detached(buffer)
     return Observation(output, seen, str(spec))
 
 
-def _after_call(path: Any) -> str:
-    return f"input{pytree.keystr(path)} after the call"
+def after_call(name: str) -> str:
+    """Under which name an observation has what became of an argument."""
+    return f"input{name} after the call"
 
 
 def _alike(one: torch.Tensor, other: Any) -> bool:

@@ -64,14 +64,26 @@ def signatures_of(samples: Sequence[Sample]) -> tuple[Signature, ...]:
     )
 
 
+def named_leaves(tree: Any) -> tuple[list[tuple[str, Any]], pytree.TreeSpec]:
+    """The leaves of nested containers, each with where it sits, and the structure.
+
+    A container that was registered without names for its parts has them numbered.
+    """
+    try:
+        leaves, spec = pytree.tree_flatten_with_path(tree)
+    except ValueError:
+        plain, spec = pytree.tree_flatten(tree)
+        return [(f"[{position}]", leaf) for position, leaf in enumerate(plain)], spec
+    return [(pytree.keystr(path), leaf) for path, leaf in leaves], spec
+
+
 Description = tuple[tuple[TensorSpec, ...], tuple[tuple[str, str], ...]]
 
 
 def describe(sample: Sample) -> Description:
     """The tensors' and the constants' specifications of one call; equal for calls that compile alike."""
     tensors, constants = [], []
-    for path, leaf in pytree.tree_flatten_with_path((sample.args, sample.kwargs))[0]:
-        name = pytree.keystr(path)
+    for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
         if isinstance(leaf, torch.Tensor):
             tensors.append(
                 TensorSpec(

@@ -20,10 +20,20 @@ def current_settings() -> TorchSettings:
 
 
 def apply_settings(settings: TorchSettings) -> None:
-    """Have them in this process too."""
-    torch.set_num_threads(settings.threads)
-    torch.set_float32_matmul_precision(settings.matmul_precision)
-    torch.set_default_dtype(getattr(torch, settings.default_dtype))
-    torch.use_deterministic_algorithms(settings.deterministic)
-    torch.backends.cudnn.benchmark = settings.cudnn_benchmark
-    torch.backends.cudnn.allow_tf32 = settings.cudnn_tf32
+    """Have them in this process too; what is so already is left alone.
+
+    Setting even the same float32 precision marks it as chosen, and is part of the compiler's cache keys.
+    """
+    now = current_settings()
+    if now.threads != settings.threads:
+        torch.set_num_threads(settings.threads)
+    if now.matmul_precision != settings.matmul_precision:
+        torch.set_float32_matmul_precision(settings.matmul_precision)
+    if now.default_dtype != settings.default_dtype:
+        torch.set_default_dtype(getattr(torch, settings.default_dtype))
+    if now.deterministic != settings.deterministic:
+        torch.use_deterministic_algorithms(settings.deterministic)
+    if now.cudnn_benchmark != settings.cudnn_benchmark:
+        torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+    if now.cudnn_tf32 != settings.cudnn_tf32:
+        torch.backends.cudnn.allow_tf32 = settings.cudnn_tf32

@@ -1,4 +1,4 @@
-"""This study's README, made of what was recorded: `python studies/startup/table.py > studies/startup/README.md`."""
+"""Print the README, from what was recorded: `python studies/startup/table.py > studies/startup/README.md`."""
 
 import json
 from pathlib import Path

@@ -167,12 +167,16 @@ class Scorer(nn.Module):
     def __init__(self, width=16):
         super().__init__()
         self.register_buffer("shift", torch.arange(width, dtype=torch.float32) / width)
+        self.register_buffer("temperature", torch.tensor(2.0), persistent=False)
+        self.bias = nn.Parameter(torch.arange(4.0))
+        self.plain = torch.full((width,), 0.5)
         self.up = nn.Linear(width, 2 * width)
         self.down = nn.Linear(2 * width, width)
 
     def forward(self, x, mask, activation="gelu"):
-        hidden = getattr(nn.functional, activation)(self.up(x + self.shift))
-        scores = (self.down(hidden) * mask.unsqueeze(-1)).sum(1)
+        hidden = getattr(nn.functional, activation)(self.up(x + self.shift * self.plain))
+        scores = (self.down(hidden) * mask.unsqueeze(-1)).sum(1) / self.temperature
+        scores = scores + self.bias.repeat(scores.shape[1] // 4) + torch.tensor([0.25]) * torch.linspace(0, 1, 3).sum()
         return Scored(scores, scores.argmax(-1), "scorer")
 
 

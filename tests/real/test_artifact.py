@@ -165,9 +165,18 @@ def change_the_buffer(model):
     model.shift = torch.randn(16)
 
 
+def change_what_is_small(model):
+    model.bias.add_(1.0)
+    model.temperature.mul_(3.0)
+
+
+def change_a_plain_attribute(model):
+    model.plain = torch.full((16,), 7.0)
+
+
 CHANGES = [
     change_in_place, change_by_state_dict, change_by_assignment, change_the_data, change_the_parameter,
-    change_the_buffer,
+    change_the_buffer, change_what_is_small, change_a_plain_attribute,
 ]  # fmt: skip
 
 
@@ -375,6 +384,10 @@ def test_few_calls_are_served_eager(scorer, tmp_path):
     assert autocompile.load(known, scorer[0], calls=1000).status.tier == "aot"
 
 
+COMPILES_HERE = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+
+
+@COMPILES_HERE
 def test_the_fallback_may_compile(scorer):
     model, artifact = scorer
     module = autocompile.load(artifact, model, fallback="jit")
@@ -412,6 +425,7 @@ def test_the_carried_cache_hits_and_needs_a_compiler(runner, tmp_path):
     assert "there is no C++ compiler" in hidden.stderr
 
 
+@COMPILES_HERE
 def test_in_the_background_no_call_waits_or_fails(scorer, tmp_path):
     model, artifact = scorer
     jit = edited(artifact, tmp_path, tier="jit", programs=(), files=())
@@ -449,7 +463,7 @@ def test_a_function_without_weights_needs_no_model(laboratory):
 
 
 UNSUPPORTED = {
-    "writes a buffer": (models.Counting, torch.ones(3), "it writes into calls when called"),
+    "writes a buffer": (models.Counting, torch.ones(3), "it writes into buffer calls when called"),
     "takes a global": (lambda: models.takes_a_global, torch.ones(4, 4), "a tensor from outside of itself"),
     "an output of its own": (lambda: models.returns_a_class_of_its_own, torch.ones(4, 4), "its output holds a Answer"),
 }

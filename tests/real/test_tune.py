@@ -318,7 +318,7 @@ def test_loading_a_model_that_differs_is_named(tmp_path, small, light):
     rec = autocompile.optimize(linear, torch.randn(4, 64), 40, strategy=str(strategy), progress=False)
     rec.save(tmp_path / "rec")
     other = torch.nn.Linear(64, 9).eval()
-    with pytest.warns(RuntimeWarning, match="another structure or code"):
+    with pytest.warns(RuntimeWarning, match="another structure, code or mode"):
         served = autocompile.load(tmp_path / "rec", other)
     assert served.status.tier == "eager"
     assert served(torch.ones(1, 64)).shape == (1, 9)
