@@ -249,7 +249,7 @@ def test_inference_mode_and_gradients(loaded):
 def test_ten_thousand_calls_in_four_threads_with_changing_weights(loaded):
     model, module = loaded
     faults, stop = [], threading.Barrier(4)
-    process = psutil.Process()
+    process, resident = psutil.Process(), []
 
     def calls(seed, count):
         generator = torch.Generator().manual_seed(seed)
@@ -266,12 +266,11 @@ def test_ten_thousand_calls_in_four_threads_with_changing_weights(loaded):
         for part in range(5):
             calls(seed + part, 500)
             if stop.wait() == 0:  # one of them changes the weights while the others wait
+                resident.append(process.memory_info().rss)
                 with torch.no_grad():
                     (change_in_place if part % 2 else change_the_data)(model)
             stop.wait()
 
-    calls(99, 500)
-    settled = process.memory_info().rss
     threads = [threading.Thread(target=in_thread, args=(100 * i,)) for i in range(4)]
     for thread in threads:
         thread.start()
@@ -279,10 +278,10 @@ def test_ten_thousand_calls_in_four_threads_with_changing_weights(loaded):
         thread.join()
     assert faults == []
     served = module.status.calls
-    assert sum(served.values()) == 10_500
+    assert sum(served.values()) == 10_000
     assert served["aot"] > 5_000
     assert served["eager"] > 1_000
-    assert process.memory_info().rss - settled < 64 << 20
+    assert resident[-1] - resident[0] < 64 << 20, "eager itself, in as many threads, grows by some 40 MiB"
 
 
 IN_PRODUCTION = """
@@ -359,7 +358,8 @@ def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
     broken = edited(scorer[1], tmp_path)
     manifest = open_manifest(broken)
     (broken / manifest.programs[0].file).write_bytes(b"not a package")
-    write_manifest(broken, replace(manifest, files=(entry_for(broken, manifest.programs[0].file),)))
+    files = tuple(entry_for(broken, entry.path) for entry in manifest.files)
+    write_manifest(broken, replace(manifest, files=files))
     with pytest.raises(InvalidArtifact, match="its program cannot be loaded"):
         autocompile.load(broken, scorer[0])
 
