@@ -48,11 +48,24 @@ class Loaded:
         return self._module(**inputs)
 
 
+class Chain(nn.Module):
+    """Many small operations, which take some microseconds when they are one kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(rows, 16) in and out."""
+        for _ in range(10):
+            x = torch.tanh(x * self.scale + 1)
+        return x
+
+
 def tiny() -> tuple[Any, dict[str, torch.Tensor]]:
-    """One small layer."""
+    """Microseconds a call."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
-    return model, {"input": torch.randn(2, 8)}
+    return Chain().eval(), {"x": torch.randn(4, 16)}
 
 
 def main() -> None:
