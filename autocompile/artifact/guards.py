@@ -144,15 +144,18 @@ class _TensorCheck:
 
     def _of_shape(self, leaf: torch.Tensor, sizes: dict[str, int]) -> Refusal | None:
         shape = leaf.shape
-        if (
-            len(shape) == len(self._shape)
-            and all(shape[axis] == size for axis, size in self._fixed)
-            and all(
-                low <= shape[axis] <= high and sizes.setdefault(name, shape[axis]) == shape[axis]
-                for axis, name, low, high in self._free
-            )
-        ):
-            return None
+        if len(shape) != len(self._shape):
+            return self._another_shape(shape)
+        for axis, size in self._fixed:
+            if shape[axis] != size:
+                return self._another_shape(shape)
+        for axis, name, low, high in self._free:
+            size = shape[axis]
+            if not low <= size <= high or sizes.setdefault(name, size) != size:
+                return self._another_shape(shape)
+        return None
+
+    def _another_shape(self, shape: torch.Size) -> Refusal:
         ranges = "".join(f", {name} from {low} to {high}" for _axis, name, low, high in self._free)
         wanted = ", ".join(str(size) for size in self._shape)
         return self._refuse("shape", f"has shape {tuple(shape)}, not ({wanted}){ranges}")

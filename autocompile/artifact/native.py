@@ -6,14 +6,13 @@ import ast
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
+from autocompile.artifact.watch import tensors_of
 from autocompile.core.errors import InvalidArtifact
 from autocompile.core.manifest import Program, Weight
 
@@ -25,19 +24,6 @@ class WeightsDiffer(Exception):
     """The model's weights are no longer ones that the program can run on; says which."""
 
 
-@dataclass(frozen=True)
-class _Slot:
-    """Where the model keeps a tensor: the dictionary, the name in it, and what lay there and where in memory."""
-
-    kept_in: dict[str, Any]
-    name: str
-    tensor: torch.Tensor
-    address: int
-
-    def holds(self) -> bool:
-        return self.kept_in.get(self.name) is self.tensor and self.tensor.data_ptr() == self.address
-
-
 class _Binding:
     """A program on one set of weights. Weights that are changed in place are followed, as their memory is shared.
 
@@ -45,37 +31,45 @@ class _Binding:
     """
 
     def __init__(self, program: Program, directory: Path, model: Any, lifted: dict[str, torch.Tensor]) -> None:
-        self._slots: list[_Slot] = []
+        self._registered = tensors_of(model)
+        self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        self._live: list[torch.Tensor] = []
         self._copied: list[tuple[torch.Tensor, int]] = []
-        constants = {}
-        for weight in program.weights:
-            constants[weight.name] = lifted[weight.name] if weight.lifted else self._live(weight, model)
         # Keeps the memory: the program holds addresses only.
-        self._constants = constants
-        package = str(directory / program.file)
-        device = next((c.device for c in constants.values() if c.device.type == "cuda"), None)
-        index = -1 if device is None or device.index is None else device.index
-        runner = runner_of(package, index)
-        runner.load_constants(constants, use_inactive=False, check_full_update=True, user_managed=True)
+        self._constants = {
+            weight.name: lifted[weight.name] if weight.lifted else self._bound(weight, model)
+            for weight in program.weights
+        }
+        self._addresses = list(map(torch.Tensor.data_ptr, self._live))
+        on_gpu = [constant.device.index for constant in self._constants.values() if constant.device.type == "cuda"]
+        runner = runner_of(str(directory / program.file), on_gpu[0] if on_gpu else -1)
+        runner.load_constants(self._constants, use_inactive=False, check_full_update=True, user_managed=True)
         self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = runner.run
 
     def is_current(self) -> bool:
-        """Whether the model still has the weights that this was bound to."""
-        for slot in self._slots:
-            if not slot.holds():
-                return False
-        return all(tensor._version == version for tensor, version in self._copied)  # noqa: SLF001
+        """Whether the model still has the weights that this was bound to, and in the same memory."""
+        return (
+            self._registered.hold()
+            and list(map(torch.Tensor.data_ptr, self._live)) == self._addresses
+            and all(kept_in.get(name) is tensor for kept_in, name, tensor in self._attributes)
+            and all(tensor._version == version for tensor, version in self._copied)  # noqa: SLF001
+        )
 
-    def _live(self, weight: Weight, model: Any) -> torch.Tensor:
-        slot = _slot_of(model, weight.path)
-        live = slot.tensor.detach()
+    def _bound(self, weight: Weight, model: Any) -> torch.Tensor:
+        owner, name = _owner_of(model, weight.path)
+        tensor = getattr(owner, name, None)
+        if not isinstance(tensor, torch.Tensor):
+            raise WeightsDiffer(f"there is no {weight.path}")
         dtype = getattr(torch, weight.dtype)
-        if tuple(live.shape) != weight.shape or live.dtype is not dtype:
-            raise WeightsDiffer(f"{weight.path} is {live.dtype} {tuple(live.shape)}, not {dtype} {weight.shape}")
-        self._slots.append(slot)
+        if tuple(tensor.shape) != weight.shape or tensor.dtype is not dtype:
+            raise WeightsDiffer(f"{weight.path} is {tensor.dtype} {tuple(tensor.shape)}, not {dtype} {weight.shape}")
+        self._live.append(tensor)
+        if name in vars(owner):
+            self._attributes.append((vars(owner), name, tensor))
+        live = tensor.detach()
         if live.stride() == weight.stride:
             return live
-        self._copied.append((slot.tensor, slot.tensor._version))  # noqa: SLF001
+        self._copied.append((tensor, tensor._version))  # noqa: SLF001
         return torch.empty_strided(weight.shape, weight.stride, dtype=dtype, device=live.device).copy_(live)
 
 
@@ -109,17 +103,13 @@ class Native:
         return _Binding(self._program, self._directory, self._model, self._lifted)
 
 
-def _slot_of(model: Any, path: str) -> _Slot:
-    owner_path, _, name = path.rpartition(".")
+def _owner_of(model: Any, path: str) -> tuple[Any, str]:
+    """The module that holds what lies at `path`, and under which name."""
+    *parents, name = path.split(".")
     owner: Any = model
-    for part in owner_path.split(".") if owner_path else ():
+    for part in parents:
         owner = getattr(owner, part, None)
-    if isinstance(owner, nn.Module):
-        for kept_in in (owner._parameters, owner._buffers, vars(owner)):  # noqa: SLF001
-            tensor = kept_in.get(name)
-            if isinstance(tensor, torch.Tensor):
-                return _Slot(kept_in, name, tensor, tensor.data_ptr())
-    raise WeightsDiffer(f"there is no {path}")
+    return owner, name
 
 
 def runner_of(package: str, index: int = -1) -> Any:
@@ -157,8 +147,9 @@ def _assembler(program: Program) -> Callable[[list[torch.Tensor]], Any]:
         return lambda tensors: tensors[0]
     if all(is_tensor) and spec.type is tuple and all(child.is_leaf() for child in spec.children()):
         return tuple
-    if all(is_tensor):
-        return lambda tensors: pytree.tree_unflatten(tensors, spec)
+    if all(is_tensor) and all(child.is_leaf() for child in spec.children()) and spec.type in pytree.SUPPORTED_NODES:
+        unflatten, context = pytree.SUPPORTED_NODES[spec.type].unflatten_fn, spec.context
+        return lambda tensors: unflatten(tensors, context)
 
     def assemble(tensors: list[torch.Tensor]) -> Any:
         following: Iterator[torch.Tensor] = iter(tensors)

@@ -14,12 +14,18 @@ from record import keep, results_path
 from torch import nn
 from workloads import minilm
 
-import autocompile
+from autocompile.artifact.guards import Guard
+from autocompile.artifact.module import About, CompiledModule
+from autocompile.artifact.native import Native
+from autocompile.artifact.serving import AheadOfTime, Eager, Tally
+from autocompile.artifact.watch import Watch
 from autocompile.core.job import Timing
+from autocompile.core.plan import Plan
+from autocompile.trial.exporting import compile_ahead
 from autocompile.trial.timing import subject, time_pairs
+from autocompile.workload.build import build
 from autocompile.workload.samples import Sample
 
-STRATEGY = "[search]\nmax_trials = 2\n[dimensions]\nbackend = ['inductor']\n[finals]\ncandidates = 1\nprocesses = 1\n"
 PROCESS_TIMING = Timing(precision=0.002, limit_s=30.0)
 
 
@@ -28,7 +34,7 @@ class Bare:
 
     threads, module = 0, None
 
-    def __init__(self, module: autocompile.CompiledModule, inputs: dict[str, torch.Tensor]) -> None:
+    def __init__(self, module: CompiledModule, inputs: dict[str, torch.Tensor]) -> None:
         ((_guard, native),) = module._server._programs  # noqa: SLF001  the study looks beneath
         self._run, self._tensors = native._binding.run, list(inputs.values())  # noqa: SLF001
 
@@ -41,7 +47,7 @@ class Loaded:
 
     threads, module = 0, None
 
-    def __init__(self, module: autocompile.CompiledModule) -> None:
+    def __init__(self, module: CompiledModule) -> None:
         self._module = module
 
     def __call__(self, **inputs: torch.Tensor) -> Any:
@@ -68,30 +74,39 @@ def tiny() -> tuple[Any, dict[str, torch.Tensor]]:
     return Chain().eval(), {"x": torch.randn(4, 16)}
 
 
+def middling() -> tuple[Any, dict[str, torch.Tensor]]:
+    """Some 10 ms a call, and a plain tensor as output."""
+    torch.manual_seed(0)
+    return Chain().eval(), {"x": torch.randn(100_000, 16)}
+
+
 def main() -> None:
-    """Pack, load, time."""
-    for name, make in {"tiny": tiny, "minilm": minilm}.items():
+    """Compile, put together what `autocompile.load` gives, time."""
+    for name, make in {"tiny": tiny, "middling": middling, "minilm": minilm}.items():
         model, inputs = make()
         with tempfile.TemporaryDirectory() as directory:
-            strategy = Path(directory) / "strategy.toml"
-            strategy.write_text(STRATEGY)
-            output = Path(directory) / "rec"
-            autocompile.optimize(
-                model, inputs, "5m", calls=10**12, strategy=str(strategy), output=output, progress=False
-            )
-            row = overhead(autocompile.load(output, model), inputs)
+            row = overhead(packed(model, Sample((), inputs), Path(directory)), inputs)
         keep(results_path(), {"kind": "overhead", "model": name, **row})
         print(name, row)
 
 
-def overhead(module: autocompile.CompiledModule, inputs: dict[str, torch.Tensor]) -> dict[str, float]:
+def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
+    """The model as its artifact is served."""
+    program = compile_ahead(model, Plan(backend="inductor"), sample, (), directory, "program")
+    tally = Tally()
+    programs = [(Guard(program, model, torch.device("cpu")), Native(program, directory, model))]
+    eager = Eager(build(model, Plan(), "cpu"), tally)
+    return CompiledModule(AheadOfTime(programs, Watch(model), eager, tally), model, About("study"), tally)
+
+
+def overhead(module: CompiledModule, inputs: dict[str, torch.Tensor]) -> dict[str, float]:
     """The ratio with its interval, and what that is in microseconds a call."""
-    assert module.status.tier == "aot", module.status
     samples = [Sample((), inputs)]
     threads = torch.get_num_threads()
     bare = subject(Bare(module, inputs), samples, "cpu", threads)
     loaded = subject(Loaded(module), samples, "cpu", threads)
     pairs = time_pairs(bare, loaded, PROCESS_TIMING, seed=0)
+    assert not module.status.fallbacks, module.status
     call_us = pairs.baseline.mean_ms * 1e3
     return {
         "bare_us": call_us,
