@@ -21,12 +21,16 @@ _NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
 
 @dataclass(frozen=True)
 class Contender:
-    """A measured trial as a line: `startup_s` once, `latency_s` each call; `ratio` is to the baseline."""
+    """A measured trial as a line: `startup_s` once, `latency_s` each call; `ratio` is to the baseline.
+
+    `floor`: the relative difference in latency below which, in this run, nothing is called faster.
+    """
 
     trial: Trial
     ratio: Estimate
     latency_s: Estimate
     startup_s: float
+    floor: float = 0.0
 
     def per_call_s(self, calls: float) -> Estimate:
         """Amortized seconds a call; the interval is the latency's, and the start-up's, which is measured once."""
@@ -103,7 +107,7 @@ def _adds_nothing(one: Contender, simpler: Contender) -> bool:
 def contender(trial: Trial, baseline_s: float, spread: Spread) -> Contender:
     """A measured trial's line."""
     ratio = ratio_of(trial, spread)
-    return Contender(trial, ratio, ratio.scaled(baseline_s), trial.startup_s)
+    return Contender(trial, ratio, ratio.scaled(baseline_s), trial.startup_s, spread.floor)
 
 
 def hopeless(one: Contender, best: Contender, calls: float) -> bool:
@@ -113,10 +117,11 @@ def hopeless(one: Contender, best: Contender, calls: float) -> bool:
 
 
 def beats(one: Contender, other: Contender, calls: float) -> bool:
-    """Whether `one` is faster than `other` with 95% confidence: the difference exceeds what both leave open."""
+    """Whether `one` is faster than `other` with 95% confidence, and by more than the run's own A/A margin."""
     mine, theirs = one.per_call_s(calls), other.per_call_s(calls)
     open_ = math.hypot(mine.relative_halfwidth, theirs.relative_halfwidth)
-    return math.log(theirs.value / mine.value) > open_
+    floor = one.floor * one.latency_s.value / mine.value
+    return math.log(theirs.value / mine.value) > max(open_, floor)
 
 
 def _reason(winner: Contender, best: Contender, equals: Sequence[Contender], calls: float, margin: float) -> str:

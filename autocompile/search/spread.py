@@ -13,9 +13,10 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.trial import Trial
 
 _CONFIDENCE = 0.95
-# Before a run has seen any process twice: 4%, with the weight of four observations. Paired medians of one
-# program scatter by 1 to 5% between processes on a quiet 2-core machine, and by more where memory decides.
-_PRIOR_SIGMA, _PRIOR_WEIGHT = 0.04, 4
+# What processes differ by before a run has seen any program twice, and how many observations that is worth.
+# Paired medians of one program scatter by 1 to 5% between processes on a quiet 2-core machine.
+_PRIOR_SIGMA, _PRIOR_FREEDOM = 0.04, 4
+_NORMAL = 1.96
 
 
 @dataclass(frozen=True)
@@ -23,22 +24,28 @@ class Spread:
     """Standard deviation of log ratios between processes, and the degrees of freedom it stands on.
 
     A process has a bias of its own (memory layout, thread placement) that no number of samples within
-    it averages out. It is pooled over all candidates, as each is measured in a few processes only:
-    the within-group mean square of a one-way analysis of variance, with a weak prior.
+    it averages out. It is pooled over all candidates, as each is measured in a few processes only: the
+    within-group mean square of a one-way analysis of variance. `floor` is what the baseline, measured
+    against itself, differed from 1 in this run: a smaller difference is called none.
     """
 
     sigma: float
     freedom: int
+    floor: float = 0.0
 
     def halfwidth(self, trial: Trial) -> float:
-        """Half the 95% interval of a trial's log ratio: between processes (Student's t), and within them."""
+        """Half the 95% interval of a trial's log ratio (Student's t).
+
+        What processes scatter by holds the noise within them, so the two are not added; but a trial that
+        was timed more coarsely than the others has at least the error that its own intervals tell.
+        """
         count = len(trial.measurements)
-        within = mean(m.ratio.relative_halfwidth**2 for m in trial.measurements)
-        return math.sqrt((self.quantile * self.sigma) ** 2 / count + within / count)
+        within = mean((m.ratio.relative_halfwidth / _NORMAL) ** 2 for m in trial.measurements)
+        return self.quantile * math.sqrt(max(self.sigma**2, within) / count)
 
     def margin(self, processes: int) -> float:
         """The relative difference that two candidates must have, measured in so many processes each."""
-        return self.quantile * self.sigma * math.sqrt(2 / processes)
+        return max(self.floor, self.quantile * self.sigma * math.sqrt(2 / processes))
 
     @property
     def quantile(self) -> float:
@@ -47,12 +54,12 @@ class Spread:
 
 
 def spread_of(trials: Sequence[Trial]) -> Spread:
-    """Pool the scatter of the candidates' processes; it is at least what the baseline differs from itself.
+    """Pool the scatter of the candidates' processes; where nothing was measured twice, what is usual.
 
     The baseline's own scatter is not pooled, as it is smaller: what it is compared with shares its memory
-    and its code. But it must read 1, so its root mean square, bias included, is a lower bound.
+    and its code. But it must read 1, so how far it is off tells what a difference means here.
     """
-    squares, freedom, own = _PRIOR_WEIGHT * _PRIOR_SIGMA**2, _PRIOR_WEIGHT, 0.0
+    squares, freedom, own = 0.0, 0, 0.0
     for trial in trials:
         logs = [math.log(m.ratio.value) for m in trial.measurements]
         if trial.origin == "baseline":
@@ -60,7 +67,9 @@ def spread_of(trials: Sequence[Trial]) -> Spread:
         elif len(logs) > 1:
             squares += sum((x - mean(logs)) ** 2 for x in logs)
             freedom += len(logs) - 1
-    return Spread(max(math.sqrt(squares / freedom), own), freedom)
+    if freedom == 0:
+        return Spread(max(_PRIOR_SIGMA, own), _PRIOR_FREEDOM, own)
+    return Spread(math.sqrt(squares / freedom), freedom, own)
 
 
 def ratio_of(trial: Trial, spread: Spread) -> Estimate:

@@ -3,9 +3,9 @@
     python studies/trust/aa.py --verdicts 100            # quiet
     python studies/trust/aa.py --verdicts 100 --busy     # with one busy process beside
 
-Each verdict is the product's own: the baseline and a candidate that builds the very same program, in three
-fresh processes each, judged by `autocompile.search.judge`. Verdicts are appended to results/, so that a run that
-was ended goes on; `python studies/trust/table.py` makes the README's table of them.
+Each verdict is between the baseline and a candidate that builds the very same program, in three fresh processes
+each. The processes are appended to results/, so that a run that was ended goes on; `python studies/trust/table.py`
+has `autocompile.search.judge` look at them, and makes the README's table of its verdicts.
 """
 
 import argparse
@@ -18,26 +18,21 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec.structs import replace
 from workloads import workloads
 
-from autocompile.core.candidate import Candidate
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, TrialTask
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
-from autocompile.core.trial import Trial
 from autocompile.host import environment
 from autocompile.runner.local import LocalRunner
-from autocompile.search.judge import beats, judge
 from autocompile.workload.spool import spool
 
 HERE = Path(__file__).parent
 PROCESSES = 3
 TIMING = Timing(precision=0.02, limit_s=0.6)
-CALLS = 1e6
 
 
 def main() -> None:
@@ -57,7 +52,7 @@ def main() -> None:
                 row = bench.verdict(names[number % len(names)], number)
                 with path.open("a") as stream:
                     stream.write(json.dumps({"kind": "aa", "condition": condition, "number": number, **row}) + "\n")
-                print(number, condition, row, flush=True)
+                print(number, condition, row["model"], row["processes"], flush=True)
 
 
 class Bench:
@@ -91,16 +86,8 @@ class Bench:
                 if not isinstance(reply, Measurement):
                     sys.exit(f"{name}: {reply}")
                 measured[origin].append(reply)
-        trials = [as_trial(origin, found) for origin, found in measured.items()]
-        judged = judge(trials, measured["baseline"][0].baseline.p50_ms / 1e3, CALLS)
-        one = next(c for c in judged.ranking if c.trial.origin == "search")
-        other = next(c for c in judged.ranking if c.trial.origin == "baseline")
         return {
             "model": name,
-            "false_win": judged.winner.trial.origin != "baseline",
-            "false_loss": beats(other, one, CALLS),
-            "ratio": round(one.ratio.value, 5),
-            "halfwidth": round(one.ratio.relative_halfwidth, 5),
             "processes": {origin: [as_logs(m.ratio) for m in found] for origin, found in measured.items()},
             "noisy": sum(m.contamination.noisy for found in measured.values() for m in found),
             "baseline_ms": round(measured["baseline"][0].baseline.p50_ms, 4),
@@ -110,13 +97,6 @@ class Bench:
 def as_logs(ratio: Estimate) -> list[float]:
     """A process's log ratio and its interval, as the study keeps them."""
     return [round(math.log(x), 5) for x in (ratio.value, ratio.low, ratio.high)]
-
-
-def as_trial(origin: str, found: list[Measurement]) -> Trial:
-    """A program's processes as the product holds them."""
-    first = replace(found[0], startup=replace(found[0].startup, build_s=0.0, compile_s=0.0, warmup_s=0.0))
-    changes = 0 if origin == "baseline" else 1
-    return Trial(changes, origin, Candidate({}), Plan(threads=changes), origin, first, changes, tuple(found[1:]))
 
 
 @contextmanager

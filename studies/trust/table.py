@@ -1,30 +1,112 @@
-"""The README of this study, made of what was recorded: `python studies/trust/table.py > studies/trust/README.md`."""
+"""Print the README, from what was recorded: `python studies/trust/table.py > studies/trust/README.md`."""
 
 import json
+import math
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
+from typing import Any
+
+from replay import claims, judged
 
 HERE = Path(__file__).parent
+CONDITIONS = ("quiet", "busy")
+CHANGES = {
+    "baseline": 0,
+    "search": 1,
+    "inductor": 1,
+    "inductor freezing": 2,
+    "inductor channels_last": 2,
+    "eager channels_last": 1,
+}
+Row = dict[str, Any]
 
 
 def main() -> None:
     """Print it."""
     print("# Trust: is noise ever called a win?\n")
-    print("Made by `table.py` from `results/`; recorded by `aa.py`, which says how.\n")
+    print("Made by `table.py` from `results/`: processes recorded by `aa.py` and `agreement.py`, which say how, judged")
+    print("by `autocompile.search.judge` as it is now; coverage simulated by `coverage.py`.\n")
     for path in sorted((HERE / "results").glob("*.jsonl")):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        machine = rows[0]
+        machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
         print(f"## {machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}\n")
-        print("| host | verdicts between identical programs | false wins | median interval | noise reported |")
-        print("|---|---|---|---|---|")
-        for condition in ("quiet", "busy"):
-            seen = [row for row in rows[1:] if row["kind"] == "aa" and row["condition"] == condition]
-            if seen:
-                wins = sum(row["false_win"] for row in seen)
-                width = median(row["halfwidth"] for row in seen)
-                noisy = sum(row["noisy"] > 0 for row in seen)
-                print(f"| {condition} | {len(seen)} | {wins} | ±{width:.1%} | {noisy} of {len(seen)} |")
-        print()
+        identical([row for row in rows if row["kind"] == "aa"])
+        agreement([row for row in rows if row["kind"] == "agreement"])
+        planted([row for row in rows if row["kind"] == "planted"])
+        coverage([row for row in rows if row["kind"] == "coverage"])
+
+
+def identical(rows: list[Row]) -> None:
+    """A/A: a verdict that prefers one of two identical programs is a false win."""
+    print("### Verdicts between identical programs\n")
+    print("| host | model | one call | verdicts | false wins | false losses | median interval | noise reported |")
+    print("|---|---|---|---|---|---|---|---|")
+    for condition in CONDITIONS:
+        of_it = [row for row in rows if row["condition"] == condition]
+        for model in dict.fromkeys(row["model"] for row in of_it):
+            seen = [row for row in of_it if row["model"] == model]
+            verdicts = [judged(row["processes"], CHANGES) for row in seen]
+            wins = sum(verdict.winner.trial.label != "baseline" for verdict in verdicts)
+            losses = sum("search" in claims(verdict) for verdict in verdicts)
+            others = [next(c for c in verdict.ranking if c.trial.label == "search") for verdict in verdicts]
+            width = median(other.ratio.relative_halfwidth for other in others)
+            call = median(row["baseline_ms"] for row in seen)
+            noisy = sum(row["noisy"] > 0 for row in seen)
+            cells = (condition, model, f"{call:.3g} ms", len(seen), wins, losses, f"±{width:.1%}", noisy)
+            print(f"| {' | '.join(map(str, cells))} |")
+    print()
+
+
+def agreement(rows: list[Row]) -> None:
+    """The same finalists judged again: the winner, how far it truly is from the best, and wrong claims."""
+    quiet = [row for row in rows if row["condition"] == "quiet"]
+    if not quiet:
+        return
+    truth = {label: mean(log[0] for row in quiet for log in row["processes"][label]) for label in quiet[0]["processes"]}
+    truth["baseline"] = 0.0
+    print("### The same finalists, judged again and again\n")
+    print(f"Truly, over baseline: {', '.join(f'{label} {math.exp(log):.3f}' for label, log in truth.items())}.\n")
+    print("| host | verdicts | winners | winner within 2% of the best | wrong claims of faster | noise reported |")
+    print("|---|---|---|---|---|---|")
+    for condition in CONDITIONS:
+        seen = [row for row in rows if row["condition"] == condition]
+        if not seen:
+            continue
+        verdicts = [judged(row["processes"], CHANGES) for row in seen]
+        winners = [verdict.winner.trial.label for verdict in verdicts]
+        near = sum(truth[winner] - min(truth.values()) <= math.log(1.02) for winner in winners)
+        wrong = sum(truth[v.winner.trial.label] > truth[other] for v in verdicts for other in claims(v))
+        counted = ", ".join(f"{label} {winners.count(label)}" for label in dict.fromkeys(winners))
+        noisy = sum(row["noisy"] > 0 for row in seen)
+        print(f"| {condition} | {len(seen)} | {counted} | {near} | {wrong} | {noisy} |")
+    print()
+
+
+def planted(rows: list[Row]) -> None:
+    """Planted faults caught, and right candidates called wrong."""
+    if not rows:
+        return
+    print("### Planted faults and right candidates\n")
+    print("| candidate | models | called wrong | as it should |")
+    print("|---|---|---|---|")
+    for candidate in dict.fromkeys(row["candidate"] for row in rows):
+        seen = [row for row in rows if row["candidate"] == candidate]
+        caught = sum(bool(row["said"]) for row in seen)
+        right = all(bool(row["said"]) == row["wrong"] for row in seen)
+        print(f"| {candidate} | {len(seen)} | {caught} | {'yes' if right else 'NO'} |")
+    print()
+
+
+def coverage(rows: list[Row]) -> None:
+    """How often nominal 95% intervals hold the truth."""
+    if not rows:
+        return
+    print("### Coverage of the 95% intervals, simulated on the recorded noise\n")
+    print("| noise | candidates | processes each | intervals | hold the truth |")
+    print("|---|---|---|---|---|")
+    for row in rows:
+        cells = (row["condition"], row["candidates"], row["processes"], row["intervals"], f"{row['coverage']:.1%}")
+        print(f"| {' | '.join(map(str, cells))} |")
+    print()
 
 
 if __name__ == "__main__":

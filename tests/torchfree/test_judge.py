@@ -47,9 +47,12 @@ def test_processes_that_disagree_leave_less_to_be_said():
 
 
 def test_a_baseline_that_differs_from_itself_widens_the_margin():
-    fair = spread_of([baseline(finals=finals(1.0, 1.0))])
-    biased = spread_of([baseline(ratio=1.1, finals=finals(1.1, 1.1))])
-    assert biased.margin(3) > 2 * fair.margin(3)
+    agreeing = trial(1, 0.93, finals=finals(0.93, 0.93))
+    fair = [baseline(finals=finals(1.0, 1.0)), agreeing]
+    biased = [baseline(ratio=1.1, finals=finals(1.1, 1.1)), agreeing]
+    assert spread_of(biased).margin(3) > 0.09 > spread_of(fair).margin(3)
+    assert judge(fair, 0.01, 1e6).winner.trial.label == "candidate"
+    assert judge(biased, 0.01, 1e6).winner.trial.label == "eager"
 
 
 def test_more_processes_narrow_the_interval():

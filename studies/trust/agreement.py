@@ -1,0 +1,98 @@
+"""Agreement: the same finalists, judged again and again, each time in fresh processes.
+
+    python studies/trust/agreement.py --verdicts 10
+    python studies/trust/agreement.py --verdicts 10 --busy     # with one busy process beside
+
+The finalists are five ways to run one small CNN, some of them near each other, in three processes each, interleaved.
+The processes are appended to results/; `python studies/trust/table.py` has `autocompile.search.judge` look at each
+ten of them, and makes the README's table of its verdicts. What is true is taken from all quiet processes together.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from aa import as_logs, beside, read_rows, results_path
+from workloads import workloads
+
+from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, ToolchainTask, TrialTask
+from autocompile.core.outcome import Measurement
+from autocompile.core.plan import Plan
+from autocompile.core.profile import Profile
+from autocompile.core.tolerance import published_tolerance
+from autocompile.runner.local import LocalRunner
+from autocompile.workload.spool import spool
+
+PROCESSES = 3
+TIMING = Timing(precision=0.015, limit_s=2.0)
+FINALISTS = {
+    "baseline": Plan(),
+    "inductor": Plan(backend="inductor"),
+    "inductor freezing": Plan(backend="inductor", options={"freezing": True}),
+    "inductor channels_last": Plan(backend="inductor", memory_format="channels_last"),
+    "eager channels_last": Plan(memory_format="channels_last"),
+}
+
+
+def main() -> None:
+    """Run verdicts until there are as many as asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--verdicts", type=int, default=10)
+    parser.add_argument("--busy", action="store_true")
+    arguments = parser.parse_args()
+    condition = "busy" if arguments.busy else "quiet"
+    path = results_path()
+    done = [row for row in read_rows(path) if row["kind"] == "agreement" and row["condition"] == condition]
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
+            table = Table(runner, directory)
+            with beside(busy=arguments.busy):
+                for number in range(len(done), arguments.verdicts):
+                    row = table.verdict(number)
+                    with path.open("a") as stream:
+                        row = {"kind": "agreement", "condition": condition, "number": number, **row}
+                        stream.write(json.dumps(row) + "\n")
+                    print(row, flush=True)
+
+
+class Table:
+    """The finalists' workload on a runner, compiled once, as finals are: only their speed is asked for."""
+
+    def __init__(self, runner: LocalRunner, directory: Path) -> None:
+        self.runner = runner
+        model, inputs = workloads()["medium"]
+        self.workload = spool(model, inputs, directory / "workload")
+        self.reference = str(directory / "reference.pt")
+        runner.run(ToolchainTask("cpu"), Limits(120.0), cache="toolchain")
+        reply = runner.run(ProfileTask(self.workload, self.reference, TIMING, 0), Limits(120.0), cache="profile")
+        if not isinstance(reply, Profile):
+            sys.exit(str(reply))
+        for name in FINALISTS:
+            self.measure(name, 0)
+
+    def measure(self, name: str, seed: int) -> Measurement:
+        """One finalist in one fresh process."""
+        acceptance = Acceptance(published_tolerance(""))
+        task = TrialTask(self.workload, FINALISTS[name], self.reference, TIMING, acceptance, seed)
+        reply = self.runner.run(task, Limits(200.0), cache=FINALISTS[name].key)
+        if not isinstance(reply, Measurement):
+            sys.exit(f"{name}: {reply}")
+        return reply
+
+    def verdict(self, number: int) -> dict[str, object]:
+        """One verdict over all finalists."""
+        found: dict[str, list[Measurement]] = {name: [] for name in FINALISTS}
+        for process in range(PROCESSES):
+            for position, name in enumerate(FINALISTS):
+                found[name].append(self.measure(name, 1000 * number + 10 * process + position + 1))
+        return {
+            "processes": {name: [as_logs(m.ratio) for m in each] for name, each in found.items()},
+            "noisy": sum(m.contamination.noisy for each in found.values() for m in each),
+        }
+
+
+if __name__ == "__main__":
+    main()

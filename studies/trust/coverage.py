@@ -1,0 +1,67 @@
+"""Coverage: how often the 95% intervals hold what is true, by simulation on recorded noise.
+
+    python studies/trust/coverage.py
+
+The noise is what aa.py recorded: log ratios of processes that ran the same program twice, whose truth is 0. Each
+simulated run draws so many candidates, in so many processes each, from one model's processes, and has the
+product's own `search.spread` say its intervals. Nothing is timed; the result is appended to results/.
+"""
+
+import json
+import math
+import random
+from collections import defaultdict
+
+from aa import read_rows, results_path
+from replay import trial_of
+
+from autocompile.search.spread import ratio_of, spread_of
+
+RUNS = 4000
+LAYOUTS = ((1, 3), (3, 3), (4, 2), (5, 5))  # candidates, processes each: about what the strategies do
+
+
+def main() -> None:
+    """Simulate for each condition and layout, over the models in turn."""
+    path = results_path()
+    rows = [row for row in read_rows(path) if row["kind"] == "aa"]
+    kept = [row for row in read_rows(path) if row["kind"] != "coverage"]
+    found = []
+    for condition in dict.fromkeys(row["condition"] for row in rows):
+        pools: dict[str, list[list[float]]] = defaultdict(list)
+        for row in rows:
+            if row["condition"] == condition:
+                pools[row["model"]].extend(row["processes"]["search"])
+        for candidates, processes in LAYOUTS:
+            share = coverage(list(pools.values()), candidates, processes)
+            found.append(
+                {
+                    "kind": "coverage",
+                    "condition": condition,
+                    "candidates": candidates,
+                    "processes": processes,
+                    "intervals": RUNS * candidates,
+                    "coverage": round(share, 4),
+                }
+            )
+            print(found[-1])
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *found)))
+
+
+def coverage(pools: list[list[list[float]]], candidates: int, processes: int) -> float:
+    """The share of intervals that hold the truth: the mean of the pool that their processes are drawn from."""
+    drawn = random.Random(0)
+    held = 0
+    for run in range(RUNS):
+        pool = pools[run % len(pools)]
+        truth = sum(log for log, _low, _high in pool) / len(pool)
+        trials = [trial_of(n + 1, "", "search", 1, drawn.choices(pool, k=processes)) for n in range(candidates)]
+        spread = spread_of(trials)
+        for one in trials:
+            interval = ratio_of(one, spread)
+            held += interval.low <= math.exp(truth) <= interval.high
+    return held / (RUNS * candidates)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Planted faults: what a wrong candidate looks like, and whether it is caught; and right ones, which must pass.
+
+    python studies/trust/planted.py
+
+Faults are planted into the outputs of the examples' own models. Right candidates are the same models compiled, in
+reduced precision and in another memory format. Appended to results/; some 3 minutes on 2 cores.
+"""
+
+import copy
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from aa import read_rows, results_path
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from autocompile.core.job import Acceptance
+from autocompile.core.plan import Plan
+from autocompile.core.tolerance import published_tolerance
+from autocompile.trial.verify import verify
+from autocompile.workload.build import build
+from autocompile.workload.reference import make_reference
+from autocompile.workload.samples import as_samples
+
+sys.path.append(str(Path(__file__).parents[2] / "examples"))
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def on_first(output: Any, change: Change) -> Any:
+    """The output with its first tensor changed."""
+    leaves, spec = pytree.tree_flatten(output)
+    leaves[0] = change(leaves[0])
+    return pytree.tree_unflatten(leaves, spec)
+
+
+def one_element(x: torch.Tensor) -> torch.Tensor:
+    """The largest element off by 1%."""
+    flat = x.clone().flatten()
+    flat[flat.abs().argmax()] *= 1.01
+    return flat.view_as(x)
+
+
+def one_nan(x: torch.Tensor) -> torch.Tensor:
+    """NaN in one place."""
+    flat = x.clone().flatten()
+    flat[flat.numel() // 2] = torch.nan
+    return flat.view_as(x)
+
+
+FAULTS: dict[str, Change] = {
+    "one element off by 1%": one_element,
+    "two rows swapped": lambda x: torch.cat([x[1:2], x[:1], x[2:]]),
+    "NaN in one lane": one_nan,
+    "another dtype": lambda x: x.double(),
+}
+
+
+class Stale:
+    """Answers with what the previous call should have had."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._previous = model, None
+        self.module = model if isinstance(model, nn.Module) else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        now = self._model(*args, **kwargs)
+        stale, self._previous = self._previous, now
+        return now if stale is None else stale
+
+
+class Writes:
+    """Changes a buffer that the model leaves alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.module = copy.deepcopy(model)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        output = self.module(*args, **kwargs)
+        next(iter(self.module.buffers())).add_(1)
+        return output
+
+
+RIGHT = {
+    "inductor": Plan(backend="inductor"),
+    "inductor freezing": Plan(backend="inductor", options={"freezing": True}),
+    "eager bf16": Plan(autocast="bfloat16"),
+    "inductor bf16": Plan(backend="inductor", autocast="bfloat16"),
+    "eager channels_last": Plan(memory_format="channels_last"),
+}
+
+
+def main() -> None:
+    """Each fault and each right candidate on each model."""
+    import embedding
+    import stencil
+    from workloads import workloads
+
+    cases = {
+        "embedding": (embedding.model, embedding.inputs),
+        "stencil": (stencil.model, stencil.inputs),
+        **workloads(),
+    }
+    path = results_path()
+    kept = [row for row in read_rows(path) if row["kind"] != "planted"]
+    rows = []
+    for name, (model, inputs) in cases.items():
+        reference = make_reference(model, as_samples(inputs), variants=2, seed=0)
+        exact = Acceptance(published_tolerance(""))
+        wrong = {fault: lambda *a, c=change, **k: on_first(model(*a, **k), c) for fault, change in FAULTS.items()}
+        wrong = {fault: keeping_module(call, model) for fault, call in wrong.items()}
+        wrong["the previous call's output"] = Stale(model)
+        if isinstance(model, nn.Module) and any(True for _ in model.buffers()):
+            wrong["a buffer written into"] = Writes(model)
+        for fault, call in wrong.items():
+            found = verify(call, reference, exact)
+            rows.append({"kind": "planted", "model": name, "candidate": fault, "wrong": True, "said": found.fault})
+            print(rows[-1], flush=True)
+        for label, plan in RIGHT.items():
+            torch._dynamo.reset()  # noqa: SLF001
+            found = verify(build(model, plan, "cpu"), reference, Acceptance(published_tolerance(plan.autocast)))
+            rows.append({"kind": "planted", "model": name, "candidate": label, "wrong": False, "said": found.fault})
+            print(rows[-1], flush=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *rows)))
+
+
+def keeping_module(call: Callable[..., Any], model: Any) -> Callable[..., Any]:
+    """With the module beneath where it is looked for."""
+    if isinstance(model, nn.Module):
+        call.module = model  # type: ignore[attr-defined]
+    return call
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        main()

@@ -1,0 +1,46 @@
+"""Recorded processes as the product holds them, so that its judge as it is now can look at them again."""
+
+import math
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from autocompile.core.candidate import Candidate
+from autocompile.core.estimate import Estimate
+from autocompile.core.outcome import Accuracy, Contamination, Counters, Latency, Measurement, Startup
+from autocompile.core.plan import Plan
+from autocompile.core.trial import Origin, Trial
+from autocompile.search.judge import Verdict, beats, judge
+
+CALLS = 1e6
+_LATENCY = Latency(1.0, 1.0, 1.0, 1.0, 1.0, 100)
+_BLANK = Measurement(
+    ratio=Estimate(1.0, 1.0, 1.0),
+    latency=_LATENCY,
+    baseline=_LATENCY,
+    startup=Startup(0.0, 0.0, 0.0, 0.0),
+    accuracy=Accuracy(0.0, 0.0, 1.0, 0.0, "", ""),
+    counters=Counters(),
+    contamination=Contamination(0, 0, 0.0, 0.0, 0, noisy=False),
+    peak_memory_bytes=0,
+)
+
+
+def trial_of(number: int, label: str, origin: Origin, changes: int, processes: Sequence[Sequence[float]]) -> Trial:
+    """A trial whose processes had these log ratios, each with its interval; start-up is nothing."""
+    found = [replace(_BLANK, ratio=Estimate(*(math.exp(log) for log in logs))) for logs in processes]
+    return Trial(number, label, Candidate({}), Plan(threads=number), origin, found[0], changes, tuple(found))
+
+
+def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, int]) -> Verdict:
+    """The verdict over candidates by label; the one named `baseline` is the baseline."""
+    trials = [
+        trial_of(number, label, "baseline" if label == "baseline" else "search", changes[label], found)
+        for number, (label, found) in enumerate(processes.items())
+    ]
+    return judge(trials, 0.01, CALLS)
+
+
+def claims(verdict: Verdict) -> list[str]:
+    """What the winner is said to be faster than."""
+    return [c.trial.label for c in verdict.ranking if c is not verdict.winner and beats(verdict.winner, c, CALLS)]
