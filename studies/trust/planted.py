@@ -59,6 +59,17 @@ FAULTS: dict[str, Change] = {
 }
 
 
+class Changed:
+    """Answers with its first output changed."""
+
+    def __init__(self, model: Any, change: Change) -> None:
+        self._model, self._change = model, change
+        self.module = model if isinstance(model, nn.Module) else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return on_first(self._model(*args, **kwargs), self._change)
+
+
 class Stale:
     """Answers with what the previous call should have had."""
 
@@ -110,8 +121,7 @@ def main() -> None:
     for name, (model, inputs) in cases.items():
         reference = make_reference(model, as_samples(inputs), variants=2, seed=0)
         exact = Acceptance(published_tolerance(""))
-        wrong = {fault: lambda *a, c=change, **k: on_first(model(*a, **k), c) for fault, change in FAULTS.items()}
-        wrong = {fault: keeping_module(call, model) for fault, call in wrong.items()}
+        wrong: dict[str, Any] = {fault: Changed(model, change) for fault, change in FAULTS.items()}
         wrong["the previous call's output"] = Stale(model)
         if isinstance(model, nn.Module) and any(True for _ in model.buffers()):
             wrong["a buffer written into"] = Writes(model)
@@ -125,13 +135,6 @@ def main() -> None:
             rows.append({"kind": "planted", "model": name, "candidate": label, "wrong": False, "said": found.fault})
             print(rows[-1], flush=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *rows)))
-
-
-def keeping_module(call: Callable[..., Any], model: Any) -> Callable[..., Any]:
-    """With the module beneath where it is looked for."""
-    if isinstance(model, nn.Module):
-        call.module = model  # type: ignore[attr-defined]
-    return call
 
 
 if __name__ == "__main__":
