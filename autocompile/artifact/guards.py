@@ -46,6 +46,8 @@ class Guard:
         """The tensors to run on, or why this call is not the program's."""
         if torch.is_autocast_enabled(self._device_type):
             return Refusal("autocast", "it is called under torch.autocast")
+        if torch._C._functorch.maybe_current_level() is not None:  # noqa: SLF001
+            return Refusal("transform", "it is called under a functional transform")
         leaves = self._leaves(args, kwargs)
         if leaves is None:
             return Refusal("arguments", f"it was compiled for calls like {self._form()}")
@@ -103,7 +105,7 @@ def _constant_check(guard: ConstantGuard) -> Check:
     expected = ast.literal_eval(guard.literal)
 
     def check(leaf: Any, _sizes: dict[str, int], _tensors: list[torch.Tensor]) -> Refusal | None:
-        if leaf is expected or (type(leaf) is type(expected) and leaf == expected):
+        if leaf is expected or (type(leaf) is type(expected) and repr(leaf) == guard.literal):
             return None
         return Refusal(f"value of {guard.path}", f"{guard.path} is {leaf!r:.80}, not {guard.literal}")
 
@@ -138,8 +140,8 @@ class _TensorCheck:
             return self._refuse("dtype", f"is {leaf.dtype}, not {self._dtype}")
         if leaf.device != self._device:
             return self._refuse("device", f"is on {leaf.device}, not on {self._device}")
-        if leaf.layout is not torch.strided:
-            return self._refuse("layout", f"is {leaf.layout}")
+        if leaf.layout is not torch.strided or leaf.is_neg():
+            return self._refuse("layout", f"is {leaf.layout}, or a negated view")
         return None
 
     def _of_shape(self, leaf: torch.Tensor, sizes: dict[str, int]) -> Refusal | None:

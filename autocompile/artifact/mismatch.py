@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from autocompile.artifact.watch import hooks_of
 from autocompile.core.manifest import Manifest, Requirements
@@ -50,7 +51,9 @@ def requirements(*, with_python: bool, device_type: str) -> Requirements:
 def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
     if model is not None and model_fingerprint(model) != manifest.model_fingerprint:
         yield Mismatch("model", "the model has another structure, code or mode than the one that was tuned")
-    if isinstance(model, nn.Module) and any(hooks for m in model.modules() for hooks in hooks_of(m)):
+    if isinstance(model, nn.Module) and (
+        _has_any_global_hook() or any(hooks for m in model.modules() for hooks in hooks_of(m))
+    ):
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 
 

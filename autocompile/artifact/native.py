@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.artifact.watch import tensors_of
@@ -21,63 +22,85 @@ _RUNNERS = 4
 
 
 class WeightsDiffer(Exception):
-    """The model's weights are no longer ones that the program can run on; says which."""
+    """The model's weights are not ones that the program can run on; says which."""
+
+
+class NotLoadable(Exception):
+    """Torch cannot load the package; says why."""
 
 
 class _Binding:
-    """A program on one set of weights. Weights that are changed in place are followed, as their memory is shared.
+    """A program on one set of weights. Weights that are changed in place are followed, as their memory is shared."""
 
-    A weight whose strides are not the program's is copied; a copy knows the version that it was made of.
-    """
-
-    def __init__(self, program: Program, directory: Path, model: Any, lifted: dict[str, torch.Tensor]) -> None:
+    def __init__(self, program: Program, package: str, model: Any, lifted: dict[str, torch.Tensor]) -> None:
         self._registered = tensors_of(model)
         self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._live: list[torch.Tensor] = []
-        self._copied: list[tuple[torch.Tensor, int]] = []
         # Keeps the memory: the program holds addresses only.
         self._constants = {
             weight.name: lifted[weight.name] if weight.lifted else self._bound(weight, model)
             for weight in program.weights
         }
-        self._addresses = list(map(torch.Tensor.data_ptr, self._live))
+        self._state = self._look()
         on_gpu = [constant.device.index for constant in self._constants.values() if constant.device.type == "cuda"]
-        runner = runner_of(str(directory / program.file), on_gpu[0] if on_gpu else -1)
-        runner.load_constants(self._constants, use_inactive=False, check_full_update=True, user_managed=True)
+        try:
+            runner = runner_of(package, on_gpu[0] if on_gpu else -1)
+            runner.load_constants(self._constants, use_inactive=False, check_full_update=True, user_managed=True)
+        except RuntimeError as fault:
+            raise NotLoadable(str(fault).splitlines()[0]) from fault
         self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = runner.run
 
     def is_current(self) -> bool:
-        """Whether the model still has the weights that this was bound to, and in the same memory."""
+        """Whether the model still has the weights that this was bound to, in the same memory, laid out the same."""
         return (
             self._registered.hold()
-            and list(map(torch.Tensor.data_ptr, self._live)) == self._addresses
+            and self._look() == self._state
             and all(kept_in.get(name) is tensor for kept_in, name, tensor in self._attributes)
-            and all(tensor._version == version for tensor, version in self._copied)  # noqa: SLF001
         )
 
+    def _look(self) -> list[Any]:
+        """Where the weights lie and how; a list, made without a step of Python for each."""
+        live = self._live
+        return [
+            *map(torch.Tensor.data_ptr, live), *map(torch.Tensor.stride, live), *map(torch.Tensor.size, live)
+        ]  # fmt: skip
+
     def _bound(self, weight: Weight, model: Any) -> torch.Tensor:
-        owner, name = _owner_of(model, weight.path)
-        tensor = getattr(owner, name, None)
-        if not isinstance(tensor, torch.Tensor):
-            raise WeightsDiffer(f"there is no {weight.path}")
+        tensor = self._found(weight.path, model)
         dtype = getattr(torch, weight.dtype)
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
+            raise WeightsDiffer(f"{weight.path} is a {type(tensor).__name__} of layout {tensor.layout}")
         if tuple(tensor.shape) != weight.shape or tensor.dtype is not dtype:
             raise WeightsDiffer(f"{weight.path} is {tensor.dtype} {tuple(tensor.shape)}, not {dtype} {weight.shape}")
-        self._live.append(tensor)
-        if name in vars(owner):
-            self._attributes.append((vars(owner), name, tensor))
-        live = tensor.detach()
-        if live.stride() == weight.stride:
-            return live
-        self._copied.append((tensor, tensor._version))  # noqa: SLF001
-        return torch.empty_strided(weight.shape, weight.stride, dtype=dtype, device=live.device).copy_(live)
+        if tensor.stride() != weight.stride:
+            raise WeightsDiffer(f"{weight.path} has strides {tensor.stride()}, not {weight.stride}")
+        for path in weight.tied:
+            if self._found(path, model).data_ptr() != tensor.data_ptr():
+                raise WeightsDiffer(f"{weight.path} and {path} were one tensor, and are two")
+        return tensor.detach()
+
+    def _found(self, path: str, model: Any) -> torch.Tensor:
+        owner, name = _owner_of(model, path)
+        for kept_in in (owner._parameters, owner._buffers, vars(owner)) if isinstance(owner, nn.Module) else ():  # noqa: SLF001
+            tensor = kept_in.get(name)
+            if isinstance(tensor, torch.Tensor):
+                self._live.append(tensor)
+                if kept_in is vars(owner):
+                    self._attributes.append((kept_in, name, tensor))
+                return tensor
+        raise WeightsDiffer(f"there is no {path}")
 
 
 class Native:
-    """One compiled program and the model whose weights it takes; binds again when the model's tensors were replaced."""
+    """One compiled program and the model whose weights it takes; binds again when the model's tensors were replaced.
+
+    `directory` is where its files lie, and have to stay. Raises WeightsDiffer if the model's weights are not the
+    program's, NotLoadable if the package is none.
+    """
 
     def __init__(self, program: Program, directory: Path, model: Any) -> None:
-        self._program, self._directory, self._model = program, directory, model
+        self._program, self._model = program, model
+        self._package = str(directory / program.file)
         self._lifted = _read_constants(program, directory)
         self._binding = self._bind()
         self._binding_again = threading.Lock()
@@ -100,7 +123,14 @@ class Native:
             return self._binding
 
     def _bind(self) -> _Binding:
-        return _Binding(self._program, self._directory, self._model, self._lifted)
+        return _Binding(self._program, self._package, self._model, self._lifted)
+
+
+def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter and buffer by its path, tied ones under each of theirs."""
+    if isinstance(model, nn.Module):
+        yield from model.named_parameters(remove_duplicate=False)
+        yield from model.named_buffers(remove_duplicate=False)
 
 
 def _owner_of(model: Any, path: str) -> tuple[Any, str]:

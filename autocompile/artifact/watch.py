@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
+
+_TRAINING = attrgetter("training")
 
 
 class Identities:
@@ -33,26 +36,33 @@ class Watch:
     """Sees what no weight tells: another submodule in the place of one, hooks, training mode."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model if isinstance(model, nn.Module) else None
-        modules = list(self._model.modules()) if self._model is not None else []
-        self._children = Identities(module._modules for module in modules)  # noqa: SLF001
-        self._hooks = [hooks for module in modules for hooks in hooks_of(module)]
-        self._training = self._model.training if self._model is not None else False
-        self._handles = -1
+        self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
+        self._children = Identities(module._modules for module in self._modules)  # noqa: SLF001
+        self._hooks = [hooks for module in self._modules for hooks in hooks_of(module)]
+        self._training = list(map(_TRAINING, self._modules))
+        self._handles = self._handles_before = -1
 
     def changed(self) -> str:
         """What differs now, in words, or ""."""
-        if self._model is None:
+        if not self._modules:
             return ""
-        if self._model.training is not self._training:
-            return f"the model is in {'training' if self._model.training else 'evaluation'} mode"
-        # Every hook that is registered anywhere takes the next number; only then are this model's looked through.
-        handles = RemovableHandle.next_id
-        if handles != self._handles:
-            if any(self._hooks):
-                return "the model has hooks"
-            self._handles = handles
+        if list(map(_TRAINING, self._modules)) != self._training:
+            return "a module went from training to evaluation mode, or back"
+        if self._has_hooks():
+            return "the model has hooks"
         return "" if self._children.hold() else "a submodule was replaced"
+
+    def _has_hooks(self) -> bool:
+        """Every hook takes the next number before it is registered; only after that are this model's looked through."""
+        handles = RemovableHandle.next_id
+        if handles == self._handles:
+            return False
+        if any(self._hooks) or _has_any_global_hook():
+            return True
+        if handles == self._handles_before:
+            self._handles = handles
+        self._handles_before = handles
+        return False
 
 
 def tensors_of(model: Any) -> Identities:

@@ -51,7 +51,10 @@ class ConstantGuard(Record, tag="constant", frozen=True):
 
 
 class Weight(Record, frozen=True):
-    """A tensor that the program takes from the model (or, if `lifted`, from the artifact's constants)."""
+    """A tensor that the program takes from the model (or, if `lifted`, from the artifact's constants).
+
+    `tied` are the paths of others in the model that were the same memory: the program knows one of them.
+    """
 
     name: str
     path: str
@@ -59,6 +62,7 @@ class Weight(Record, frozen=True):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     lifted: bool = False
+    tied: tuple[str, ...] = ()
 
 
 class Program(Record, frozen=True):

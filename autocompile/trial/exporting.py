@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils import _pytree as pytree
 
-from autocompile.artifact.native import runner_of
+from autocompile.artifact.native import registered_tensors, runner_of
 from autocompile.core.manifest import Axis, ConstantGuard, Program, TensorGuard, Weight
 from autocompile.core.plan import Plan
 from autocompile.workload.axes import FreeAxis
@@ -27,9 +28,14 @@ from autocompile.workload.samples import Sample, named_leaves
 
 # Of the compiler's options those that a package cannot have: constants stay outside, graphs are recorded at run time.
 _NOT_IN_A_PACKAGE = ("freezing", "triton.cudagraphs")
-# The compiler would write scalars and vectors of up to 8 elements into the code, biases among them.
-_WEIGHTS_STAY_OUTSIDE = {"aot_inductor.package_constants_in_so": False, "always_keep_tensor_constants": True}
+# The compiler would write small tensors into the code, biases among them, and fold what is computed of uniform ones.
+_WEIGHTS_STAY_OUTSIDE = {
+    "aot_inductor.package_constants_in_so": False,
+    "always_keep_tensor_constants": True,
+    "joint_graph_constant_folding": False,
+}
 _LITERALS = (type(None), bool, int, float, str, bytes)
+_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 class NotExportable(Exception):
@@ -81,7 +87,7 @@ def _noted(output: Any, seen: _Seen) -> list[torch.Tensor]:
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             seen.literals.append(None)
-        elif type(leaf) in _LITERALS:
+        elif _is_literal(leaf):
             seen.literals.append(repr(leaf))
         else:
             raise NotExportable(f"its output holds a {type(leaf).__name__}, which a program cannot return")
@@ -172,6 +178,9 @@ def _weights(
     held = {tensor.untyped_storage().data_ptr() for tensor in outside}
     named = {**exported.state_dict, **exported.constants}
     weights, lifted = [], {}
+    shared: dict[tuple[Any, ...], list[str]] = defaultdict(list)
+    for path, tensor in registered_tensors(model):
+        shared[_memory_of(tensor)].append(path)
     for name in runner_of(str(package)).get_constant_fqns():
         path = name.removeprefix("model.")
         live = _reached(model, path) if name.startswith("model.") else None
@@ -191,9 +200,15 @@ def _weights(
                 shape=tuple(tensor.shape),
                 stride=tuple(tensor.stride()),
                 lifted=live is None,
+                tied=() if live is None else tuple(other for other in shared[_memory_of(live)] if other != path),
             )
         )
     return tuple(weights), lifted
+
+
+def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Equal for tensors that are one in memory, of which the compiler keeps one."""
+    return tensor.data_ptr(), tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _reached(model: Any, path: str) -> torch.Tensor | None:
@@ -214,11 +229,15 @@ def _guards(sample: Sample, axes: Sequence[FreeAxis]) -> tuple[TensorGuard | Con
     for position, (where, leaf) in enumerate(named_leaves((sample.args, sample.kwargs))[0]):
         if isinstance(leaf, torch.Tensor):
             guards.append(_tensor_guard(where, leaf, {axis: n for (i, axis), n in names.items() if i == position}))
-        elif type(leaf) in _LITERALS:
+        elif _is_literal(leaf):
             guards.append(ConstantGuard(path=where, literal=repr(leaf)))
         else:
             raise NotExportable(f"argument {where} is a {type(leaf).__name__}, which cannot be compared at a call")
     return tuple(guards)
+
+
+def _is_literal(leaf: Any) -> bool:
+    return type(leaf) in _LITERALS and repr(leaf) not in _NOT_FINITE
 
 
 def _tensor_guard(where: str, leaf: torch.Tensor, names: dict[int, str]) -> TensorGuard:
