@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -38,8 +39,32 @@ def manifest_digest(directory: Path) -> str:
     return f"sha256:{hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()}"
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A manifest, and what the files that it names held when they were checked."""
+
+    manifest: Manifest
+    contents: dict[str, bytes]
+
+    def unpack(self) -> TemporaryDirectory[str]:
+        """The files in a directory of this user's own, where nobody can change them after they were checked."""
+        private = TemporaryDirectory(prefix="autocompile-", ignore_cleanup_errors=True)
+        for path, data in self.contents.items():
+            target = Path(private.name) / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        return private
+
+
 def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
-    """The manifest in `directory`, after it and every file that it names were checked.
+    """The manifest in `directory`, after it and every file that it names were checked: see `open_artifact`."""
+    return open_artifact(directory, digest).manifest
+
+
+def open_artifact(directory: Path, digest: str | None = None) -> Opened:
+    """The manifest in `directory` with the files that it names, each read once and checked as read.
+
+    What replaces the artifact meanwhile is taken whole: if the manifest is another at the end, it starts over.
 
     Raises InvalidArtifact if anything is missing, changed, a link, outside of the directory or open to
     other users' writing, or if the manifest's digest is not the one asked for; InvalidRecommendation
@@ -59,9 +84,12 @@ def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
     if digest is not None and found != digest:
         raise InvalidArtifact(f"has digest {found}, not {digest}", where=str(path), remedy=_AGAIN)
     manifest = _decode(data, path)
-    for entry in manifest.files:
-        _check_file(directory, entry, places)
-    return manifest
+    try:
+        return Opened(manifest, {entry.path: _checked(directory, entry, places) for entry in manifest.files})
+    except InvalidArtifact:
+        if path.exists() and path.read_bytes() != data:
+            return open_artifact(directory, digest)
+        raise
 
 
 def _decode(data: bytes, path: Path) -> Manifest:
@@ -82,7 +110,8 @@ def _decode(data: bytes, path: Path) -> Manifest:
     return manifest
 
 
-def _check_file(directory: Path, entry: FileEntry, places: _Places) -> None:
+def _checked(directory: Path, entry: FileEntry, places: _Places) -> bytes:
+    """What a file holds, if it is the one that was packed."""
     where = PurePosixPath(entry.path)
     if where.is_absolute() or ".." in where.parts or "\\" in entry.path or not where.parts:
         raise InvalidArtifact(f"{entry.path!r} is not a path within it", where=str(directory), remedy=_AGAIN)
@@ -92,11 +121,12 @@ def _check_file(directory: Path, entry: FileEntry, places: _Places) -> None:
         places.check(path, stat.S_ISDIR, "directory")
     path = path / where.name
     places.check(path, stat.S_ISREG, "file")
-    if path.stat().st_size != entry.size_bytes:
-        fault = f"has {path.stat().st_size} bytes, not {entry.size_bytes}"
-        raise InvalidArtifact(fault, where=str(path), remedy=_AGAIN)
-    if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
+    data = path.read_bytes()
+    if len(data) != entry.size_bytes:
+        raise InvalidArtifact(f"has {len(data)} bytes, not {entry.size_bytes}", where=str(path), remedy=_AGAIN)
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
         raise InvalidArtifact("is not what was packed: its digest differs", where=str(path), remedy=_AGAIN)
+    return data
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import torch
 
 from autocompile.artifact.carried import install
 from autocompile.artifact.guards import Guard
-from autocompile.artifact.integrity import open_manifest
+from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, mismatches
 from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.native import Native, WeightsDiffer
+from autocompile.artifact.native import Native, NotLoadable, WeightsDiffer, registered_tensors
 from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Eager, Server, Tally
 from autocompile.artifact.watch import Watch
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
@@ -55,12 +55,13 @@ def load(
     """
     _check_options(calls, on_mismatch, fallback)
     directory = Path(path)
-    manifest = open_manifest(directory, digest)
+    opened = open_artifact(directory, digest)
+    manifest = opened.manifest
     _check_model(manifest, model)
     found = mismatches(manifest, model)
     if found and on_mismatch == "error":
         raise InvalidRecommendation(found[0].message, where=str(path), remedy="tune it again for what is here")
-    loading = _Loading(directory, manifest, model, fallback, background, Tally())
+    loading = _Loading(directory, opened, manifest, model, fallback, background, Tally())
     if any(mismatch.is_of_the_model for mismatch in found):
         return loading.instead(loading.eager(), found[0].message)
     few = _better_eager(manifest, calls)
@@ -76,6 +77,7 @@ class _Loading:
     """One artifact on its way to a module: what every tier's loading needs."""
 
     directory: Path
+    opened: Opened
     manifest: Manifest
     model: Any
     fallback: Fallback
@@ -110,32 +112,53 @@ class _Loading:
     def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
         if found:
             return self.instead(self._behind(), found[0].message)
-        device = _device(self.manifest.device_type)
+        device = _device_of(self.model, self.manifest.device_type)
+        if device.type != self.manifest.device_type:
+            fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
+            return self.instead(self.eager(), fault)
+        files = self.opened.unpack()
         try:
             programs = [
-                (Guard(program, self.model, device), Native(program, self.directory, self.model))
+                (Guard(program, self.model, device), Native(program, Path(files.name), self.model))
                 for program in self.manifest.programs
             ]
         except WeightsDiffer as difference:
             return self.instead(self._behind(), f"the model's weights are others: {difference}")
-        except RuntimeError as fault:
-            said = str(fault).splitlines()[0]
+        except NotLoadable as fault:
             raise InvalidArtifact(
-                f"its program cannot be loaded: {said}", where=str(self.directory), remedy="tune it again"
+                f"its program cannot be loaded: {fault}", where=str(self.directory), remedy="tune it again"
             ) from fault
-        return self.module(AheadOfTime(programs, Watch(self.model), self._behind(), self.tally))
+        watch = Watch(self.model)
+        return self.module(AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, files))
 
     def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = found[0].message if found else ""
-        if self.manifest.device_type == "cpu" and not cpp_compiler():
-            problem = problem or "there is no C++ compiler, without which torch does not use its cache"
+        problem = (found[0].message if found else "") or self._no_compiler()
         if problem:
             return self.instead(self._behind(), problem)
-        install(self.directory, self.manifest.files)
-        return self.module(self._compiled("cache"))
+        install(self.opened.contents)
+        return self.module(self._compiled("cache"), notes=self._own_weights())
 
     def _jit(self, found: Sequence[Mismatch]) -> CompiledModule:
-        return self.module(self._compiled("jit"), notes=[mismatch.message for mismatch in found])
+        problem = self._no_compiler()
+        if problem:
+            return self.instead(self.eager(), problem)
+        return self.module(
+            self._compiled("jit"), notes=[*(mismatch.message for mismatch in found), *self._own_weights()]
+        )
+
+    def _no_compiler(self) -> str:
+        """Why nothing can be compiled here, or ""."""
+        if self.manifest.device_type != "cpu" or self.manifest.plan.backend != "inductor" or cpp_compiler():
+            return ""
+        return "there is no C++ compiler, without which torch compiles nothing and does not use its cache"
+
+    def _own_weights(self) -> list[str]:
+        """What a plan does that keeps later changes of the model's weights from being followed."""
+        if self.manifest.plan.options.get("freezing"):
+            return ["the weights are constants of what is compiled: later changes of them are not followed"]
+        if self.manifest.plan.memory_format:
+            return ["weights in another memory format are copies: later changes of them are not followed"]
+        return []
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
@@ -143,18 +166,22 @@ class _Loading:
 
     def _behind(self) -> Server:
         """What serves where the artifact does not."""
-        if self.fallback == "jit" and self.manifest.plan.compiles and self.model is not None:
+        compiles = self.fallback == "jit" and self.manifest.plan.compiles and self.model is not None
+        if compiles and not self._no_compiler():
             return self._compiled("jit")
         return self.eager()
 
     def _compiled(self, tier: Tier) -> Server:
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        if self.background:
-            return Background(built, self.eager(), self.tally, tier)
-        return Compiling(built, self.tally, tier)
+        kind = Background if self.background else Compiling
+        return kind(built, self.eager(), Watch(self.model), self.tally, tier)
 
 
-def _device(device_type: str) -> torch.device:
+def _device_of(model: Any, device_type: str) -> torch.device:
+    """Where the model's weights are; for one without any, the current device of this type."""
+    first = next((tensor for _path, tensor in registered_tensors(model)), None)
+    if first is not None:
+        return first.device
     return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
 
 

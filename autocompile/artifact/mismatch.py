@@ -52,7 +52,8 @@ def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
     if model is not None and model_fingerprint(model) != manifest.model_fingerprint:
         yield Mismatch("model", "the model has another structure, code or mode than the one that was tuned")
     if isinstance(model, nn.Module) and (
-        _has_any_global_hook() or any(hooks for m in model.modules() for hooks in hooks_of(m))
+        _has_any_global_hook()  # type: ignore[no-untyped-call]
+        or any(hooks for m in model.modules() for hooks in hooks_of(m))
     ):
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
+from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
@@ -12,13 +12,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.artifact.guards import Guard, Refusal
-from autocompile.artifact.native import Native, WeightsDiffer
+from autocompile.artifact.native import Native, NotLoadable, WeightsDiffer
 from autocompile.artifact.watch import Watch
 from autocompile.core.manifest import Tier
 from autocompile.workload.build import Built
 from autocompile.workload.samples import Sample, clone
 
 _LOG = logging.getLogger("autocompile")
+# Compiled for in the background, at most: beyond so many kinds of call a compiler gives up too.
+_MOST_KINDS = 16
 
 
 class Tally:
@@ -79,20 +81,34 @@ class Eager:
 
 
 class Compiling:
-    """`torch.compile` at the first call, which is not safe in several threads at once."""
+    """`torch.compile` at the first call, which is not safe in several threads at once.
 
-    def __init__(self, built: Built, tally: Tally, tier: Tier) -> None:
+    Where compiling fails and the model itself does not, or the model is put together otherwise by now, eager serves.
+    """
+
+    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier) -> None:
         self.tier: Tier = tier
-        self._built, self._tally = built, tally
+        self._built, self._eager, self._watch, self._tally = built, eager, watch, tally
         self._first = threading.Lock()
-        self._compiled = False
+        self._compiled = self._failed = False
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        changed = self._watch.changed()
+        if changed:
+            self._tally.refused(Refusal("model", changed))
+        if changed or self._failed:
+            return self._eager(args, kwargs)
         if self._compiled:
             output = self._built(*args, **kwargs)
         else:
             with self._first:
-                output = self._built(*args, **kwargs)
+                try:
+                    output = self._built(*args, **kwargs)
+                except Exception as fault:  # the compiler's, or the model's own, which eager raises again
+                    output = self._eager(args, kwargs)
+                    self._failed = True
+                    self._tally.refused(Refusal("compiler", f"compiling failed: {type(fault).__name__}: {fault}"))
+                    return output
                 self._compiled = True
         self._tally.served(self.tier)
         return output
@@ -101,30 +117,45 @@ class Compiling:
 class Background:
     """Eager, until a thread has compiled for a kind of call; from then on that kind is served compiled."""
 
-    def __init__(self, built: Built, eager: Server, tally: Tally, tier: Tier) -> None:
+    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier) -> None:
         self.tier: Tier = tier
-        self._built, self._eager, self._tally = built, eager, tally
+        self._built, self._eager, self._watch, self._tally = built, eager, watch, tally
         self._ready: set[Hashable] = set()
         self._asked: set[Hashable] = set()
-        self._waiting: queue.SimpleQueue[tuple[Hashable, Sample, bool]] = queue.SimpleQueue()
+        self._waiting: deque[tuple[Hashable, Sample, bool]] = deque()
         self._asking = threading.Lock()
-        threading.Thread(target=self._compile, name="autocompile", daemon=True).start()
+        self._compiling = False
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        kind = _kind_of(args, kwargs)
-        if kind in self._ready:
+        try:
+            kind = _kind_of(args, kwargs)
+        except Exception:  # arguments that cannot be described are for the model to judge
+            return self._eager(args, kwargs)
+        if kind in self._ready and not self._watch.changed():
             output = self._built(*args, **kwargs)
             self._tally.served(self.tier)
             return output
-        with self._asking:
-            if kind not in self._asked:
-                self._asked.add(kind)
-                self._waiting.put((kind, clone(Sample(args, kwargs)), torch.is_inference_mode_enabled()))
+        self._ask(kind, args, kwargs)
         return self._eager(args, kwargs)
+
+    def _ask(self, kind: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have this kind compiled, if it was not asked for before; the thread ends when nothing waits."""
+        with self._asking:
+            if kind in self._asked or len(self._asked) >= _MOST_KINDS:
+                return
+            self._asked.add(kind)
+            self._waiting.append((kind, clone(Sample(args, kwargs)), torch.is_inference_mode_enabled()))
+            if not self._compiling:
+                self._compiling = True
+                threading.Thread(target=self._compile, name="autocompile", daemon=True).start()
 
     def _compile(self) -> None:
         while True:
-            kind, sample, in_inference_mode = self._waiting.get()
+            with self._asking:
+                if not self._waiting:
+                    self._compiling = False
+                    return
+                kind, sample, in_inference_mode = self._waiting.popleft()
             try:
                 with torch.inference_mode(in_inference_mode):
                     self._built(*sample.args, **sample.kwargs)
@@ -135,31 +166,47 @@ class Background:
 
 
 class AheadOfTime:
-    """Compiled programs behind guards, with something that can serve every call behind them."""
+    """Compiled programs behind guards, with something that can serve every call behind them.
+
+    A call that no program was made for goes to the `fallback`; a model that is not put together as it was is
+    `eager`'s, as a fallback may have been built of what it was. `files` are kept for programs to be bound again.
+    """
 
     tier: Tier = "aot"
 
-    def __init__(self, programs: Sequence[tuple[Guard, Native]], watch: Watch, fallback: Server, tally: Tally) -> None:
-        self._programs, self._watch, self._fallback, self._tally = programs, watch, fallback, tally
+    def __init__(
+        self,
+        programs: Sequence[tuple[Guard, Native]],
+        watch: Watch,
+        fallback: Server,
+        eager: Server,
+        tally: Tally,
+        files: object = None,
+    ) -> None:
+        self._programs, self._watch, self._fallback, self._eager = programs, watch, fallback, eager
+        self._tally, self._files = tally, files
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         changed = self._watch.changed()
-        refusal = Refusal("model", changed) if changed else None
-        for guard, native in () if changed else self._programs:
+        if changed:
+            return self._as_it_is(Refusal("model", changed), args, kwargs)
+        for guard, native in self._programs:
             accepted = guard(args, kwargs)
             if isinstance(accepted, Refusal):
                 refusal = accepted
                 continue
             try:
                 output = native(accepted)
-            except WeightsDiffer as difference:
-                refusal = Refusal("weights", str(difference))
-                break
+            except (WeightsDiffer, NotLoadable) as difference:
+                return self._as_it_is(Refusal("weights", str(difference)), args, kwargs)
             self._tally.served(self.tier)
             return output
-        assert refusal is not None
         self._tally.refused(refusal)
         return self._fallback(args, kwargs)
+
+    def _as_it_is(self, refusal: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._tally.refused(refusal)
+        return self._eager(args, kwargs)
 
 
 def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:

@@ -38,6 +38,12 @@ def is_store(name: str) -> bool:
     return bool(_OURS.fullmatch(name) or _PARTIAL.fullmatch(name))
 
 
+def _same(source: Path, target: Path, name: str) -> bool:
+    """Whether the files of this name are there already, undamaged."""
+    paths = listed(source, name)
+    return listed(target, name) == paths and all(entry_for(source, p) == entry_for(target, p) for p in paths)
+
+
 def deliver(source: Path, target: Path) -> None:
     """Put the artifact in `source` into `target`, a recommendation's directory, in place of what was there."""
     if source.resolve() == target.resolve():
@@ -45,9 +51,11 @@ def deliver(source: Path, target: Path) -> None:
     manifest = from_json((source / MANIFEST).read_bytes(), Manifest)
     names = {PurePosixPath(entry.path).parts[0] for entry in manifest.files}
     for name in names:
-        if not (target / name).exists():
+        if not _same(source, target, name):
             beside = target / f".{name}.{os.getpid()}.part"
+            shutil.rmtree(beside, ignore_errors=True)
             shutil.copytree(source / name, beside)
+            shutil.rmtree(target / name, ignore_errors=True)
             os.replace(beside, target / name)
     write_atomically(target / MANIFEST, (source / MANIFEST).read_bytes())
     for entry in target.iterdir():

@@ -57,7 +57,7 @@ class Watch:
         handles = RemovableHandle.next_id
         if handles == self._handles:
             return False
-        if any(self._hooks) or _has_any_global_hook():
+        if any(self._hooks) or _has_any_global_hook():  # type: ignore[no-untyped-call]
             return True
         if handles == self._handles_before:
             self._handles = handles

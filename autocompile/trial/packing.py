@@ -23,7 +23,7 @@ from autocompile.trial.exporting import NotExportable, compile_ahead
 from autocompile.trial.phases import Phases
 from autocompile.trial.verify import verify
 from autocompile.workload.axes import FreeAxis, batch_axis, free_axes, leaves_of, resized
-from autocompile.workload.build import build, transformed
+from autocompile.workload.build import build
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.reference import after_call, make_reference, observe
 from autocompile.workload.samples import Sample, describe, named_leaves
@@ -72,7 +72,6 @@ class _Packing:
 
     def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
         self._task, self._model, self._directory, self._phases = task, model, directory, phases
-        self._target = transformed(model, task.plan)
         self._notes: list[str] = []
 
     def programs(self, samples: Sequence[Sample]) -> Packed:
@@ -85,6 +84,8 @@ class _Packing:
         made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
         if "freezing" in self._task.plan.options:
             self._notes.append("its weights stay outside, so they are not frozen in")
+        if self._task.plan.memory_format:
+            self._notes.append("its weights are the model's own, so they stay in the model's memory format")
         device_type = self._task.workload.device_type
         return Packed(tuple(made), requirements(with_python=False, device_type=device_type), tuple(self._notes))
 
@@ -124,20 +125,21 @@ class _Packing:
 
     def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
         with self._phases("compile"):
-            program = compile_ahead(self._target, self._task.plan, example, axes, self._directory, name)
+            program = compile_ahead(self._model, self._task.plan, example, axes, self._directory, name)
         with self._phases("verify"):
             self._check(program, form, axes)
         return program
 
     def _check(self, program: Program, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> None:
-        """Compare it with the model at both ends of every axis: the samples' own sizes are checked later."""
+        """Compare it with the model across the range of every axis: the samples' own sizes are checked later."""
         call = _Guarded(program, self._directory, self._model, _device_of(form[0]))
-        ends = [resized(form[0], axis.places, size) for axis in axes for size in (axis.low, axis.high)]
-        reference = make_reference(self._model, (form[0], *ends), variants=0, seed=0)
         acceptance = self._task.acceptance
-        verified = verify(call, reference, acceptance, unspool_metric(acceptance.metric))
-        if verified.fault:
-            raise NotExportable(f"the compiled program is wrong: {verified.fault}")
+        metric = unspool_metric(acceptance.metric)
+        for sample in (form[0], *_across(form[0], axes)):
+            reference = make_reference(self._model, (sample,), variants=0, seed=0)
+            verified = verify(call, reference, acceptance, metric)
+            if verified.fault:
+                raise NotExportable(f"the compiled program is wrong: {verified.fault}")
 
 
 class _Guarded:
@@ -192,6 +194,20 @@ def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:
 def _worth_having(axes: Iterable[FreeAxis]) -> tuple[FreeAxis, ...]:
     """Without those that have one size only."""
     return tuple(axis for axis in axes if axis.low < axis.high)
+
+
+def _across(sample: Sample, axes: Sequence[FreeAxis]) -> Iterator[Sample]:
+    """Both ends of every axis, their neighbours and a middle, odd and even; and all axes at their smallest."""
+    for axis in axes:
+        middle = (axis.low + axis.high) // 2
+        sizes = (axis.low, axis.low + 1, middle, middle + 1, axis.high - 1, axis.high)
+        for size in sorted({size for size in sizes if axis.low <= size <= axis.high}):
+            yield resized(sample, axis.places, size)
+    if len(axes) > 1:
+        smallest = sample
+        for axis in axes:
+            smallest = resized(smallest, axis.places, axis.low)
+        yield smallest
 
 
 def _device_of(sample: Sample) -> torch.device:

@@ -169,6 +169,8 @@ class Scorer(nn.Module):
         self.register_buffer("shift", torch.arange(width, dtype=torch.float32) / width)
         self.register_buffer("temperature", torch.tensor(2.0), persistent=False)
         self.bias = nn.Parameter(torch.arange(4.0))
+        self.log_scale = nn.Parameter(torch.zeros(1))
+        self.dropout = nn.Dropout(0.5)
         self.plain = torch.full((width,), 0.5)
         self.up = nn.Linear(width, 2 * width)
         self.down = nn.Linear(2 * width, width)
@@ -176,8 +178,24 @@ class Scorer(nn.Module):
     def forward(self, x, mask, activation="gelu"):
         hidden = getattr(nn.functional, activation)(self.up(x + self.shift * self.plain))
         scores = (self.down(hidden) * mask.unsqueeze(-1)).sum(1) / self.temperature
-        scores = scores + self.bias.repeat(scores.shape[1] // 4) + torch.tensor([0.25]) * torch.linspace(0, 1, 3).sum()
+        scores = (
+            self.dropout(scores) * self.log_scale.exp()
+            + self.bias.repeat(scores.shape[1] // 4)
+            + torch.tensor([0.25]) * torch.linspace(0, 1, 3).sum()
+        )
         return Scored(scores, scores.argmax(-1), "scorer")
+
+
+class Tied(nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.other.weight = self.one.weight
+
+    def forward(self, x):
+        return self.other(torch.relu(self.one(x)))
 
 
 OUTSIDE = torch.ones(4, 4)

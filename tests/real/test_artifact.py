@@ -168,6 +168,7 @@ def change_the_buffer(model):
 def change_what_is_small(model):
     model.bias.add_(1.0)
     model.temperature.mul_(3.0)
+    model.log_scale.add_(1.0)
 
 
 def change_a_plain_attribute(model):
@@ -214,12 +215,50 @@ def with_a_hook(model):
     return call_of(3, 9)
 
 
+def with_a_global_hook(model):
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    HANDLES.append(handle)
+    return call_of(3, 9)
+
+
+HANDLES = []
+
+
+@pytest.fixture(autouse=True)
+def no_global_hooks():
+    yield
+    while HANDLES:
+        HANDLES.pop().remove()
+
+
+def with_a_parametrization(model):
+    torch.nn.utils.parametrizations.weight_norm(model.up)
+    return call_of(3, 9)
+
+
+def transposed_in_place(model):
+    model.up.weight.data = model.up.weight.data.t().contiguous().t()
+    return call_of(3, 9)
+
+
 def another_child(model):
     model.up = torch.nn.Sequential(torch.nn.Linear(16, 32))
     return call_of(3, 9)
 
 
-@pytest.mark.parametrize("change", [in_double, weights_in_double, in_training, with_a_hook, another_child])
+@pytest.mark.parametrize(
+    "change",
+    [
+        in_double,
+        weights_in_double,
+        in_training,
+        with_a_hook,
+        with_a_global_hook,
+        with_a_parametrization,
+        transposed_in_place,
+        another_child,
+    ],
+)
 def test_a_model_that_became_another_is_served_as_it_is(loaded, change):
     model, module = loaded
     agrees(module, model, change(model))
@@ -440,7 +479,58 @@ def test_in_the_background_no_call_waits_or_fails(scorer, tmp_path):
     assert "jit" in module.status.calls
 
 
-def test_weights_in_another_layout_are_copied_and_their_changes_followed(laboratory):
+def test_one_dropout_in_training_mode_is_seen(loaded):
+    model, module = loaded
+    model.dropout.train()
+    torch.manual_seed(0)
+    got = module(**call_of(3, 9)).scores
+    assert (got == got).any()
+    assert module.status.calls == {"eager": 1}
+    assert "training" in module.status.fallbacks[0].reason
+
+
+def test_tied_weights_that_come_apart_are_seen(laboratory):
+    model = models.Tied().eval()
+    laboratory.prepare(model, torch.randn(4, 8), preload=True)
+    module = autocompile.load(laboratory.pack(COMPILED), model)
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        model.one.weight.mul_(2)
+        torch.testing.assert_close(module(x), model(x))
+        model.other.weight = torch.nn.Parameter(torch.randn(8, 8))
+        torch.testing.assert_close(module(x), model(x))
+    assert module.status.calls == {"aot": 1, "eager": 1}
+    assert "were one tensor, and are two" in module.status.fallbacks[0].reason
+
+
+def test_it_goes_on_when_the_artifact_is_gone(scorer, tmp_path):
+    artifact = edited(scorer[1], tmp_path)
+    model = copy.deepcopy(scorer[0])
+    module = autocompile.load(artifact, model)
+    subprocess.run(["rm", "-r", artifact], check=True)
+    with torch.no_grad():
+        change_by_assignment(model)
+    agrees(module, model, call_of(3, 9))
+    assert module.status.calls == {"aot": 1}
+
+
+def test_a_compiler_that_fails_leaves_eager(scorer, tmp_path, monkeypatch):
+    model, artifact = scorer
+    jit = edited(artifact, tmp_path, tier="jit", programs=(), files=(), plan=Plan(backend="no such backend"))
+    with monkeypatch.context() as patched:
+        patched.setattr("torch.compile", lambda *_args, **_kwargs: failing)
+        module = autocompile.load(jit, model)
+    for _ in range(2):
+        agrees(module, model, call_of(3, 9))
+    assert module.status.calls == {"eager": 2}
+    assert "compiling failed: RuntimeError: no" in module.status.fallbacks[0].reason
+
+
+def failing(*_args, **_kwargs):
+    raise RuntimeError("no")
+
+
+def test_weights_in_another_layout_stay_the_models(laboratory):
     model = models.Convolution().eval()
     laboratory.prepare(model, torch.randn(2, 3, 9, 9), preload=True)
     artifact = laboratory.pack(Plan(backend="inductor", memory_format="channels_last"))
