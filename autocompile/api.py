@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from autocompile.artifact.private import PrivateDirectory
 from autocompile.core.errors import InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.progress import Silence
@@ -55,18 +55,18 @@ def optimize(  # noqa: PLR0913
     if not isinstance(seed, int):
         raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
     goal = goal or Goal(calls=calls)
-    keeps = TemporaryDirectory(prefix="autocompile-")
+    keeps = PrivateDirectory()
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
         settings=settings,
         budget_s=parse_duration(budget, where="budget"),
         output=str(output) if output is not None else None,
-        keep=None if output is not None else keeps.name,
+        keep=None if output is not None else str(keeps.path),
         metric=_spooled(goal.metric) if goal.metric else None,
     )
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
         document = tune(_from_memory(model, inputs), request, listener)
-    return Recommendation(document, model, Path(output if output is not None else keeps.name), keeps)
+    return Recommendation(document, model, Path(output) if output is not None else keeps.path, keeps)
 
 
 def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:

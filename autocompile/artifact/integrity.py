@@ -11,10 +11,10 @@ import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 
 import msgspec
 
+from autocompile.artifact.private import PrivateDirectory
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest
 from autocompile.core.serde import from_json, to_json, write_atomically
@@ -46,13 +46,10 @@ class Opened:
     manifest: Manifest
     contents: dict[str, bytes]
 
-    def unpack(self) -> TemporaryDirectory[str]:
-        """The files in a directory of this user's own, where nobody can change them after they were checked."""
-        private = TemporaryDirectory(prefix="autocompile-", ignore_cleanup_errors=True)
-        for path, data in self.contents.items():
-            target = Path(private.name) / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+    def unpack(self) -> PrivateDirectory:
+        """The files where nobody can change them after they were checked."""
+        private = PrivateDirectory()
+        private.put(self.contents)
         return private
 
 

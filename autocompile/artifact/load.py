@@ -119,7 +119,7 @@ class _Loading:
         files = self.opened.unpack()
         try:
             programs = [
-                (Guard(program, self.model, device), Native(program, Path(files.name), self.model))
+                (Guard(program, self.model, device), Native(program, files.path, self.model))
                 for program in self.manifest.programs
             ]
         except WeightsDiffer as difference:

@@ -49,8 +49,10 @@ def loaded(scorer):
 
 
 def agrees(module, model, kwargs, *args):
+    torch.manual_seed(0)
     with torch.no_grad():
         expected = model(*args, **kwargs)
+    torch.manual_seed(0)
     got = module(*args, **kwargs)
     assert type(got) is type(expected)
     torch.testing.assert_close(got.scores, expected.scores, rtol=1e-4, atol=1e-4)
@@ -483,8 +485,7 @@ def test_one_dropout_in_training_mode_is_seen(loaded):
     model, module = loaded
     model.dropout.train()
     torch.manual_seed(0)
-    got = module(**call_of(3, 9)).scores
-    assert (got == got).any()
+    module(**call_of(3, 9))
     assert module.status.calls == {"eager": 1}
     assert "training" in module.status.fallbacks[0].reason
 
