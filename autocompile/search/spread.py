@@ -13,10 +13,9 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.trial import Trial
 
 _CONFIDENCE = 0.95
-# What processes differ by before a run has seen any program twice, and how many observations that is worth.
-# Paired medians of one program scatter by 1 to 5% between processes on a quiet 2-core machine.
-_PRIOR_SIGMA, _PRIOR_FREEDOM = 0.04, 4
-_NORMAL = 1.96
+# What processes are taken to differ by until a run has seen enough of its own: paired medians of one program scatter
+# by 1 to 5% between processes on a quiet 2-core machine. It stands in for what is missing to so many observations.
+_PRIOR_SIGMA, _ENOUGH = 0.04, 4
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,13 @@ class Spread:
     def halfwidth(self, trial: Trial) -> float:
         """Half the 95% interval of a trial's log ratio (Student's t).
 
-        What processes scatter by holds the noise within them, so the two are not added; but a trial that
-        was timed more coarsely than the others has at least the error that its own intervals tell.
+        What processes scatter by holds the noise within them, so the two are not added; but where there is
+        one process only, it may have been timed more coarsely than others, which its own interval tells.
         """
-        count = len(trial.measurements)
-        within = mean((m.ratio.relative_halfwidth / _NORMAL) ** 2 for m in trial.measurements)
-        return self.quantile * math.sqrt(max(self.sigma**2, within) / count)
+        between = self.quantile * self.sigma / math.sqrt(len(trial.measurements))
+        if len(trial.measurements) > 1:
+            return between
+        return max(between, trial.measurements[0].ratio.relative_halfwidth)
 
     def margin(self, processes: int) -> float:
         """The relative difference that two candidates must have, measured in so many processes each."""
@@ -54,7 +54,7 @@ class Spread:
 
 
 def spread_of(trials: Sequence[Trial]) -> Spread:
-    """Pool the scatter of the candidates' processes; where nothing was measured twice, what is usual.
+    """Pool the scatter of the candidates' processes; where little was measured twice, what is usual.
 
     The baseline's own scatter is not pooled, as it is smaller: what it is compared with shares its memory
     and its code. But it must read 1, so how far it is off tells what a difference means here.
@@ -67,9 +67,9 @@ def spread_of(trials: Sequence[Trial]) -> Spread:
         elif len(logs) > 1:
             squares += sum((x - mean(logs)) ** 2 for x in logs)
             freedom += len(logs) - 1
-    if freedom == 0:
-        return Spread(max(_PRIOR_SIGMA, own), _PRIOR_FREEDOM, own)
-    return Spread(math.sqrt(squares / freedom), freedom, own)
+    missing = max(0, _ENOUGH - freedom)
+    pooled = (squares + missing * _PRIOR_SIGMA**2) / (freedom + missing)
+    return Spread(math.sqrt(pooled), freedom + missing, own)
 
 
 def ratio_of(trial: Trial, spread: Spread) -> Estimate:
