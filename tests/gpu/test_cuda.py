@@ -1,7 +1,10 @@
 """The CUDA path, on a machine that has a GPU: `pytest -m gpu`."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from laboratory import Laboratory
 from torch import nn
 
 import autocompile
@@ -67,3 +70,21 @@ def test_a_model_on_a_gpu_is_tuned_end_to_end(tmp_path):
     torch.testing.assert_close(rec.module(inputs), expected, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(autocompile.load(tmp_path / "rec", model)(inputs), expected, rtol=2e-2, atol=2e-2)
     assert rec.document.environment.gpus
+
+
+def test_a_program_compiled_ahead_serves_on_a_gpu(bench, tmp_path):
+    runner, workload, reference, _profile = bench
+    laboratory = Laboratory(runner, tmp_path)
+    laboratory.workload, laboratory.reference = workload, reference
+    artifact = laboratory.pack(Plan(backend="inductor"))
+    assert isinstance(artifact, Path), artifact
+    model, inputs = small_model()
+    module = autocompile.load(artifact, model)
+    for batch in (1, 7, 16):
+        x = torch.randn(batch, 256, device="cuda")
+        with torch.no_grad():
+            torch.testing.assert_close(module(x), model(x), rtol=1e-3, atol=1e-3)
+            model[0].weight.mul_(1.5)
+    assert module.status.calls == {"aot": 3}
+    assert module(inputs.cpu().cuda()).shape == inputs.shape
+    assert module.status.fallbacks == ()

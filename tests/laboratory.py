@@ -61,7 +61,7 @@ class Laboratory:
             manifest_version=MANIFEST_VERSION,
             label="as packed",
             plan=plan,
-            device_type="cpu",
+            device_type=self.workload.device_type,
             model_fingerprint=self.workload.model_fingerprint,
             tier=tier,
             absences=(),
