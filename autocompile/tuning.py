@@ -87,7 +87,7 @@ def verify(directory: Path, source: Source, request: Request, listener: Listener
                 where=str(directory),
                 remedy="tune it again",
             )
-        return recheck(bench, document)
+        return recheck(bench, document, directory)
 
 
 @contextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Literal
+
+from msgspec.structs import replace
 
 from autocompile.core.candidate import Candidate
 from autocompile.core.document import Document
@@ -17,16 +20,22 @@ from autocompile.search.session import prepare_toolchain, take_profile
 from autocompile.search.spread import ratio_of, spread_of
 
 _PROCESSES = 3
+# How a child says that what was packed is not used here: another torch, processor or compute capability.
+_UNUSABLE = ("invalid", "unsupported")
+
+
+RecheckVerdict = Literal["good", "regression", "unusable", "wrong"]
 
 
 class Recheck(Record, frozen=True):
     """What came of it: `then` and `now` are speed-ups with intervals; `changes` are what differs on the host.
 
-    `verdict`: `good`, `regression` (slower than then, beyond the noise of both), or `wrong` (with `fault`).
+    `verdict`: `good`, `regression` (slower than then, beyond the noise of both), `unusable` (the artifact is not
+    for this machine any more: production serves its fallback), or `wrong`; the latter two with `fault`.
     """
 
     label: str
-    verdict: Literal["good", "regression", "wrong"]
+    verdict: RecheckVerdict
     then: Estimate
     now: Estimate | None
     fault: str
@@ -34,14 +43,17 @@ class Recheck(Record, frozen=True):
     noisy: bool
 
 
-def recheck(bench: Bench, document: Document) -> Recheck:
-    """Measure the recommended plan in fresh processes, and compare with what was recorded.
+def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
+    """Measure what production loads from `artifact` in fresh processes, and compare with what was recorded.
+
+    Where nothing was packed, the configuration is measured in its place.
 
     Raises BudgetTooSmall if not one process fits, UsageError if the model fails.
     """
     prepare_toolchain(bench)
     take_profile(bench)
-    then = document.winner.speedup
+    packed = document.artifact.speedup
+    then = document.winner.speedup if packed is None else packed
     assert then is not None
     measured: list[Measurement] = []
     for round_number in range(_PROCESSES):
@@ -49,6 +61,7 @@ def recheck(bench: Bench, document: Document) -> Recheck:
             break
         bench.listener.on_task(f"process {round_number + 1} of {_PROCESSES}: {document.winner.label}")
         task = bench.trial_task(document.winner.plan, bench.settings.strategy.finals.timing, round_number)
+        task = task if packed is None else replace(task, artifact=str(artifact.resolve()))
         limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
         reply = bench.runner.run(task, limits, cache="winner")
         assert isinstance(reply, Measurement | Failure)
@@ -56,14 +69,16 @@ def recheck(bench: Bench, document: Document) -> Recheck:
         if isinstance(reply, Failure):
             if reply.kind == "timeout":
                 break
-            return _outcome(
-                bench, document, then, None, f"{reply.kind.replace('_', ' ')}: {reply.message}", noisy=False
-            )
+            if reply.kind in _UNUSABLE:
+                return _outcome(bench, document, then, reply.message, verdict="unusable")
+            return _outcome(bench, document, then, f"{reply.kind.replace('_', ' ')}: {reply.message}", verdict="wrong")
         measured.append(reply)
     if not measured:
         raise bench.too_small()
-    noisy = any(m.contamination.noisy for m in measured)
-    return _outcome(bench, document, then, _speedup(document, measured), "", noisy=noisy)
+    now = _speedup(document, measured)
+    slower = math.log(then.value / now.value) > math.hypot(then.relative_halfwidth, now.relative_halfwidth)
+    found = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
+    return replace(found, now=now, noisy=any(m.contamination.noisy for m in measured))
 
 
 def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
@@ -81,14 +96,17 @@ def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
     return ratio_of(trial, spread_of([trial])).inverse()
 
 
-def _outcome(
-    bench: Bench, document: Document, then: Estimate, now: Estimate | None, fault: str, *, noisy: bool
-) -> Recheck:
-    verdict: Literal["good", "regression", "wrong"] = "wrong" if now is None else "good"
-    if now is not None:
-        open_ = math.hypot(then.relative_halfwidth, now.relative_halfwidth)
-        verdict = "regression" if math.log(then.value / now.value) > open_ else "good"
-    return Recheck(document.winner.label, verdict, then, now, fault, _changes(bench, document), noisy)
+def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, verdict: RecheckVerdict) -> Recheck:
+    tier = document.artifact.tier
+    return Recheck(
+        label=f"{document.winner.label}, tier {tier}",
+        verdict=verdict,
+        then=then,
+        now=None,
+        fault=fault,
+        changes=_changes(bench, document),
+        noisy=False,
+    )
 
 
 def _changes(bench: Bench, document: Document) -> tuple[str, ...]:

@@ -266,7 +266,7 @@ def again(document, answer):
         settings=Settings(Goal(), load_strategy("balanced"), 0, None),
         reference="reference.pt",
     )
-    return recheck(bench, document)
+    return recheck(bench, document, Path("rec"))
 
 
 def test_a_recommendation_measured_again():
@@ -280,6 +280,9 @@ def test_a_recommendation_measured_again():
     assert "slower than it was, beyond noise" in "\n".join(recheck_lines(slower))
     wrong = again(document, lambda _plan: failure("wrong_result", "verify", "output is off"))
     assert (wrong.verdict, wrong.fault) == ("wrong", "wrong result: output is off")
+    foreign = again(document, lambda _plan: failure("invalid", "build", "packed with torch 2.13.0, and this is 2.14.0"))
+    assert foreign.verdict == "unusable"
+    assert "production serves its fallback" in "\n".join(recheck_lines(foreign))
 
 
 def test_a_tolerance_that_the_baseline_itself_misses_is_said_before_the_search():
