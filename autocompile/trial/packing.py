@@ -19,6 +19,7 @@ from autocompile.artifact.watch import hooks_of
 from autocompile.core.job import Packed, PackTask
 from autocompile.core.manifest import Program
 from autocompile.core.outcome import Failure
+from autocompile.core.plan import Plan
 from autocompile.trial.exporting import NotExportable, compile_ahead
 from autocompile.trial.phases import Phases
 from autocompile.trial.verify import verify
@@ -100,6 +101,7 @@ class _Packing:
                 return [self._made(_example(form, attempt), form, attempt, name)]
             except NotExportable as refused:
                 fault = str(refused)
+                self._notes.append(f"no program for sizes {_words(attempt)}: {fault}")
         distinct = {describe(sample): sample for sample in form}
         if not axes or len(distinct) > _MOST_PROGRAMS:
             raise NotExportable(fault)
@@ -131,12 +133,17 @@ class _Packing:
         return program
 
     def _check(self, program: Program, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> None:
-        """Compare it with the model across the range of every axis: the samples' own sizes are checked later."""
+        """Compare it with the model across the range of every axis: the samples' own sizes are checked later.
+
+        It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
+        on the samples, and not on sizes that were made up.
+        """
         call = _Guarded(program, self._directory, self._model, _device_of(form[0]))
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
+        eager = build(self._model, Plan(autocast=self._task.plan.autocast), self._task.workload.device_type)
         for sample in (form[0], *_across(form[0], axes)):
-            reference = make_reference(self._model, (sample,), variants=0, seed=0)
+            reference = make_reference(self._model, (sample,), variants=0, seed=0).against(eager)
             verified = verify(call, reference, acceptance, metric)
             if verified.fault:
                 raise NotExportable(f"the compiled program is wrong: {verified.fault}")
@@ -194,6 +201,10 @@ def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:
 def _worth_having(axes: Iterable[FreeAxis]) -> tuple[FreeAxis, ...]:
     """Without those that have one size only."""
     return tuple(axis for axis in axes if axis.low < axis.high)
+
+
+def _words(axes: Sequence[FreeAxis]) -> str:
+    return " and ".join(f"{axis.low} to {axis.high}" for axis in axes) or "as they are"
 
 
 def _across(sample: Sample, axes: Sequence[FreeAxis]) -> Iterator[Sample]:

@@ -63,6 +63,11 @@ class Reference:
             for name, leaf in named_leaves((case.sample.args, case.sample.kwargs))[0]
         )
 
+    def against(self, call: Callable[..., Any]) -> Reference:
+        """The same cases with another baseline: what `call` makes of them."""
+        cases = tuple(replace(case, baseline=observe(call, case.sample, self.seed)) for case in self.cases)
+        return replace(self, cases=cases)
+
     def save(self, path: Path, *, with_outputs: bool) -> None:
         """Keep it for the trials; the outputs as the model returns them only where a metric needs them."""
         kept = self if with_outputs else replace(self, cases=tuple(_without_outputs(case) for case in self.cases))
