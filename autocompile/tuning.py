@@ -28,6 +28,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.progress import Listener
 from autocompile.core.workload import Workload
 from autocompile.host import environment, user_cache_directory
+from autocompile.report.html import as_page
 from autocompile.runner.local import LocalRunner
 from autocompile.search.archive import sqlite_url
 from autocompile.search.bench import Bench, Settings
@@ -68,7 +69,7 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
             check_same_workload(output, bench.workload.fingerprint)
         document = run_study(bench)
         if output:
-            write_recommendation(output, document, bench.artifact)
+            write_recommendation(output, document, bench.artifact, as_page(document))
         elif request.keep:
             deliver(bench.artifact, Path(request.keep))
     return document

@@ -16,7 +16,7 @@ class Plan(Record, frozen=True):
     `dynamic`: as `torch.compile` takes it; None lets it decide. `scope`: paths of the submodules that
     are compiled in place, or () for the whole model. `autocast`: the reduced dtype, or "".
     `memory_format`: `channels_last`, or "" to leave it. `threads`: CPU threads within an operator, or
-    0 to leave torch's own.
+    0 to leave torch's own. `batch`: samples in a call, or 0 for as many as were given.
     """
 
     backend: str = ""
@@ -26,6 +26,7 @@ class Plan(Record, frozen=True):
     autocast: str = ""
     memory_format: str = ""
     threads: int = 0
+    batch: int = 0
 
     @property
     def compiles(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -44,7 +44,8 @@ def render(document: Document) -> RenderableType:
         *_section("Profile of the baseline", _profile_lines(document)),
         *_section("Artifact", _artifact_lines(document.artifact)),
         *_section("Why", _why_lines(document)),
-        *_section("Best for how many calls", (_segment_line(s) for s in document.envelope)),
+        *_section("Best for how many calls", _envelope_lines(document)),
+        *_section("Trade-offs", _trade_off_lines(document)),
         *_section("Where the time went", _time_lines(document)),
         *_section("The same in plain torch", document.snippet.strip().splitlines()),
     )
@@ -55,9 +56,12 @@ def _headline(document: Document) -> RenderableType:
     assert gain is not None
     text = Text()
     text.append(f"{document.workload.name}: ", style="bold")
-    if winner.number == document.baseline.number:
+    if not document.is_feasible:
+        text.append(document.reason, style="bold yellow")
+        text.append(".")
+    elif winner.number == document.baseline.number:
         text.append("leave it eager", style="bold green")
-        text.append(f": nothing measured was faster over {format_count(document.calls)} calls, start-up included.")
+        text.append(f": nothing measured was faster {_ranked_by(document)}.")
         plain = next((entry for entry in document.trials if entry.origin == "plain"), None)
         if plain is None or plain.failure is not None:
             reason = plain.failure.kind.replace("_", " ") if plain and plain.failure else "not tried"
@@ -68,7 +72,9 @@ def _headline(document: Document) -> RenderableType:
             f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), "
             f"{_ms(winner.latency_ms)} a call, {format_duration(winner.startup_s or 0)} to start."
         )
-        text.append(_packed_words(document.artifact), style="green")
+        if document.artifact.label == winner.label:
+            text.append(_packed_words(document.artifact), style="green")
+        text.append(_batch_words(document))
     if not document.complete:
         text.append(" Stopped by hand: this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
@@ -77,6 +83,25 @@ def _headline(document: Document) -> RenderableType:
             style="yellow",
         )
     return text
+
+
+def _ranked_by(document: Document) -> str:
+    goal = document.goal
+    if goal.objective == "latency":
+        return f"by p{goal.percentile} latency"
+    if goal.objective == "throughput":
+        return "in samples a second"
+    start = "start-up included" if goal.deploy == "jit" else "started from an artifact"
+    return f"over {format_count(document.calls)} calls, {start}"
+
+
+def _batch_words(document: Document) -> str:
+    winner, given = document.winner, document.winner_as_given
+    if given is None or given.speedup is None:
+        return ""
+    if winner.batch is None:
+        return " No other batch is better than yours."
+    return f" Per sample, in batches of {winner.batch}; at your batch {given.label}: {given.speedup.value:.2f}x."
 
 
 def _packed_words(artifact: ArtifactEntry) -> str:
@@ -94,7 +119,8 @@ def trial_table(document: Document) -> Table:
         table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for entry in document.trials:
         table.add_row(*_row(entry), style=_STYLES.get(entry.verdict, ""))
-    table.caption = f"* amortized over {format_count(document.calls)} calls, start-up included"
+    per = "" if document.winner_as_given is None else "; speed-up and per call are for the samples of one given call"
+    table.caption = f"* amortized over {format_count(document.calls)} calls, start-up included{per}"
     table.caption_justify = "left"
     return table
 
@@ -172,8 +198,8 @@ def _artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
         yield "other calls are served by the fallback, and counted in module.status"
     for absence in artifact.absences:
         yield f"no tier {absence.tier}: {absence.reason}"
-    for segment in artifact.envelope:
-        yield _segment_line(segment)
+    if artifact.envelope:
+        yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope)}"
     yield f"{format_bytes(artifact.size_bytes)}, {artifact.digest}"
 
 
@@ -182,11 +208,36 @@ def _why_lines(document: Document) -> Iterable[str]:
         yield f"{format_duration(decision.at_s):>8}  {decision.action} {decision.subject}: {decision.reason}"
 
 
-def _segment_line(segment: Segment) -> str:
-    start = format_count(segment.from_calls)
-    if segment.to_calls is None:
-        return f"from {start} calls on: {segment.label}"
-    return f"from {start} to {format_count(segment.to_calls)} calls: {segment.label}"
+def _envelope_lines(document: Document) -> Iterable[str]:
+    yield envelope_sentence(document.envelope)
+    for segment in document.envelope[1:]:
+        high = f"to {format_count(segment.from_high)}" if segment.from_high else "and beyond: perhaps never"
+        yield (
+            f"{segment.label} is ahead from {format_count(segment.from_calls)} calls on "
+            f"(95%: {format_count(segment.from_low)} {high})"
+        )
+
+
+def envelope_sentence(segments: Sequence[Segment]) -> str:
+    """`eager up to 210 calls; regional up to 2,600; then max-autotune`."""
+    parts = []
+    for position, segment in enumerate(segments):
+        if segment.to_calls is None:
+            parts.append(f"then {segment.label}" if position else f"{segment.label} for any number of calls")
+        else:
+            parts.append(f"{segment.label} up to {format_count(segment.to_calls)}{'' if position else ' calls'}")
+    return "; ".join(parts)
+
+
+def _trade_off_lines(document: Document) -> Iterable[str]:
+    if len(document.trade_offs) < 2:
+        return
+    yield "nothing measured is as good as one of these in start-up, latency and memory, and better in one"
+    for one in document.trade_offs:
+        yield (
+            f"{one.label}: {format_duration(one.startup_s)} to start, {_ms(one.latency_ms)} a call, "
+            f"peak memory {format_bytes(one.peak_memory_bytes)}"
+        )
 
 
 def _time_lines(document: Document) -> Iterable[str]:

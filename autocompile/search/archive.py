@@ -6,6 +6,7 @@ import os
 import platform
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,20 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.trial import Origin, Trial
+from autocompile.search.bench import Standing
 from autocompile.search.strategy import SearchRules
 from autocompile.space.space import Space
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@dataclass(frozen=True)
+class StudyName:
+    """A study's `name`, what its values are (`metric`), and what else is worth knowing of it (`attributes`)."""
+
+    name: str
+    metric: str
+    attributes: dict[str, str]
 
 
 class Archive:
@@ -36,8 +47,9 @@ class Archive:
     enough time, and a baseline that failed then, is tried again.
     """
 
-    def __init__(self, name: str, storage: str | None, rules: SearchRules, seed: int) -> None:
-        self._study = _open(name, storage, rules, seed)
+    def __init__(self, about: StudyName, storage: str | None, rules: SearchRules, seed: int) -> None:
+        self._study = _open(about.name, storage, rules, seed)
+        self._describe(about)
         self._asked: dict[int, optuna.Trial] = {}
         for stale in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not _owner_lives(stale.user_attrs.get("owner", "")):
@@ -45,6 +57,14 @@ class Archive:
         self._retried = {
             number for number, trial in self._stored() if isinstance(trial.outcome, Failure) and _worth_retrying(trial)
         }
+
+    def _describe(self, about: StudyName) -> None:
+        """For whoever opens the storage with Optuna's own tools."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._study.set_metric_names([about.metric])
+        for name, value in about.attributes.items():
+            self._study.set_user_attr(name, value)
 
     def trials(self) -> list[Trial]:
         """All that were measured or failed, by number, each program once, with their finals."""
@@ -82,8 +102,8 @@ class Archive:
         self._asked[asked.number] = asked
         return asked.number, space.candidate(**chosen), asked.user_attrs.get("origin", "search")
 
-    def tell(self, trial: Trial, score_s: float | None) -> None:
-        """Keep a trial; `score_s` is its amortized seconds a call, None if it failed."""
+    def tell(self, trial: Trial, standing: Standing | None) -> None:
+        """Keep a trial; `standing` is where it stands among the others, None if it failed."""
         asked = self._asked.pop(trial.number)
         asked.set_user_attr("label", trial.label)
         asked.set_user_attr("plan", trial.plan.key)
@@ -92,15 +112,19 @@ class Archive:
             asked.set_user_attr("latency_ms", measurement.latency.p50_ms)
             asked.set_user_attr("speedup", 1 / measurement.ratio.value)
             asked.set_user_attr("startup_s", measurement.startup.total_s)
+            asked.set_user_attr("compile_s", measurement.startup.compile_s)
+            asked.set_user_attr("peak_memory_mib", measurement.peak_memory_bytes / 2**20)
             asked.set_user_attr("error", measurement.accuracy.error)
+        elif isinstance(trial.outcome, Failure):
+            asked.set_user_attr("failure", f"{trial.outcome.kind} in phase {trial.outcome.stage}")
         asked.set_user_attr("trial", to_json(trial).decode())
-        self._finish(asked, score_s)
+        self._finish(asked, standing)
 
-    def tell_known(self, number: int, score_s: float | None) -> None:
+    def tell_known(self, number: int, standing: Standing | None) -> None:
         """Answer from memory: the candidate asked for as `number` builds a program that was measured before."""
         asked = self._asked.pop(number)
         asked.set_user_attr("answered", "from memory")
-        self._finish(asked, score_s)
+        self._finish(asked, standing)
 
     def abandon(self, number: int) -> None:
         """The trial asked for as `number` was interrupted; a later run may try it again."""
@@ -125,11 +149,13 @@ class Archive:
             if name.startswith("final:")
         }
 
-    def _finish(self, asked: optuna.Trial, score_s: float | None) -> None:
-        if score_s is None:
+    def _finish(self, asked: optuna.Trial, standing: Standing | None) -> None:
+        if standing is None:
             self._study.tell(asked, state=TrialState.FAIL)
-        else:
-            self._study.tell(asked, score_s)
+            return
+        for name, excess in standing.excess.items():
+            asked.set_constraint(name, excess)
+        self._study.tell(asked, standing.score_s)
 
 
 def _owner_lives(owner: str) -> bool:
@@ -171,9 +197,6 @@ def _open(name: str, storage: str | None, rules: SearchRules, seed: int) -> optu
             where=f"storage {storage}",
             remedy="if it is a damaged file, delete it; else give an Optuna storage URL",
         ) from fault
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(["seconds per call, start-up included"])
     return study
 
 

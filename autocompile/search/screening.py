@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from msgspec.structs import replace
@@ -17,6 +16,7 @@ from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
+from autocompile.search.contender import baseline_seconds
 from autocompile.search.seeds import Evidence, ordered_seeds
 from autocompile.search.spread import spread_of
 from autocompile.space.space import Space
@@ -91,7 +91,7 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
     known = archive.trials()
     twin = next((trial for trial in known if trial.plan.key == plan.key), None)
     if twin is not None:
-        archive.tell_known(number, bench.score(twin, known))
+        archive.tell_known(number, bench.standing(twin, known))
         return None
     label = space.label(candidate)
     bench.listener.on_task(label)
@@ -112,7 +112,7 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
         _write_down(bench, trial, reply, bound)
     elif reply.decided:
         bench.ledger.decide("stopped", label, "its timing was ended: surely behind the best so far")
-    archive.tell(trial, bench.score(trial, [*known, trial]))
+    archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
     return trial
 
@@ -125,9 +125,11 @@ def _rival(bench: Bench, known: Sequence[Trial]) -> float:
     measured = [trial for trial in known if trial.measurement is not None]
     if len(measured) < _ENOUGH_TO_COMPARE:
         return 0.0
-    baseline_s, _calls = bench.scale(known)
-    best_s = min(bench.score(trial, known) or math.inf for trial in measured)
-    return best_s / baseline_s * (1 + 2 * spread_of(measured).margin(1))
+    best = bench.best(known)
+    if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about
+        return 0.0
+    best_s = best.per_call_s(bench.spread_over(known)).value
+    return best_s / baseline_seconds(known) * (1 + 2 * spread_of(measured).margin(1))
 
 
 def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:
@@ -160,18 +162,24 @@ def _limits(bench: Bench, known: Sequence[Trial]) -> tuple[Limits, str]:
         after_search if len(known) >= _ENOUGH_TO_COMPARE else 0.0
     )  # without these two there is nothing to be final about
     left = max(1.0, bench.ledger.left_s(reserve=reserve))
-    compile_s, reason = left, f"the {format_duration(left)} left for the search ended while it compiled"
-    measured = [trial for trial in known if trial.measurement is not None]
-    if measured:
-        _baseline_s, calls = bench.scale(known)
-        incumbent = min(bench.score(trial, known) or math.inf for trial in measured) * calls
-        if incumbent < left:
-            compile_s = max(incumbent, 0.5)
-            reason = (
-                f"compiling alone took more than the {format_duration(incumbent)} that the best so far "
-                f"needs for all {calls:,.0f} calls"
-            )
-    return Limits(total_s=left, compile_s=compile_s, memory_bytes=bench.memory_limit()), reason
+    compile_s, reason = min(_compile_bounds(bench, known, left))
+    return Limits(total_s=left, compile_s=max(compile_s, 0.5), memory_bytes=bench.memory_limit()), reason
+
+
+def _compile_bounds(bench: Bench, known: Sequence[Trial], left_s: float) -> Iterator[tuple[float, str]]:
+    """Seconds that a compile may take, each for a reason: longer, and the candidate cannot win."""
+    yield left_s, f"the {format_duration(left_s)} left for the search ended while it compiled"
+    if bench.settings.goal.deploy != "jit":
+        return
+    most_s = bench.settings.goal.entry().max_startup_s
+    if most_s is not None:
+        yield most_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
+    best = bench.best(known)
+    if best is not None and bench.settings.goal.objective == "time":
+        calls = bench.calls(known)
+        whole_s = best.per_call_s(calls).value * calls
+        needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} calls"
+        yield whole_s, f"compiling alone took more than the {needs}"
 
 
 def _keys(archive: Archive) -> set[str]:

@@ -7,16 +7,16 @@ from autocompile.core.tolerance import multiple_for, published_tolerance
 
 def test_calls_default_to_an_hour_of_the_baselines():
     assert Goal().calls_for(0.01) == pytest.approx(360_000)
-    assert Goal(horizon_s=10).calls_for(0.1) == pytest.approx(100)
+    assert Goal(horizon="10s").calls_for(0.1) == pytest.approx(100)
     assert Goal(calls=7).calls_for(0.1) == 7
-    assert Goal(horizon_s=1).calls_for(5.0) == 1
+    assert Goal(horizon=1.0).calls_for(5.0) == 1
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({"calls": 0}, "calls: 0 calls is not a number of calls; give 1 or more"),
-        ({"horizon_s": 0}, "horizon: 0 s is no horizon"),
+        ({"horizon": "0s"}, "horizon: '0s' is not a positive duration"),
         ({"tolerance": 0.0}, "tolerance: 0.0 is no tolerance; give one like 1e-3"),
         ({"tolerance": float("nan")}, "is no tolerance"),
         ({"max_drop": 0.1}, "max_drop: there is no metric that could drop"),

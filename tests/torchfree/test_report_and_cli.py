@@ -72,7 +72,7 @@ def test_progress_on_a_terminal_shows_the_best_and_what_runs():
 
 def test_show_prints_what_was_kept(tmp_path):
     document, runner = run()
-    write_recommendation(tmp_path, document, runner.directory)
+    write_recommendation(tmp_path, document, runner.directory, "report")
     shown = CliRunner().invoke(cli.app, ["show", str(tmp_path)])
     assert shown.exit_code == 0
     assert "inductor freezing=True" in shown.stdout
