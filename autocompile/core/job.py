@@ -58,6 +58,34 @@ class ProfileTask(Record, tag="profile-task", frozen=True):
     metric: str = ""
 
 
+class BatchTask(Record, tag="batch-task", frozen=True):
+    """Prove that a call's samples are independent, and try batch `sizes` in eager (none: doubling).
+
+    Only sizes smaller than `below`, if it is not 0.
+    """
+
+    workload: Workload
+    sizes: tuple[int, ...]
+    below: int
+
+
+class BatchPoint(Record, frozen=True):
+    """One batch size in eager: milliseconds a sample, or the problem, and null."""
+
+    size: int
+    sample_ms: float | None
+    problem: str
+
+
+class BatchProbe(Record, tag="batch-probe", frozen=True):
+    """What was found of the batch: the size `given`, why it must stay (`problem`, or ""), and other sizes."""
+
+    given: int
+    problem: str
+    points: tuple[BatchPoint, ...]
+    phases_s: dict[str, float] = {}
+
+
 class TrialTask(Record, tag="trial-task", frozen=True):
     """Build `plan`, compare its outputs with `reference`, and time it against the baseline.
 
@@ -94,10 +122,11 @@ class Packed(Record, tag="packed", frozen=True):
 
 
 class FreshTask(Record, frozen=True):
-    """Load `artifact` in a new process, and call what it gives with the workload's samples."""
+    """Load `artifact` in a new process, and call it with the samples, in batches of `batch` (0: as given)."""
 
     workload: Workload
     artifact: str
+    batch: int
 
 
 class FreshStart(Record, frozen=True):
@@ -120,8 +149,8 @@ class FreshStart(Record, frozen=True):
         return self.load_s + max(0.0, self.first_pass_s - self.steady_pass_s)
 
 
-Task = CaptureTask | ToolchainTask | ProfileTask | TrialTask | PackTask
-Reply = Measurement | Failure | Profile | Workload | Toolchain | Packed
+Task = CaptureTask | ToolchainTask | ProfileTask | BatchTask | TrialTask | PackTask
+Reply = Measurement | Failure | Profile | BatchProbe | Workload | Toolchain | Packed
 
 
 class Limits(Record, frozen=True):

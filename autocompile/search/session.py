@@ -13,6 +13,7 @@ from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
 from autocompile.search.archive import Archive, StudyName
+from autocompile.search.batches import find_batches
 from autocompile.search.bench import Bench
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
@@ -37,7 +38,7 @@ def run_study(bench: Bench) -> Document:
     """
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
-    space = _space(bench, profile, toolchain)
+    space = _space(bench, profile, toolchain, find_batches(bench))
     archive = _archive(bench, space)
     complete = True
     try:
@@ -109,7 +110,7 @@ def take_profile(bench: Bench) -> Profile:
     return reply
 
 
-def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
+def _space(bench: Bench, profile: Profile, toolchain: Toolchain, batches: tuple[int, ...]) -> Space:
     on_cpu = bench.workload.device_type == "cpu"
     problem = toolchain.problem
     if problem and on_cpu and not bench.environment.compiler:
@@ -129,6 +130,7 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
         reduced_precision=bench.workload.parameter_dtype in ("bfloat16", "float16"),
         blocks=profile.blocks,
         compiler_problem=problem,
+        batches=batches,
     )
     space, left_out = open_space(around, bench.settings.strategy.dimensions)
     for subject, reason in left_out:

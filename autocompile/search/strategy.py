@@ -178,12 +178,16 @@ def _check_values(strategy: Strategy, where: str) -> None:
 
 
 def _check_known_values(name: str, wanted: tuple[Value, ...], where: str) -> None:
-    """Whether a dimension can ever take these values; threads may be any number that a machine has."""
+    """Whether a dimension can ever take these values; threads and batches may be any number."""
     known = known_values(name)
     for value in wanted:
-        if name != "threads" and value not in known:
+        if name not in _MACHINE_DEPENDENT and value not in known:
             nearest = _nearest(str(value), [str(one) for one in known])
             raise InvalidStrategy(f"{name} has no value {value!r}", where=where, remedy=f"did you mean {nearest!r}?")
+
+
+# Any number that a machine, a model or a goal has.
+_MACHINE_DEPENDENT = ("threads", "batch")
 
 
 def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:

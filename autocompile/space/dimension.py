@@ -24,6 +24,7 @@ class Surroundings:
     reduced_precision: bool = False
     blocks: tuple[RepeatedBlock, ...] = ()
     compiler_problem: str = ""
+    batches: tuple[int, ...] = ()
 
 
 class Choice(Record, frozen=True):

@@ -80,6 +80,14 @@ def _fold_freezing(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return _with_options(plan, {"freezing": True}) if value else plan
 
 
+def _batch_choices(around: Surroundings) -> tuple[Choice, ...]:
+    return Choice(value=0), *(Choice(value=size) for size in around.batches)
+
+
+def _fold_batch(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, batch=int(value))
+
+
 def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.blocks else "the model has no repeated blocks"
     return Choice(value="model"), Choice(value="blocks", unavailable=reason)
@@ -151,6 +159,12 @@ DIMENSIONS = (
         fold=_fold_scope,
         applies=_compiled,
         conflict=_scope_conflict,
+    ),
+    Dimension(
+        name="batch",
+        meaning="samples in a call; 0 leaves as many as were given",
+        choices=_batch_choices,
+        fold=_fold_batch,
     ),
 )
 

@@ -38,7 +38,7 @@ _STAGE = "pack"
 def pack(task: PackTask, phases: Phases) -> Packed | Failure:
     """Pack one tier; a reason why that cannot be is a Failure of kind `unsupported`."""
     with phases("load"):
-        model, samples = unspool(task.workload)
+        model, samples = unspool(task.workload, batch=task.plan.batch)
     directory = Path(task.directory)
     directory.mkdir(parents=True, exist_ok=True)
     if task.plan.threads:

@@ -58,12 +58,16 @@ class OnCopies:
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to time: what to call, over which samples, with how many CPU threads, on which device."""
+    """Something to time: what to call, over which samples, with how many CPU threads, on which device.
+
+    `weight`: what one of its passes is worth, in passes of the baseline.
+    """
 
     call: Callee
     samples: Sequence[Sample]
     threads: int
     device_type: str
+    weight: float = 1.0
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was given."""
@@ -83,9 +87,11 @@ class Subject:
             torch.set_num_threads(self.threads)
 
 
-def subject(call: Callee, samples: Sequence[Sample], device_type: str, default_threads: int) -> Subject:
+def subject(
+    call: Callee, samples: Sequence[Sample], device_type: str, default_threads: int, weight: float = 1.0
+) -> Subject:
     """A built model as something to time."""
-    return Subject(call, samples, call.threads or default_threads, device_type)
+    return Subject(call, samples, call.threads or default_threads, device_type, weight)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     below 1e-4 of it. Disturbed pairs are dropped and repeated, as long as they are not the rule. If the
     ratio is surely above `timing.rival`, it ends at once: see `trial.sequential`.
     """
+    weight = candidate.weight / baseline.weight
     order = random.Random(seed)  # noqa: S311
     sides = {id(one): _Side(one, _passes_per_block(one)) for one in (baseline, candidate)}
     ratios: list[float] = []
@@ -117,7 +124,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     while len(all_ratios) < 3 or time.perf_counter() < deadline:
         watch.begin()
         pair = {id(one): _block(sides[id(one)]) for one in order.sample((baseline, candidate), 2)}
-        log_ratio = math.log(pair[id(candidate)].seconds / pair[id(baseline)].seconds)
+        log_ratio = math.log(pair[id(candidate)].seconds / pair[id(baseline)].seconds / weight)
         all_ratios.append(log_ratio)
         disturbed = watch.disturbed()
         for key, block in pair.items():

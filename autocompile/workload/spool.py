@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickletools
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Workload
+from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
@@ -60,13 +61,22 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Worklo
     )
 
 
-def unspool(workload: Workload) -> tuple[Any, tuple[Sample, ...]]:
-    """The model and its samples, on the device where they were, in a process with the settings they had."""
+def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, ...]]:
+    """The model and its samples, on the device where they were, in a process with the settings they had.
+
+    With a `batch`, the samples are repeated or cut to calls of that size.
+    """
     if workload.settings is not None:
         apply_settings(workload.settings)
     if workload.device_type == "cuda":
         torch.cuda.set_device(workload.device)
-    return torch.load(Path(workload.directory) / _FILE, weights_only=False)  # type: ignore[no-any-return]
+    model, samples = torch.load(Path(workload.directory) / _FILE, weights_only=False)
+    return model, at_batch(samples, batch) if batch else samples
+
+
+def at_batch(samples: Sequence[Sample], size: int) -> tuple[Sample, ...]:
+    """The same calls with so many samples each, repeated or cut along the first axes."""
+    return tuple(resized(sample, first_axes(sample), size) for sample in samples)
 
 
 def _write(model: Any, samples: tuple[Sample, ...], path: Path) -> None:
