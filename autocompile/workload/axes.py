@@ -16,7 +16,7 @@ from autocompile.workload.samples import Sample, clone
 _BEYOND = 4
 # Halves of a batch are computed in another order than the whole.
 _SAME = 1e-3
-# A single sample is made so many, to see whether they influence each other.
+# Fewer samples than these are made so many, to see whether they influence each other.
 _FOR_PROOF = 4
 
 Place = tuple[int, int]
@@ -91,26 +91,26 @@ def prove_batch(call: Callable[..., Any], sample: Sample) -> BatchProof:
     """Whether the first axes of the arguments are a batch.
 
     Proved: every output has that axis too, and what a part of the samples gives is that part of what all give.
-    A single sample is proved on several that are made of it, by rotating its last axis.
+    Few samples are proved on more that are made of them, by rotating their last axes.
     """
     places = first_axes(sample)
     sizes = {leaves_of(sample)[leaf].shape[axis] for leaf, axis in places}
     if len(sizes) != 1:
         return BatchProof(problem=f"the arguments' first axes differ in size: {sorted(sizes)}")
     given = sizes.pop()
-    several = sample if given > 1 else _rotated(resized(sample, places, _FOR_PROOF), places)
-    size = max(given, 2) if given > 1 else _FOR_PROOF
+    size = max(given, _FOR_PROOF)
+    several = sample if given == size else _rotated(resized(sample, places, size), places)
     try:
         whole = _outputs(call, several)
-        parts = {part: _outputs(call, resized(several, places, part)) for part in {1, (size + 1) // 2}}
+        for part in (size // 2, 1):
+            found = _outputs(call, resized(several, places, part))
+            if len(found) != len(whole) or not all(_has_axis(one, size) for one in whole):
+                return BatchProof(given, problem="not every output has a batch axis")
+            if not all(_is_part(one, all_, part) for one, all_ in zip(found, whole, strict=True)):
+                return BatchProof(given, problem="samples of a call influence each other, as batch statistics do")
     except Exception as fault:  # a model that takes no other size, in whatever words it says so
         said = str(fault).splitlines()
         return BatchProof(given, problem=f"the model takes no other batch: {said[0] if said else type(fault).__name__}")
-    if any(len(found) != len(whole) for found in parts.values()) or any(not _has_axis(one, size) for one in whole):
-        return BatchProof(given, problem="not every output has a batch axis")
-    for part, found in parts.items():
-        if not all(_is_part(one, all_, part) for one, all_ in zip(found, whole, strict=True)):
-            return BatchProof(given, problem="samples of one call influence each other (batch statistics, for example)")
     return BatchProof(given, places)
 
 

@@ -1,4 +1,4 @@
-"""Whether budgets are kept. Ten runs of the command line: 30 s, 90 s and 5 minutes, and how long each took.
+"""Whether budgets are kept: ten runs of the command line, and how long each took.
 
     python studies/amortized/budgets.py
 

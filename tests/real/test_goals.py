@@ -109,7 +109,7 @@ def test_a_first_call_that_cannot_pay_back_is_ended_at_the_bound(tmp_path):
     (tmp_path / "eager.toml").write_text(EAGER_ONLY)
     goal = autocompile.Goal(calls=1000)
     rec = autocompile.optimize(
-        models.sleeps, torch.randn(256, 256), "60s", goal=goal, strategy=str(tmp_path / "eager.toml"), progress=False
+        models.sleeps, torch.randn(256, 256), "120s", goal=goal, strategy=str(tmp_path / "eager.toml"), progress=False
     )
     slow = [entry for entry in rec.trials if entry.config["amp"] != "off"]
     assert slow
