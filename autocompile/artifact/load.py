@@ -174,7 +174,8 @@ class _Loading:
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        return self.module(Eager(built, self.tally), notes=[mismatch.message for mismatch in found])
+        notes = [*(mismatch.message for mismatch in found), *self._own_weights()]
+        return self.module(Eager(built, self.tally), notes=notes)
 
     def _behind(self) -> Server:
         """What serves where the artifact does not."""

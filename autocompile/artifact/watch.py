@@ -6,7 +6,7 @@ memory: so it goes over flat lists, without a step of Python for each of the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
@@ -38,7 +38,7 @@ class Watch:
     def __init__(self, model: Any) -> None:
         self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
         self._children = Identities(module._modules for module in self._modules)  # noqa: SLF001
-        self._hooks = [hooks for module in self._modules for hooks in hooks_of(module)]
+        self._hooks = _hooks_of(self._modules)
         self._training = list(map(_TRAINING, self._modules))
         self._handles = self._handles_before = -1
 
@@ -71,7 +71,13 @@ def tensors_of(model: Any) -> Identities:
     return Identities(held for module in modules for held in (module._parameters, module._buffers))  # noqa: SLF001
 
 
-def hooks_of(module: nn.Module) -> Iterator[dict[int, Any]]:
-    """The dictionaries that hold a module's forward hooks."""
-    yield module._forward_hooks  # noqa: SLF001
-    yield module._forward_pre_hooks  # noqa: SLF001
+def has_hooks(model: Any) -> bool:
+    """Whether calling the model runs hooks, its own or those of every module."""
+    if not isinstance(model, nn.Module):
+        return False
+    return any(_hooks_of(model.modules())) or bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
+
+
+def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
+    """The dictionaries that hold forward hooks."""
+    return [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]  # noqa: SLF001

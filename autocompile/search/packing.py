@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Literal
 
@@ -153,7 +154,7 @@ def _pack_tier(
         return ended if reply.kind == "timeout" else reply.message.splitlines()[0]
     for note in reply.notes:
         bench.ledger.decide("noted", f"tier {tier}", note)
-    manifest = _with_files(bench, _manifest(bench, winner, tier, absences, reply))
+    manifest = with_files(bench.artifact, _manifest(bench, winner, tier, absences, reply))
     write_manifest(bench.artifact, manifest)
     return _measured(bench, winner, manifest)
 
@@ -240,14 +241,14 @@ def _configured(one: Contender, winner: Winner) -> Served:
     return Served(tier, trial.label, trial.plan, trial.startup_s, one.latency_s.value, one.ratio.inverse())
 
 
-def _with_files(bench: Bench, manifest: Manifest) -> Manifest:
-    """The manifest with the files of its tier, in a directory that is named by what they hold."""
-    name = settle(bench.artifact, manifest.tier)
+def with_files(directory: Path, manifest: Manifest) -> Manifest:
+    """The manifest with the files that a child left for its tier, in a directory that is named by what they hold."""
+    name = settle(directory, manifest.tier)
     programs = tuple(
         replace(p, file=f"{name}/{p.file}", constants_file=f"{name}/{p.constants_file}" if p.constants_file else "")
         for p in manifest.programs
     )
-    files = tuple(entry_for(bench.artifact, path) for path in listed(bench.artifact, name))
+    files = tuple(entry_for(directory, path) for path in listed(directory, name))
     return replace(manifest, programs=programs, files=files)
 
 
