@@ -48,4 +48,6 @@ class InputPipeline(Record, frozen=True):
         steps = [timing.step_ms(latency_ms) for timing in self.tried]
         if not steps or min(steps) > _WORTH_TELLING * self.own.step_ms(latency_ms):
             return None
-        return next(timing for timing, step in zip(self.tried, steps, strict=True) if _WORTH_TELLING * step <= min(steps))
+        return next(
+            timing for timing, step in zip(self.tried, steps, strict=True) if _WORTH_TELLING * step <= min(steps)
+        )

@@ -57,7 +57,9 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool) -> Taken:
     tried = _tried(loader, own) if loader is not None and tries_loaders else ()
     calls, notes = _as_calls(batches, model)
     if not ended:
-        notes.insert(0, f"the first {len(batches)} batches of the {source} were taken as samples, and no more asked for")
+        notes.insert(
+            0, f"the first {len(batches)} batches of the {source} were taken as samples, and no more asked for"
+        )
     return Taken(calls, InputPipeline(source, timing, tried), tuple(notes))
 
 
