@@ -50,7 +50,7 @@ class ToolchainTask(Record, tag="toolchain-task", frozen=True):
 
 
 class ProfileTask(Record, tag="profile-task", frozen=True):
-    """Profile the baseline, and leave the float64 reference in `reference`.
+    """Profile the baseline, and leave the float64 reference in `reference`, if it is for a search.
 
     A pickled metric at `metric` is tried on the baseline's outputs. `depth`: what a search needs, or all that
     can be said in half a minute, for reading.

@@ -37,9 +37,10 @@ def profile_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
         yield f"{len(block.paths)} repeated {block.class_name} blocks ({block.paths[0]} to {block.paths[-1]})"
     yield from _compiler_lines(profile)
     low, high = profile.self_ratio.low, profile.self_ratio.high
+    error = f"error of eager itself against {profile.reference}: {profile.error_floor:.1e}; "
     yield (
-        f"error of eager itself against {profile.reference}: {profile.error_floor:.1e}; "
-        f"eager timed against eager reads {low:.3f} to {high:.3f}"
+        (error if profile.reference else "")
+        + f"eager timed against eager reads {low:.3f} to {high:.3f}"
         + ("" if low <= 1 <= high else ", which should hold 1")
     )
 

@@ -15,12 +15,12 @@ _MATRIX = {"cpu": 1024, "cuda": 4096}
 # Beyond what any cache of today holds, as a copy within a cache is another ceiling.
 _COPIED_BYTES = {"cpu": 128 << 20, "cuda": 512 << 20}
 _DISPATCHES = 500
+_MULTIPLIED = ("float32", "float64", "float16", "bfloat16")
 
 
 def measure_ceilings(device: str, dtype: str) -> Ceilings:
     """The best of repeated short looks, with the process's threads and precision settings; some 0.5 s together."""
-    kind = getattr(torch, dtype or "float32")
-    kind = kind if kind.is_floating_point else torch.float32
+    kind = getattr(torch, dtype if dtype in _MULTIPLIED else "float32")
     synchronize = CLOCKS[device]
     with torch.no_grad():
         size = _MATRIX[device]

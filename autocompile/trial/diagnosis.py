@@ -19,6 +19,7 @@ from autocompile.trial.hotspots import hottest
 from autocompile.trial.timing import CLOCKS, Callee
 from autocompile.trial.work import Work, work_of
 from autocompile.workload.samples import Sample, describe
+from autocompile.workload.script import describe_fault
 
 _RECOMPILES_S, _EXPORT_S = 3.0, 5.0
 _LATENCY_S = 0.3
@@ -26,7 +27,7 @@ _MOST_SIGNATURES = 4
 
 
 @dataclass(frozen=True)
-class Subject:
+class Examined:
     """What is diagnosed: the model, the same as it is called, and its samples, of which the first is looked into."""
 
     workload: Workload
@@ -35,11 +36,11 @@ class Subject:
     samples: Sequence[Sample]
 
 
-def with_bound(profile: Profile, subject: Subject) -> tuple[Profile, Work]:
+def with_bound(profile: Profile, examined: Examined) -> tuple[Profile, Work]:
     """What bounds a call of the first sample, by what it has to do and what this device can do at best."""
-    device, pipeline = subject.workload.device_type, subject.workload.pipeline
-    work = work_of(subject.model, subject.samples[0])
-    latency_ms = _latency_ms(profile, subject)
+    device, pipeline = examined.workload.device_type, examined.workload.pipeline
+    work, problem = _work(examined)
+    latency_ms = _latency_ms(profile, examined)
     figures = Figures(
         latency_ms=latency_ms,
         flops=work.flops,
@@ -49,13 +50,14 @@ def with_bound(profile: Profile, subject: Subject) -> tuple[Profile, Work]:
         median_kernel_us=profile.median_kernel_us,
         outside_share=profile.outside_kernels_share,
         idle_share=_idle_share(profile) if device == "cuda" else None,
-        ceilings=measure_ceilings(device, subject.workload.parameter_dtype),
+        ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
         input_ms=pipeline.own.batch_ms if pipeline else 0.0,
         input_share=pipeline.share(latency_ms) if pipeline else 0.0,
     )
     bound, evidence = bound_of(figures)
     bounded = replace(
         profile,
+        notes=(*profile.notes, *problem),
         bound=bound,
         evidence=evidence,
         flops=work.flops,
@@ -71,13 +73,13 @@ def with_bound(profile: Profile, subject: Subject) -> tuple[Profile, Work]:
     return bounded, work
 
 
-def with_details(profile: Profile, subject: Subject, work: Work, calls: int) -> Profile:
+def with_details(profile: Profile, examined: Examined, work: Work, calls: int) -> Profile:
     """What costs seconds more and no search needs: submodules, recompiles, and whether it exports."""
-    distinct = list({describe(sample): sample for sample in reversed(subject.samples)}.values())[::-1]
-    first = subject.samples[0]
-    hot = hottest(subject.model, first, subject.workload.device_type, calls, work.allocated)
-    again = recompiles(subject.model, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
-    failure = export_failure(subject.model, first, _EXPORT_S)
+    distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
+    first = examined.samples[0]
+    hot = hottest(examined.model, first, examined.workload.device_type, calls, work.allocated)
+    again = recompiles(examined.model, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
+    failure = export_failure(examined.model, first, _EXPORT_S)
     return replace(
         profile,
         submodules=hot,
@@ -87,21 +89,29 @@ def with_details(profile: Profile, subject: Subject, work: Work, calls: int) -> 
     )
 
 
+def _work(examined: Examined) -> tuple[Work, list[str]]:
+    """What is counted, or nothing, with what went wrong: a search goes on without it."""
+    try:
+        return work_of(examined.model, examined.samples[0]), []
+    except Exception as fault:  # operators of the user's own may know nothing of torch's dispatch modes
+        return Work(0, 0, 0, {}), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
+
+
 def _idle_share(profile: Profile) -> float:
     """By NVML, or where it does not answer by the kernels' intervals."""
     return 1 - profile.busy_share if profile.busy_share else profile.outside_kernels_share
 
 
-def _latency_ms(profile: Profile, subject: Subject) -> float:
+def _latency_ms(profile: Profile, examined: Examined) -> float:
     """Of the first sample, which is what the work was counted for: the baseline's, where all samples are alike."""
-    if len(subject.workload.signatures) == 1:
+    if len(examined.workload.signatures) == 1:
         return profile.baseline_ms.value
-    sample, synchronize = subject.samples[0], CLOCKS[subject.workload.device_type]
+    sample, synchronize = examined.samples[0], CLOCKS[examined.workload.device_type]
     taken: list[float] = []
     ends = time.perf_counter() + _LATENCY_S
     while not taken or time.perf_counter() < ends:
         started = time.perf_counter()
-        subject.call(*sample.args, **sample.kwargs)
+        examined.call(*sample.args, **sample.kwargs)
         synchronize()
         taken.append(time.perf_counter() - started)
     return sorted(taken)[len(taken) // 2] * 1e3

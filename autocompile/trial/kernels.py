@@ -70,7 +70,7 @@ def kernels_of(call: Callee, sample: Sample, device: str, calls: int) -> Kernels
         per_call=round(len(spans) / calls),
         median_us=statistics.median(lengths) if lengths else 0.0,
         outside_share=max(0.0, 1 - _union(spans) / wall_us),
-        matrix=round(sum(e.name in _MATRIX for e in events) / calls),
+        matrix=round(sum(e.name in _MATRIX and not _within_another(e) for e in events) / calls),
     )
 
 
@@ -81,6 +81,11 @@ def _computing(event: Any) -> Iterator[Any]:
     else:
         for child in event.cpu_children:
             yield from _computing(child)
+
+
+def _within_another(event: Any) -> bool:
+    """A convolution calls another, which is the same one."""
+    return event.cpu_parent is not None and event.cpu_parent.name in _MATRIX
 
 
 def _beneath(event: Any) -> Iterator[str]:

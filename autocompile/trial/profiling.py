@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.estimate import Estimate
@@ -18,13 +19,13 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.trial import diagnosis
-from autocompile.trial.graphbreaks import graph_breaks
-from autocompile.trial.kernels import kernels_of
+from autocompile.trial.graphbreaks import Traced, graph_breaks
+from autocompile.trial.kernels import Kernels, kernels_of
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.nvml import utilization
 from autocompile.trial.phases import Phases
 from autocompile.trial.repeatability import Repeatability, repeatability
-from autocompile.trial.timing import OnCopies, Pairs, Subject, subject, time_pairs
+from autocompile.trial.timing import OnCopies, Pairs, subject, time_pairs
 from autocompile.trial.verify import verify
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import Built, build
@@ -42,7 +43,7 @@ _WARM_S = 0.5
 
 
 def take_profile(task: ProfileTask, phases: Phases) -> Profile:
-    """Profile the baseline and leave the float64 reference behind.
+    """Profile the baseline; a brief profile leaves the float64 reference behind, for the trials.
 
     Raises whatever the model raises on its own inputs, and InvalidWorkload if it cannot be profiled.
     """
@@ -51,52 +52,76 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         model, samples = unspool(task.workload)
         eager = build(model, Plan(), device)
     with phases("verify"):
-        repeats = repeatability(model, samples[0], task.seed)
-        _check_children(repeats, full=full)
-        shown = _affordable(samples, repeats.call_s) if full else samples
-        reference, floor = _reference(task, model, eager, shown)
+        seen = _compare(task, model, eager, samples)
     with phases("timing"):
-        timed = OnCopies(eager) if reference.mutates_inputs else eager
-        steady = _time_baseline(timed, shown, device, task)
+        timed = OnCopies(eager) if seen.mutates else eager
+        steady = _time_baseline(timed, seen.samples, device, task)
     with phases("profile"):
-        calls = _PROFILED_CALLS if repeats.call_s < _PASS_S else 1
-        kernels = kernels_of(eager, shown[0], device, calls)
+        calls = _PROFILED_CALLS if seen.repeats.call_s < _PASS_S else 1
+        kernels = kernels_of(eager, seen.samples[0], device, calls)
         memory = peak_memory_bytes(device)
         limit_s = _BRIEF_TRACE_S if full else min(max(phases.left_s / 3, _BRIEF_TRACE_S), _LONGEST_TRACE_S)
-        traced = graph_breaks(model, shown[0], limit_s)
-        plain = Profile(
-            baseline_ms=_baseline_ms(steady.pairs),
-            self_ratio=steady.pairs.ratio,
-            busy_share=steady.busy_share,
-            busy_source=steady.busy_source,
-            outside_kernels_share=kernels.outside_share,
-            kernels_per_call=kernels.per_call,
-            median_kernel_us=kernels.median_us,
-            matrix_kernels=kernels.matrix,
+        traced = graph_breaks(model, seen.samples[0], limit_s)
+        figures = replace(
+            _figures(seen, steady, kernels, traced),
             peak_memory_bytes=memory,
-            graph_count=traced.graphs,
-            graph_breaks=traced.breaks,
-            trace_failure=traced.failure,
             blocks=repeated_blocks(model),
-            deterministic=repeats.deterministic,
-            random=repeats.random,
-            error_floor=floor,
-            reference=reference.precision,
-            variants=len(reference.cases),
-            notes=(
-                *task.workload.notes,
-                *reference.notes,
-                *_notes(task, steady.pairs, repeats, mutates=reference.mutates_inputs),
-                *_thinned(len(shown), len(samples)),
-            ),
+            notes=(*task.workload.notes, *_notes(task, seen, steady, len(samples))),
         )
-        looked_at = diagnosis.Subject(task.workload, model, timed, shown)
-        bounded, work = diagnosis.with_bound(plain, looked_at)
-        return diagnosis.with_details(bounded, looked_at, work, calls) if full else bounded
+        examined = diagnosis.Examined(task.workload, model, timed, seen.samples)
+        bounded, work = diagnosis.with_bound(figures, examined)
+        return diagnosis.with_details(bounded, examined, work, calls) if full else bounded
 
 
-def _check_children(repeats: Repeatability, *, full: bool) -> None:
-    if repeats.replaced and full:
+@dataclass(frozen=True)
+class _Compared:
+    """What calling the model shows: the samples to go on with, and what is right, where a search will ask."""
+
+    samples: tuple[Sample, ...]
+    repeats: Repeatability
+    reference: Reference | None
+    error_floor: float
+
+    @property
+    def mutates(self) -> bool:
+        return self.repeats.mutates_inputs or bool(self.reference and self.reference.mutates_inputs)
+
+
+def _compare(task: ProfileTask, model: Any, eager: Built, samples: tuple[Sample, ...]) -> _Compared:
+    repeats = repeatability(model, samples[0], task.seed)
+    if task.depth == "full":
+        _check_children(repeats)
+        return _Compared(_affordable(samples, repeats.call_s), repeats, None, 0.0)
+    reference = _reference(task, model, samples)
+    floor = verify(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
+    return _Compared(samples, repeats, reference, floor)
+
+
+def _figures(seen: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:
+    return Profile(
+        baseline_ms=_baseline_ms(steady.pairs),
+        self_ratio=steady.pairs.ratio,
+        busy_share=steady.busy_share,
+        busy_source=steady.busy_source,
+        outside_kernels_share=kernels.outside_share,
+        kernels_per_call=kernels.per_call,
+        median_kernel_us=kernels.median_us,
+        matrix_kernels=kernels.matrix,
+        peak_memory_bytes=0,
+        graph_count=traced.graphs,
+        graph_breaks=traced.breaks,
+        trace_failure=traced.failure,
+        blocks=(),
+        deterministic=seen.repeats.deterministic,
+        random=seen.repeats.random,
+        error_floor=seen.error_floor,
+        reference=seen.reference.precision if seen.reference else "",
+        variants=len(seen.reference.cases) if seen.reference else 0,
+    )
+
+
+def _check_children(repeats: Repeatability) -> None:
+    if repeats.replaced:
         raise InvalidWorkload(
             "is another module after every call, so nothing can be said about the model's parts",
             where=f"model.{repeats.replaced}",
@@ -110,18 +135,15 @@ def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
     return tuple(samples[position * len(samples) // count] for position in range(count))
 
 
-def _thinned(shown: int, given: int) -> list[str]:
-    return [f"{shown} of {given} samples were profiled, as all would take too long"] if shown < given else []
-
-
-def _reference(task: ProfileTask, model: Any, eager: Built, samples: tuple[Sample, ...]) -> tuple[Reference, float]:
-    """What is right, left in the task's file, and how far the baseline itself is from it."""
-    variants = _VARIANTS if task.depth == "brief" else 0
-    reference = make_reference(model, samples, variants=variants, seed=task.seed)
+def _reference(task: ProfileTask, model: Any, samples: tuple[Sample, ...]) -> Reference:
+    """What is right, left in the task's file; the user's metric is tried on it."""
+    reference = make_reference(model, samples, variants=_VARIANTS, seed=task.seed)
     reference.save(Path(task.reference), with_outputs=bool(task.metric))
-    floor = verify(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
-    _try_metric(task.metric, reference)
-    return reference, floor
+    metric = unspool_metric(task.metric)
+    if metric is not None:
+        for case in reference.cases:
+            metric(case.baseline.output)
+    return reference
 
 
 def _baseline_ms(pairs: Pairs) -> Estimate:
@@ -134,27 +156,22 @@ def _baseline_ms(pairs: Pairs) -> Estimate:
     )
 
 
-def _notes(task: ProfileTask, pairs: Pairs, repeats: Repeatability, *, mutates: bool) -> list[str]:
-    notes = []
+def _notes(task: ProfileTask, seen: _Compared, steady: _Steady, given: int) -> list[str]:
+    notes = list(seen.reference.notes) if seen.reference else []
     if task.workload.in_training_mode:
         notes.append("the model is in training mode and was run so; call model.eval() first if it is to serve")
-    if mutates:
+    if seen.mutates:
         notes.append("the model writes into its inputs: every call gets a copy, whose cost is in all figures")
-    if repeats.replaced:
-        notes.append(f"model.{repeats.replaced} is another module after every call")
-    if repeats.random:
+    if seen.repeats.replaced:
+        notes.append(f"model.{seen.repeats.replaced} is another module after every call")
+    if seen.repeats.random:
         notes.append("the model is random by nature: equal inputs give other outputs from another RNG state")
-    if pairs.contamination.noisy:
-        share = pairs.contamination.other_cpu_share
+    if steady.pairs.contamination.noisy:
+        share = steady.pairs.contamination.other_cpu_share
         notes.append(f"the host is noisy: others took {share:.0%} of its CPU time during the baseline's timing")
+    if len(seen.samples) < given:
+        notes.append(f"{len(seen.samples)} of {given} samples were profiled, as all would take too long")
     return notes
-
-
-def _try_metric(path: str, reference: Reference) -> None:
-    metric = unspool_metric(path)
-    if metric is not None:
-        for case in reference.cases:
-            metric(case.baseline.output)
 
 
 @dataclass(frozen=True)
@@ -167,7 +184,7 @@ class _Steady:
 
 
 def _time_baseline(eager: Built | OnCopies, samples: Sequence[Sample], device: str, task: ProfileTask) -> _Steady:
-    one: Subject = subject(eager, samples, device, torch.get_num_threads())
+    one = subject(eager, samples, device, torch.get_num_threads())
     twin = subject(eager, samples, device, torch.get_num_threads())
     for _ in range(3):
         if one.one_pass() > _WARM_S:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.workload.reference import observe
+from autocompile.workload.reference import observe, writes_into_inputs
 from autocompile.workload.samples import Sample
 
 
@@ -18,12 +18,14 @@ from autocompile.workload.samples import Sample
 class Repeatability:
     """`deterministic`: two runs from one RNG state agree exactly; `random`: two from different ones do not.
 
+    `mutates_inputs`: it writes into its arguments.
     `replaced` is the path of a child that is another module after a call, or ""; `call_s` is what the last
     of the calls took.
     """
 
     deterministic: bool
     random: bool
+    mutates_inputs: bool
     replaced: str
     call_s: float
 
@@ -41,7 +43,14 @@ def repeatability(model: Any, sample: Sample, seed: int) -> Repeatability:
     other = observe(model, sample, seed + 1).leaves
     call_s = time.perf_counter() - started
     _check_outputs(first, again)
-    return Repeatability(_same(first, again), not _same(first, other) and _same(first, again), replaced, call_s)
+    deterministic = _same(first, again)
+    return Repeatability(
+        deterministic=deterministic,
+        random=deterministic and not _same(first, other),
+        mutates_inputs=writes_into_inputs(sample, first),
+        replaced=replaced,
+        call_s=call_s,
+    )
 
 
 def _check_outputs(first: dict[str, Any], again: dict[str, Any]) -> None:
