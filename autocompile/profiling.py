@@ -31,7 +31,8 @@ class ReadableProfile(Profile, tag="profile", frozen=True, kw_only=True):
     workload: Workload
 
     def __str__(self) -> str:
-        return "\n".join((self.workload.name, *(f"  {line}" for line in profile_lines(self, self.workload))))
+        notes = (f"note: {note}" for note in self.notes)
+        return "\n".join((self.workload.name, *(f"  {line}" for line in (*profile_lines(self, self.workload), *notes))))
 
 
 def profile_workload(source: Source, listener: Listener) -> ReadableProfile:

@@ -89,7 +89,7 @@ def _submodule_lines(submodules: tuple[Submodule, ...]) -> Iterator[str]:
     shown = submodules[:_SHOWN_SUBMODULES]
     names = [f"{one.path or '(the model itself)'} {one.class_name}" for one in shown]
     width = min(60, max(map(len, names)))
-    yield f"{'time by submodule':<{width}}  share  of itself  allocates  parameters"
+    yield f"{'time by submodule':<{width + 2}} {'share':>5} {'of itself':>10} {'allocates':>10} {'parameters':>11}"
     for one, name in zip(shown, names, strict=True):
         yield (
             f"  {name[:width]:<{width}} {one.share:>5.0%} {format_ms(one.self_ms):>10} "

@@ -38,23 +38,14 @@ class Examined:
 
 def with_bound(profile: Profile, examined: Examined) -> tuple[Profile, Work]:
     """What bounds a call of the first sample, by what it has to do and what this device can do at best."""
-    device, pipeline = examined.workload.device_type, examined.workload.pipeline
     work, problem = _work(examined)
-    latency_ms = _latency_ms(profile, examined)
-    figures = Figures(
-        latency_ms=latency_ms,
-        flops=work.flops,
-        bytes=work.bytes,
-        operators=work.operators,
-        kernels=profile.kernels_per_call,
-        median_kernel_us=profile.median_kernel_us,
-        outside_share=profile.outside_kernels_share,
-        idle_share=_idle_share(profile) if device == "cuda" else None,
-        ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
-        input_ms=pipeline.own.batch_ms if pipeline else 0.0,
-        input_share=pipeline.share(latency_ms) if pipeline else 0.0,
-    )
+    try:
+        figures = _figures(profile, examined, work)
+    except RuntimeError as fault:  # a device without room for them
+        told = f"the ceilings of this device cannot be measured: {describe_fault(fault)}"
+        return replace(profile, notes=(*profile.notes, *problem, told), pipeline=examined.workload.pipeline), work
     bound, evidence = bound_of(figures)
+    pipeline = examined.workload.pipeline
     bounded = replace(
         profile,
         notes=(*profile.notes, *problem),
@@ -68,9 +59,27 @@ def with_bound(profile: Profile, examined: Examined) -> tuple[Profile, Work]:
         ceilings=figures.ceilings,
         input_share=figures.input_share,
         pipeline=pipeline,
-        better_loader=pipeline.better(latency_ms) if pipeline else None,
+        better_loader=pipeline.better(figures.latency_ms) if pipeline else None,
     )
     return bounded, work
+
+
+def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
+    device, pipeline = examined.workload.device_type, examined.workload.pipeline
+    latency_ms = _latency_ms(profile, examined)
+    return Figures(
+        latency_ms=latency_ms,
+        flops=work.flops,
+        bytes=work.bytes,
+        operators=work.operators,
+        kernels=profile.kernels_per_call,
+        median_kernel_us=profile.median_kernel_us,
+        outside_share=profile.outside_kernels_share,
+        idle_share=_idle_share(profile) if device == "cuda" else None,
+        ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
+        input_ms=pipeline.own.batch_ms if pipeline else 0.0,
+        input_share=pipeline.share(latency_ms) if pipeline else 0.0,
+    )
 
 
 def with_details(profile: Profile, examined: Examined, work: Work, calls: int) -> Profile:

@@ -146,6 +146,7 @@ def test_the_command_line_and_endless_inputs(tmp_path, no_process_left):
     assert "the first 64 batches of the generator were taken as samples, and no more asked for" in found["notes"]
     assert found["exportable"] is True
     assert found["graph_breaks"] == []
+    assert found["workload"]["device"] == "cpu"
 
 
 def test_a_profile_in_memory_prints_itself(no_process_left):
