@@ -29,28 +29,14 @@ def as_samples(inputs: object) -> tuple[Sample, ...]:
     """A tensor, a tuple (arguments), a mapping (keywords), or a list of such samples.
 
     More than 64 samples are thinned evenly, which keeps their distribution. Raises InvalidWorkload for
-    anything else, for an empty list, for samples without a tensor, and for samples that are not called alike.
+    anything else, for an empty list and for samples without a tensor.
     """
     many = list(inputs) if isinstance(inputs, list) else [inputs]
     if not many:
         raise InvalidWorkload("an empty list holds no sample", where="inputs", remedy=_SHAPE_OF_INPUTS)
     step = max(1.0, len(many) / MAX_SAMPLES)
     chosen = [many[int(position * step)] for position in range(min(len(many), MAX_SAMPLES))]
-    samples = tuple(_as_sample(one, position, single=len(many) == 1) for position, one in enumerate(chosen))
-    for position, sample in enumerate(samples):
-        if _call_shape(sample) != _call_shape(samples[0]):
-            raise InvalidWorkload(
-                f"is called with {_call_shape(sample)}, but inputs[0] with {_call_shape(samples[0])}",
-                where=f"inputs[{position}]",
-                remedy="give samples that are called alike, or profile and tune each kind by itself",
-            )
-    return samples
-
-
-def _call_shape(sample: Sample) -> str:
-    count, names = len(sample.args), ", ".join(sorted(sample.kwargs))
-    arguments = f"{count} positional argument{'s' * (count != 1)}"
-    return f"{arguments} and {names}" if names else arguments
+    return tuple(_as_sample(one, position, single=len(many) == 1) for position, one in enumerate(chosen))
 
 
 def _as_sample(one: object, position: int, *, single: bool) -> Sample:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.pipeline import InputPipeline, LoaderSetting, LoaderTiming
+from autocompile.workload.calls import accepted
 from autocompile.workload.loader import iterating, other_settings, setting_of, timed, timing_of, twin
 from autocompile.workload.samples import MAX_SAMPLES
 from autocompile.workload.script import describe_fault
@@ -23,6 +23,7 @@ from autocompile.workload.script import describe_fault
 _TAKING_S = 5.0
 _TRYING_S = 6.0
 _ONE_TRY_S = 1.0
+_BATCHES_A_TRY = 4
 _DIED = re.compile(r"DataLoader worker.*(exited unexpectedly|is killed by signal)", re.DOTALL)
 
 
@@ -54,7 +55,7 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool) -> Taken:
     if not batches:
         raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give one with something in it")
     timing = timing_of(own, stamps) if len(stamps) > 1 else LoaderTiming(own, (stamps[0] - began) * 1e3, 1)
-    tried = _tried(loader, own) if loader is not None and tries_loaders else ()
+    tried = _tried(loader, timing) if loader is not None and tries_loaders else ()
     calls, notes = _as_calls(batches, model)
     if not ended:
         notes.insert(
@@ -102,14 +103,19 @@ def _said(fault: Exception, source: str) -> str:
     return f"the {source} raised {trace.strip().splitlines()[-1]}{where} in a worker"
 
 
-def _tried(loader: DataLoader[Any], own: LoaderSetting) -> tuple[LoaderTiming, ...]:
+def _tried(loader: DataLoader[Any], own: LoaderTiming) -> tuple[LoaderTiming, ...]:
+    """Other settings, as far as the time goes: the most workers first, as they are what a slow dataset needs."""
+    batch_s = own.batch_ms / 1e3
+    if batch_s > _TRYING_S / 2:
+        return ()
     deadline = time.perf_counter() + _TRYING_S
     found = []
-    for setting in other_settings(own):
+    for setting in sorted(other_settings(own.setting), key=lambda setting: (setting.prefetch, -setting.workers)):
         left = deadline - time.perf_counter()
-        if left > 0:
-            found.append(timed(loader, setting, min(left, _ONE_TRY_S)))
-    return tuple(timing for timing in found if timing is not None)
+        if left > batch_s:
+            found.append(timed(loader, setting, min(left, max(_ONE_TRY_S, _BATCHES_A_TRY * batch_s))))
+    told = [timing for timing in found if timing is not None]
+    return tuple(sorted(told, key=lambda timing: (timing.setting.workers, timing.setting.prefetch)))
 
 
 def _as_calls(batches: list[Any], model: Any) -> tuple[list[Any], list[str]]:
@@ -117,7 +123,7 @@ def _as_calls(batches: list[Any], model: Any) -> tuple[list[Any], list[str]]:
     calls, notes = [], []
     home = next((p.device for p in model.parameters()), None) if isinstance(model, nn.Module) else None
     for batch in batches:
-        call, note = _accepted(tuple(batch) if isinstance(batch, list) else batch, model)
+        call, note = accepted(tuple(batch) if isinstance(batch, list) else batch, model)
         if home is not None and any(_lies_elsewhere(leaf, home) for leaf in pytree.tree_leaves(call)):
             call = pytree.tree_map(lambda leaf: leaf.to(home) if isinstance(leaf, torch.Tensor) else leaf, call)
             notes.append(f"the batches were moved to {home}, where the model is")
@@ -128,25 +134,3 @@ def _as_calls(batches: list[Any], model: Any) -> tuple[list[Any], list[str]]:
 
 def _lies_elsewhere(leaf: Any, home: torch.device) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.device != home
-
-
-def _accepted(batch: Any, model: Any) -> tuple[Any, str]:
-    """A batch without what the model does not ask for, such as labels, and what was left out, in words."""
-    try:
-        parameters = inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values()
-    except (TypeError, ValueError):  # a builtin tells nothing of what it takes
-        return batch, ""
-    kinds = {parameter.kind for parameter in parameters}
-    if isinstance(batch, Mapping):
-        names = {parameter.name for parameter in parameters}
-        left_out = [] if inspect.Parameter.VAR_KEYWORD in kinds else [name for name in batch if name not in names]
-        kept = {name: value for name, value in batch.items() if name not in left_out}
-        return kept, f"of every batch {', '.join(map(str, left_out))} were left out: no arguments" if left_out else ""
-    if not isinstance(batch, tuple) or inspect.Parameter.VAR_POSITIONAL in kinds:
-        return batch, ""
-    positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    required = sum(p.kind in positional and p.default is inspect.Parameter.empty for p in parameters)
-    count = max(1, required)
-    if count >= len(batch):
-        return batch, ""
-    return batch[:count], f"of every batch the first {count} of {len(batch)} elements are the model's arguments"

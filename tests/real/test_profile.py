@@ -18,7 +18,7 @@ import autocompile
 from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.job import Limits, ProfileTask, Timing
 from autocompile.core.profile import Profile
-from autocompile.workload.samples import MAX_SAMPLES, as_samples
+from autocompile.workload.samples import MAX_SAMPLES
 from autocompile.workload.spool import spool
 from autocompile.workload.stream import take
 
@@ -80,7 +80,7 @@ def test_a_slow_loader_bounds_the_model_and_what_is_better_is_told(examine, no_p
     assert found.pipeline.own.batch_ms >= 20
     assert all(timing.setting != found.pipeline.own.setting for timing in found.pipeline.tried)
     assert found.pipeline.tried
-    assert "of every batch the first 1 of 2 elements are the model's arguments" in found.notes
+    assert any("only the first of 2 elements went to the model" in note for note in found.notes)
     assert loader._iterator is None, "the user's own loader is left as it was"
 
 
@@ -167,22 +167,34 @@ def test_iterators_are_bounded_and_samples_are_as_the_model_takes_them():
     assert short.notes == ()
 
 
+def two(x, y, z=None):
+    return x + y
+
+
+X = torch.ones(2)
+
+
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
         (
-            [torch.ones(2, 8), (torch.ones(2, 8), torch.ones(2))],
-            r"inputs\[1\]: is called with 2 positional arguments, but inputs\[0\] with 1 positional argument; give",
+            [(X, X), X],
+            r"inputs\[1\]: has 1 positional argument where inputs\[0\] has 2 positional arguments, and the model does "
+            r"not take it \(missing a required argument: 'y'\); give samples that",
         ),
         (
-            [{"x": torch.ones(2)}, {"y": torch.ones(2)}],
-            r"inputs\[1\]: is called with 0 positional arguments and y, but",
+            [{"x": X}, {"x": X, "y": X}],
+            r"inputs\[0\]: has 0 positional arguments and x where inputs\[1\] has 0 .* and x, y",
         ),
     ],
 )
-def test_samples_that_are_not_called_alike_are_named(inputs, said):
+def test_samples_of_incompatible_structure_are_named(tmp_path, inputs, said):
     with pytest.raises(InvalidWorkload, match=said):
-        as_samples(inputs)
+        spool(two, inputs, tmp_path)
+
+
+def test_samples_may_leave_out_what_is_optional(tmp_path):
+    assert len(spool(two, [(X, X), (X, X, X), {"y": X, "x": X}], tmp_path).signatures) == 3
 
 
 @pytest.mark.parametrize(
