@@ -17,7 +17,6 @@ _STARVED = 0.65
 # Below this none of the ceilings explains the time.
 _EXPLAINS = 0.2
 _MOSTLY = 0.5
-_SHORT_US = 10.0
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,7 @@ def bound_of(seen: Figures) -> tuple[Bound, str]:
         )
     if seen.idle_share is not None and 1 - seen.idle_share < _STARVED:
         return "overhead", (
-            f"the GPU is idle for {seen.idle_share:.0%} of the time: it waits for the launches of {seen.kernels} "
-            f"kernels a call, which last {seen.median_kernel_us:.3g} µs at the median"
+            f"the GPU is idle for {seen.idle_share:.0%} of the time: it waits for launches ({_kernels(seen)})"
         )
     shares: dict[Bound, float] = {
         "compute": seen.flops_share,
@@ -72,15 +70,19 @@ def bound_of(seen: Figures) -> tuple[Bound, str]:
     largest = max(shares, key=lambda name: shares[name])
     if shares[largest] >= _EXPLAINS:
         return largest, f"{_SENTENCES[largest](seen)} ({_others(shares, largest)})"
-    if seen.outside_share > _MOSTLY and seen.median_kernel_us < _SHORT_US:
+    if seen.outside_share > _MOSTLY:
         return "overhead", (
-            f"{seen.outside_share:.0%} of a call lies between its {seen.kernels} kernels, which last "
-            f"{seen.median_kernel_us:.3g} µs at the median: Python and the dispatcher take the time"
+            f"{seen.outside_share:.0%} of a call lies outside of kernels ({_kernels(seen)}): Python, the dispatcher "
+            "or waiting take the time"
         )
     return "unknown", (
-        f"no ceiling is near ({_others(shares, None)}): its {seen.kernels} kernels, "
-        f"{seen.median_kernel_us:.3g} µs at the median, are slow by themselves or wait for something"
+        f"no ceiling is near ({_others(shares, None)}), but kernels take the time ({_kernels(seen)}): they are slow by "
+        "themselves, or are held up by other processes"
     )
+
+
+def _kernels(seen: Figures) -> str:
+    return f"{seen.kernels} a call, {seen.median_kernel_us:.3g} µs at the median"
 
 
 def _of_compute(seen: Figures) -> str:

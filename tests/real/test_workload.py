@@ -37,7 +37,7 @@ def test_the_forms_of_inputs():
         ("text", "inputs: cannot call with a str"),
         ([X, 3], r"inputs\[1\]: cannot call with a int"),
         ((1, 2), "inputs: there is no tensor in it"),
-        (iter([3]), "inputs: cannot call with a int"),
+        (iter([X]), "cannot call with a list_iterator"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_named(inputs, said):

@@ -44,7 +44,11 @@ def figures(**fields):
             "150% of what a large copy reaches here, more than a copy's as some stays in",
         ),
         ({"operators": 4000}, "overhead", "starting 4000 operators a call at 2 µs each takes 80% of the time"),
-        ({"outside_share": 0.9, "median_kernel_us": 2.0}, "overhead", "90% of a call lies between its 100 kernels"),
+        (
+            {"outside_share": 0.9, "median_kernel_us": 2.0},
+            "overhead",
+            "90% of a call lies outside of kernels (100 a call",
+        ),
         ({}, "unknown", "no ceiling is near (FLOPs 0%, bytes 1%, starting operators 2%)"),
         ({"idle_share": 0.6, "flops": 800_000_000}, "overhead", "the GPU is idle for 60% of the time"),
         ({"idle_share": 0.1, "flops": 800_000_000}, "compute", "80%"),
