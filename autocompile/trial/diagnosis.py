@@ -82,11 +82,11 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
     )
 
 
-def with_details(profile: Profile, examined: Examined, work: Work, calls: int) -> Profile:
+def with_details(profile: Profile, examined: Examined, work: Work) -> Profile:
     """What costs seconds more and no search needs: submodules, recompiles, and whether it exports."""
     distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
     first = examined.samples[0]
-    hot = hottest(examined.model, first, examined.workload.device_type, calls, work.allocated)
+    hot = hottest(examined.model, first, examined.workload.device_type, work.allocated)
     again = recompiles(examined.model, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
     failure = export_failure(examined.model, first, _EXPORT_S)
     return replace(

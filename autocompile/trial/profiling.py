@@ -70,7 +70,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         )
         examined = diagnosis.Examined(task.workload, model, timed, seen.samples)
         bounded, work = diagnosis.with_bound(figures, examined)
-        return diagnosis.with_details(bounded, examined, work, calls) if full else bounded
+        return diagnosis.with_details(bounded, examined, work) if full else bounded
 
 
 @dataclass(frozen=True)
