@@ -116,8 +116,8 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
         )
 
 
-def from_script(script: Path) -> Source:
-    """The workload that a script defines, which is run in a child process.
+def from_script(script: Path, *, tries_loaders: bool = False) -> Source:
+    """The workload that a script defines, which is run in a child process; `tries_loaders` is for a profile.
 
     Raises InvalidWorkload if there is no such script, or with what went wrong in it.
     """
@@ -126,7 +126,7 @@ def from_script(script: Path) -> Source:
         raise InvalidWorkload(fault, where=str(script), remedy="give the path of a Python file")
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
-        task = CaptureTask(script=str(script.resolve()), directory=str(directory))
+        task = CaptureTask(str(script.resolve()), str(directory), tries_loaders)
         reply = runner.run(task, Limits(total_s=budget_s), cache="capture")
         if isinstance(reply, Workload):
             return reply

@@ -33,10 +33,14 @@ class Acceptance(Record, frozen=True):
 
 
 class CaptureTask(Record, tag="capture", frozen=True):
-    """Run the user's `script`, and spool its model and inputs into `directory`."""
+    """Run the user's `script`, and spool its model and inputs into `directory`.
+
+    With `tries_loaders`, a DataLoader among them is tried with other settings too.
+    """
 
     script: str
     directory: str
+    tries_loaders: bool = False
 
 
 class ToolchainTask(Record, tag="toolchain-task", frozen=True):
@@ -46,9 +50,10 @@ class ToolchainTask(Record, tag="toolchain-task", frozen=True):
 
 
 class ProfileTask(Record, tag="profile-task", frozen=True):
-    """Profile the baseline, and leave the float64 reference in `reference`.
+    """Profile the baseline, and leave the float64 reference in `reference`, if it is for a search.
 
-    A pickled metric at `metric` is tried on the baseline's outputs.
+    A pickled metric at `metric` is tried on the baseline's outputs. `depth`: what a search needs, or all that
+    can be said in half a minute, for reading.
     """
 
     workload: Workload
@@ -56,6 +61,7 @@ class ProfileTask(Record, tag="profile-task", frozen=True):
     timing: Timing
     seed: int
     metric: str = ""
+    depth: Literal["brief", "full"] = "brief"
 
 
 class BatchTask(Record, tag="batch-task", frozen=True):

@@ -14,6 +14,7 @@ from autocompile.core.document import ArtifactEntry, Document, TrialEntry
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
+from autocompile.report.profile import profile_lines
 from autocompile.search.ledger import measuring_share
 
 WIDTH = 120
@@ -34,6 +35,13 @@ def terminal() -> Console:
     return console if console.is_terminal else Console(width=WIDTH)
 
 
+def as_lines(text: str) -> RenderableType:
+    """Plain text whose indented lines stay indented where they are wrapped."""
+    lines = text.splitlines()
+    indents = [len(line) - len(line.lstrip()) for line in lines]
+    return Group(*(Padding(Text(line.lstrip()), (0, 0, 0, by)) for line, by in zip(lines, indents, strict=True)))
+
+
 def render(document: Document) -> RenderableType:
     """Verdict, table, profile, why, envelope, time and snippet."""
     return Group(
@@ -41,7 +49,7 @@ def render(document: Document) -> RenderableType:
         "",
         trial_table(document),
         *_section("Not measured", _failure_lines(document)),
-        *_section("Profile of the baseline", _profile_lines(document)),
+        *_section("Profile of the baseline", profile_lines(document.profile, document.workload)),
         *_section("Artifact", _artifact_lines(document.artifact)),
         *_section("Why", _why_lines(document)),
         *_section("Best for how many calls", _envelope_lines(document)),
@@ -146,34 +154,6 @@ def _failure_lines(document: Document) -> Iterable[str]:
         if entry.failure is not None:
             said = entry.failure.message.splitlines()[0]
             yield f"{entry.label}: {entry.failure.kind.replace('_', ' ')} in phase {entry.failure.stage}: {said}"
-
-
-def _profile_lines(document: Document) -> Iterable[str]:
-    profile, workload = document.profile, document.workload
-    yield (
-        f"{_ms(profile.baseline_ms.value)} a call; device busy {profile.busy_share:.0%} ({profile.busy_source}); "
-        f"{profile.outside_kernels_share:.0%} of a call outside kernels"
-    )
-    yield (
-        f"{profile.kernels_per_call} kernels a call, median {profile.median_kernel_us:.3g} µs; "
-        f"{workload.parameter_count:,} parameters ({format_bytes(workload.parameter_bytes)}); "
-        f"peak memory {format_bytes(profile.peak_memory_bytes)}"
-    )
-    for block in profile.blocks:
-        yield f"{len(block.paths)} repeated {block.class_name} blocks ({block.paths[0]} to {block.paths[-1]})"
-    if profile.trace_failure:
-        yield f"cannot be traced as a whole: {profile.trace_failure}"
-    breaks = "no graph breaks" if not profile.graph_breaks else f"{len(profile.graph_breaks)} graph breaks"
-    if not profile.trace_failure:
-        yield f"{breaks} (traced as {profile.graph_count} graph{'s' * (profile.graph_count != 1)})"
-    for found in profile.graph_breaks:
-        yield f"  {found.file}:{found.line}: {found.reason}"
-    low, high = profile.self_ratio.low, profile.self_ratio.high
-    yield (
-        f"error of eager itself against {profile.reference}: {profile.error_floor:.1e}; "
-        f"eager timed against eager reads {low:.3f} to {high:.3f}"
-        + ("" if low <= 1 <= high else ", which should hold 1")
-    )
 
 
 _TIER_WORDS = {

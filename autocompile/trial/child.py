@@ -49,7 +49,8 @@ def _do(job: Job, phases: Phases) -> Reply:
     if isinstance(task, CaptureTask):
         with phases("capture"):
             model, inputs = workload_from_script(Path(task.script))
-            return spool(model, inputs, Path(task.directory), name=Path(task.script).stem)
+            name, tries = Path(task.script).stem, task.tries_loaders
+            return spool(model, inputs, Path(task.directory), name=name, tries_loaders=tries)
     if isinstance(task, ToolchainTask):
         return check_toolchain(task.device, phases)
     sys.path[:] = task.workload.search_path

@@ -179,7 +179,10 @@ class _Side:
 def _passes_per_block(one: Subject) -> int:
     one.apply_threads()
     one.one_pass()
-    return max(1, math.ceil(_BLOCK_S / max(min(one.one_pass() for _ in range(3)), 1e-7)))
+    fastest = one.one_pass()
+    if fastest < _BLOCK_S:
+        fastest = min(fastest, one.one_pass(), one.one_pass())
+    return max(1, math.ceil(_BLOCK_S / max(fastest, 1e-7)))
 
 
 def _block(side: _Side) -> _Block:

@@ -57,11 +57,7 @@ class Reference:
     @property
     def mutates_inputs(self) -> bool:
         """Whether the baseline writes into its arguments."""
-        return any(
-            isinstance(leaf, torch.Tensor) and not _alike(leaf, case.baseline.leaves.get(after_call(name)))
-            for case in self.cases
-            for name, leaf in named_leaves((case.sample.args, case.sample.kwargs))[0]
-        )
+        return any(writes_into_inputs(case.sample, case.baseline.leaves) for case in self.cases)
 
     def at_batch(self, size: int) -> Reference:
         """The same cases in batches of another size, which holds where samples are proved to be independent."""
@@ -161,6 +157,14 @@ def _at_batch(case: Case, size: int) -> Case:
 
     sample = Sample(*pytree.tree_map(picked, (case.sample.args, case.sample.kwargs)))
     return Case(sample, observed(case.expected), observed(case.baseline))
+
+
+def writes_into_inputs(sample: Sample, seen: dict[str, Any]) -> bool:
+    """Whether the call that left `seen` changed one of its arguments."""
+    return any(
+        isinstance(leaf, torch.Tensor) and not _alike(leaf, seen.get(after_call(name)))
+        for name, leaf in named_leaves((sample.args, sample.kwargs))[0]
+    )
 
 
 def _alike(one: torch.Tensor, other: Any) -> bool:

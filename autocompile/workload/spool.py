@@ -17,25 +17,30 @@ from torch.utils import _pytree as pytree
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Workload
 from autocompile.workload.axes import first_axes, resized
+from autocompile.workload.calls import check_alike
 from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
+from autocompile.workload.stream import is_stream, take
 
 _FILE = "workload.pt"
 
 
-def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Workload:
+def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loaders: bool = False) -> Workload:
     """Write `model` and `inputs` into `directory`, so that a child process can have them.
 
-    Classes and functions of `__main__` travel by value, so a child never imports the user's script.
-    Raises InvalidWorkload if it is not callable, the inputs have no form that it knows, or something
-    in it cannot be pickled, naming the attribute.
+    Classes and functions of `__main__` travel by value, so a child never imports the user's script. A DataLoader
+    stays here: its first batches travel, and how long they take to come (with `tries_loaders`, in other settings too).
+    Raises InvalidWorkload if it is not callable, the inputs have no form that it knows or differ in a way
+    that the model does not take, or something in it cannot be pickled, naming the attribute.
     """
     if not callable(model):
         raise InvalidWorkload(
             f"a {type(model).__name__} cannot be called", where="model", remedy="give an nn.Module or a function"
         )
-    samples = as_samples(inputs)
+    taken = take(inputs, model, tries_loaders=tries_loaders) if is_stream(inputs) else None
+    samples = as_samples(taken.calls if taken else inputs)
+    check_alike(model, samples)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, directory / _FILE)
     signatures = signatures_of(samples)
@@ -58,6 +63,8 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Worklo
         settings=current_settings(),
         modules=tuple(_imported_modules(directory / _FILE)),
         search_path=tuple(sys.path),
+        pipeline=taken.pipeline if taken else None,
+        notes=taken.notes if taken else (),
     )
 
 
