@@ -14,6 +14,7 @@ from autocompile.core.decision import Decision
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.estimate import Estimate
 from autocompile.report.html import as_html, as_page
+from autocompile.report.story import story
 from autocompile.report.text import as_text
 
 
@@ -56,6 +57,10 @@ class Recommendation:
         Sets the process's number of CPU threads if the recommendation has one.
         """
         return load(self._artifact, self._model)
+
+    def explain(self) -> str:
+        """The run in a dozen lines, each claim with its number."""
+        return "\n".join(story(self.document))
 
     def snippet(self) -> str:
         """Plain torch code that reproduces the winner without this library."""

@@ -12,12 +12,16 @@ Bound = Literal["overhead", "memory", "compute", "input", "unknown"]
 
 
 class GraphBreak(Record, frozen=True):
-    """Where the compiler leaves the graph, in the user's own file, why, and what to write instead if that is known."""
+    """Where the compiler leaves the graph, in the user's own file, why, and what to write instead if that is known.
+
+    `path` is the submodule whose `forward` it lies in: "" for the model itself, and where it is not known.
+    """
 
     file: str
     line: int
     reason: str
     advice: str = ""
+    path: str = ""
 
 
 class Recompile(Record, frozen=True):
@@ -40,9 +44,9 @@ class RepeatedBlock(Record, frozen=True):
 
 
 class Submodule(Record, frozen=True):
-    """What one submodule takes of a call, without what its children take.
+    """What one submodule takes of a call, without what its children take, and with them (`whole_share`).
 
-    `share` of the call's time, in 0..1; `allocated_bytes` is what its own operators newly allocate;
+    Shares are of the call's time, in 0..1; `allocated_bytes` is what its own operators newly allocate;
     `parameter_bytes` are its own parameters. The model itself has the path "".
     """
 
@@ -51,6 +55,7 @@ class Submodule(Record, frozen=True):
     calls: int
     self_ms: float
     share: float
+    whole_share: float
     allocated_bytes: int
     parameter_bytes: int
 

@@ -15,6 +15,7 @@ from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
 from autocompile.report.profile import profile_lines
+from autocompile.report.story import story
 from autocompile.search.ledger import measuring_share
 
 WIDTH = 120
@@ -51,7 +52,8 @@ def render(document: Document) -> RenderableType:
         *_section("Not measured", _failure_lines(document)),
         *_section("Profile of the baseline", profile_lines(document.profile, document.workload)),
         *_section("Artifact", _artifact_lines(document.artifact)),
-        *_section("Why", _why_lines(document)),
+        *_section("Why", story(document)),
+        *_section("Decisions", _decision_lines(document)),
         *_section("Best for how many calls", _envelope_lines(document)),
         *_section("Trade-offs", _trade_off_lines(document)),
         *_section("Where the time went", _time_lines(document)),
@@ -183,7 +185,7 @@ def _artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
     yield f"{format_bytes(artifact.size_bytes)}, {artifact.digest}"
 
 
-def _why_lines(document: Document) -> Iterable[str]:
+def _decision_lines(document: Document) -> Iterable[str]:
     for decision in document.decisions:
         yield f"{format_duration(decision.at_s):>8}  {decision.action} {decision.subject}: {decision.reason}"
 

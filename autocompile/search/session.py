@@ -22,6 +22,7 @@ from autocompile.search.packing import Artifact, pack_nothing, pack_winner, winn
 from autocompile.search.screening import search, try_first
 from autocompile.space.dimension import Surroundings
 from autocompile.space.space import Space, open_space
+from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
 
 _METRICS: dict[Objective, str] = {
     "time": "seconds per call, start-up included",
@@ -129,6 +130,9 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain, batches: tuple[
         has_matrix_products=profile.matrix_kernels > 0,
         reduced_precision=bench.workload.parameter_dtype in ("bfloat16", "float16"),
         blocks=profile.blocks,
+        hottest=hottest_parts(profile.submodules),
+        breaking=breaking_parts(profile.graph_breaks),
+        varying=varying_axes(bench.workload.signatures),
         compiler_problem=problem,
         batches=batches,
     )

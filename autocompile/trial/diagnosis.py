@@ -36,17 +36,17 @@ class Examined:
     samples: Sequence[Sample]
 
 
-def with_bound(profile: Profile, examined: Examined) -> tuple[Profile, Work]:
+def with_bound(profile: Profile, examined: Examined) -> Profile:
     """What bounds a call of the first sample, by what it has to do and what this device can do at best."""
     work, problem = _work(examined)
     try:
         figures = _figures(profile, examined, work)
     except RuntimeError as fault:  # a device without room for them
         told = f"the ceilings of this device cannot be measured: {describe_fault(fault)}"
-        return replace(profile, notes=(*profile.notes, *problem, told), pipeline=examined.workload.pipeline), work
+        return replace(profile, notes=(*profile.notes, *problem, told), pipeline=examined.workload.pipeline)
     bound, evidence = bound_of(figures)
     pipeline = examined.workload.pipeline
-    bounded = replace(
+    return replace(
         profile,
         notes=(*profile.notes, *problem),
         bound=bound,
@@ -58,10 +58,10 @@ def with_bound(profile: Profile, examined: Examined) -> tuple[Profile, Work]:
         overhead_share=figures.overhead_share,
         ceilings=figures.ceilings,
         input_share=figures.input_share,
+        submodules=hottest(examined.model, examined.samples[0], examined.workload.device_type, work.allocated),
         pipeline=pipeline,
         better_loader=pipeline.better(figures.latency_ms) if pipeline else None,
     )
-    return bounded, work
 
 
 def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
@@ -82,16 +82,14 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
     )
 
 
-def with_details(profile: Profile, examined: Examined, work: Work) -> Profile:
-    """What costs seconds more and no search needs: submodules, recompiles, and whether it exports."""
+def with_details(profile: Profile, examined: Examined) -> Profile:
+    """What costs seconds more and no search needs: recompiles, and whether it exports."""
     distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
     first = examined.samples[0]
-    hot = hottest(examined.model, first, examined.workload.device_type, work.allocated)
     again = recompiles(examined.model, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
     failure = export_failure(examined.model, first, _EXPORT_S)
     return replace(
         profile,
-        submodules=hot,
         recompiles=again,
         exportable=None if failure is None else not failure,
         export_failure=f"not found out within {_EXPORT_S:.0f} s" if failure is None else failure,

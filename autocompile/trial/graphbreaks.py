@@ -7,11 +7,14 @@ import io
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any
 
+import msgspec
 import torch
 import torch._dynamo as dynamo
+from torch import nn
 
 from autocompile.core.profile import GraphBreak, Recompile
 from autocompile.trial.breakwords import BREAKS, RECOMPILES, in_words
@@ -54,6 +57,24 @@ def graph_breaks(model: Any, sample: Sample, limit_s: float) -> Traced:
     found = {(one.file, one.line): one for one in map(_explained, explained.break_reasons)}
     found.update({(one.file, one.line): one for one in _told(heard)})
     return Traced(explained.graph_count, tuple(sorted(found.values(), key=lambda one: (one.file, one.line))), "")
+
+
+def placed(model: Any, traced: Traced) -> Traced:
+    """The same, each break with the submodule in whose `forward` it lies."""
+    forwards: dict[tuple[str, str], tuple[str, CodeType]] = {}
+    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+        code = getattr(type(module).forward, "__code__", None)
+        if code is not None:
+            forwards.setdefault((code.co_filename, type(module).__qualname__), (path, code))
+    return replace(traced, breaks=tuple(_placed(one, list(forwards.values())) for one in traced.breaks))
+
+
+def _placed(found: GraphBreak, forwards: Sequence[tuple[str, CodeType]]) -> GraphBreak:
+    for path, code in forwards:
+        last = max((line for *_, line in code.co_lines() if line), default=0)
+        if code.co_filename == found.file and code.co_firstlineno <= found.line <= last:
+            return msgspec.structs.replace(found, path=path)
+    return found
 
 
 def recompiles(model: Any, samples: Sequence[Sample], limit_s: float) -> tuple[Recompile, ...]:

@@ -16,7 +16,7 @@ from autocompile.trial.submodules import following
 from autocompile.trial.timing import CLOCKS
 from autocompile.workload.samples import Sample, clone
 
-_MOST = 20
+_MOST = 200
 _MOST_CALLS, _LOOKING_S = 20, 0.5
 
 
@@ -50,7 +50,7 @@ class _Stopwatch:
 
 
 def hottest(model: Any, sample: Sample, device: str, allocated: Mapping[str, int]) -> tuple[Submodule, ...]:
-    """The up to 20 submodules that take most of a call by themselves, the most first; a function has none.
+    """The up to 200 submodules that take most of a call by themselves, the most first; a function has none.
 
     Medians over up to 20 calls, as many as fit into half a second, one at least. On a GPU the device is waited for
     around each submodule, which takes away what overlaps.
@@ -68,11 +68,16 @@ def hottest(model: Any, sample: Sample, device: str, allocated: Mapping[str, int
             calls=looks[0].calls[path],
             self_ms=seconds * 1e3,
             share=seconds / total,
+            whole_share=sum(taken[other] for other in taken if _within(other, path)) / total,
             allocated_bytes=allocated.get(path, 0),
             parameter_bytes=sum(p.numel() * p.element_size() for p in modules[path].parameters(recurse=False)),
         )
         for path, seconds in sorted(taken.items(), key=lambda item: -item[1])[:_MOST]
     )
+
+
+def _within(other: str, path: str) -> bool:
+    return not path or other == path or other.startswith(f"{path}.")
 
 
 def _looks(model: nn.Module, sample: Sample, device: str) -> list[_Stopwatch]:

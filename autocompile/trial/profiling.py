@@ -19,7 +19,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.trial import diagnosis
-from autocompile.trial.graphbreaks import Traced, graph_breaks
+from autocompile.trial.graphbreaks import Traced, graph_breaks, placed
 from autocompile.trial.kernels import Kernels, kernels_of
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.nvml import utilization
@@ -61,7 +61,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         kernels = kernels_of(eager, seen.samples[0], device, calls)
         memory = peak_memory_bytes(device)
         limit_s = _BRIEF_TRACE_S if full else min(max(phases.left_s / 3, _BRIEF_TRACE_S), _LONGEST_TRACE_S)
-        traced = graph_breaks(model, seen.samples[0], limit_s)
+        traced = placed(model, graph_breaks(model, seen.samples[0], limit_s))
         figures = replace(
             _figures(seen, steady, kernels, traced),
             peak_memory_bytes=memory,
@@ -69,8 +69,8 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
             notes=(*task.workload.notes, *_notes(task, seen, steady, len(samples))),
         )
         examined = diagnosis.Examined(task.workload, model, timed, seen.samples)
-        bounded, work = diagnosis.with_bound(figures, examined)
-        return diagnosis.with_details(bounded, examined, work) if full else bounded
+        bounded = diagnosis.with_bound(figures, examined)
+        return diagnosis.with_details(bounded, examined) if full else bounded
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.job import BatchPoint, BatchProbe
 from autocompile.report.html import as_page
+from autocompile.report.story import story
 from autocompile.report.text import as_text
 from autocompile.search.standings import at_calls
 
@@ -178,3 +179,15 @@ def test_finalists_that_are_surely_alike_do_not():
     document, _ = run(scattered({"freezing": 0.500, "plain": 0.501}, by=0.005), budget_s=20_000)
     assert document.winner.label == "inductor"
     assert document.winner.processes == 3
+
+
+def test_the_story_of_a_run_has_its_numbers():
+    document, _ = run(calls=100_000, budget_s=3000)
+    told = "\n".join(story(document))
+    assert "net takes 10 ms a call in eager" in told
+    assert "The winner is inductor freezing=True: 2.86x eager's speed (2." in told
+    assert "is paid back after 1,2" in told
+    assert "wrong result" in told
+    assert 7 <= len(told.splitlines()) <= 16
+    eager = "\n".join(story(run(calls=10)[0]))
+    assert "Eager wins" in eager

@@ -129,7 +129,7 @@ def test_a_profile_reads_well():
                 ceilings=CEILINGS,
                 pipeline=pipeline,
                 better_loader=pipeline.tried[0],
-                submodules=(Submodule("layers.0", "Linear", 1, 4.0, 0.4, 1 << 20, 1 << 10),),
+                submodules=(Submodule("layers.0", "Linear", 1, 4.0, 0.4, 0.4, 1 << 20, 1 << 10),),
                 graph_breaks=(GraphBreak("net.py", 3, "print() has to run in Python", "remove it"),),
                 recompiles=(Recompile("net.py", 1, "x has another size", "mark it"),),
                 exportable=False,
