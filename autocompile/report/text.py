@@ -37,10 +37,8 @@ def terminal() -> Console:
 
 
 def as_lines(text: str) -> RenderableType:
-    """Plain text whose indented lines stay indented where they are wrapped."""
-    lines = text.splitlines()
-    indents = [len(line) - len(line.lstrip()) for line in lines]
-    return Group(*(Padding(Text(line.lstrip()), (0, 0, 0, by)) for line, by in zip(lines, indents, strict=True)))
+    """Plain text, its lines wrapped where the terminal ends."""
+    return Group(*_wrapped(text.splitlines(), 0))
 
 
 def render(document: Document) -> RenderableType:
@@ -234,8 +232,14 @@ def _time_lines(document: Document) -> Iterable[str]:
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterable[RenderableType]:
-    body = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    body = _wrapped(lines, 2)
     return ("", Text(title, style="bold"), *body) if body else ()
+
+
+def _wrapped(lines: Iterable[str], indent: int) -> list[Padding]:
+    """What is indented stays so where it is wrapped."""
+    stripped = [(line.lstrip(), len(line) - len(line.lstrip())) for line in lines]
+    return [Padding(Text(line), (0, 0, 0, indent + own)) for line, own in stripped]
 
 
 def _interval(speedup: Estimate) -> str:

@@ -19,11 +19,13 @@ from autocompile.core.workload import Workload
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.calls import check_alike
 from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
-from autocompile.workload.samples import Sample, as_samples, signatures_of
+from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
 from autocompile.workload.stream import is_stream, take
 
 _FILE = "workload.pt"
+# Of what comes one by one: a pass over more batches of the same shapes takes longer, and says no more.
+_ENOUGH = 4
 
 
 def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loaders: bool = False) -> Workload:
@@ -39,7 +41,11 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
             f"a {type(model).__name__} cannot be called", where="model", remedy="give an nn.Module or a function"
         )
     taken = take(inputs, model, tries_loaders=tries_loaders) if is_stream(inputs) else None
-    samples = as_samples(taken.calls if taken else inputs)
+    samples = as_samples(taken.calls) if taken else as_samples(inputs)
+    notes = taken.notes if taken else ()
+    if taken and len(samples) > _ENOUGH and len(set(map(describe, samples))) == 1:
+        samples = samples[:_ENOUGH]
+        notes = (*notes, f"{_ENOUGH} of them were kept, as all have the same shapes")
     check_alike(model, samples)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, directory / _FILE)
@@ -64,7 +70,7 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
         modules=tuple(_imported_modules(directory / _FILE)),
         search_path=tuple(sys.path),
         pipeline=taken.pipeline if taken else None,
-        notes=taken.notes if taken else (),
+        notes=notes,
     )
 
 
