@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from operator import attrgetter, is_
+from operator import is_, itemgetter
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
-_TRAINING = attrgetter("training")
+_TRAINING = itemgetter("training")
 
 
 class Identities:
@@ -39,14 +39,16 @@ class Watch:
         self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
         self._children = Identities(module._modules for module in self._modules)  # noqa: SLF001
         self._hooks = _hooks_of(self._modules)
-        self._training = list(map(_TRAINING, self._modules))
+        # Their own dictionaries, as an attribute's lookup goes through more of what is cold.
+        self._attributes = [vars(module) for module in self._modules if "training" in vars(module)]
+        self._training = list(map(_TRAINING, self._attributes))
         self._handles = self._handles_before = -1
 
     def changed(self) -> str:
         """What differs now, in words, or ""."""
         if not self._modules:
             return ""
-        if list(map(_TRAINING, self._modules)) != self._training:
+        if list(map(_TRAINING, self._attributes)) != self._training:
             return "a module went from training to evaluation mode, or back"
         if self._has_hooks():
             return "the model has hooks"
