@@ -65,7 +65,7 @@ def load(
     loading = _Loading(directory, opened, manifest, model, fallback, background, Tally())
     if any(mismatch.is_of_the_model for mismatch in found):
         return loading.instead(loading.eager(), found[0].message)
-    better = _better_for(manifest, calls)
+    better = None if model is None else _better_for(manifest, calls)
     if better is not None:
         return loading.configuration(better, f"for {calls:,} calls {better.label} is quicker, start-up included")
     if manifest.plan.threads:
@@ -111,9 +111,11 @@ class _Loading:
             torch.set_num_threads(other.plan.threads)
         if not other.plan.compiles:
             built = Eager(build(self.model, other.plan, self.manifest.device_type), self.tally)
-            return rest.module(built, absence=reason)
+            return rest.module(built, absence=reason, notes=rest._own_weights())  # noqa: SLF001
         problem = self._no_compiler()
-        return rest.module(rest.eager() if problem else rest._compiled("jit"), absence=problem or reason)  # noqa: SLF001
+        if problem:
+            return rest.module(rest.eager(), absence=problem)
+        return rest.module(rest._compiled("jit"), absence=reason, notes=rest._own_weights())  # noqa: SLF001
 
     def instead(self, server: Server, reason: str) -> CompiledModule:
         """Something else than the artifact serves, which its user should hear of."""
@@ -202,7 +204,8 @@ def _better_for(manifest: Manifest, calls: int | None) -> Served | None:
     """What serves so many calls quicker than the artifact itself, which is measured first; None if nothing does."""
     if calls is None or not manifest.served:
         return None
-    best = min(manifest.served, key=lambda one: one.startup_s + calls * one.latency_s)
+    work = calls * manifest.batch_factor
+    best = min(manifest.served, key=lambda one: one.startup_s + work * one.latency_s)
     return None if best.plan == manifest.plan else best
 
 

@@ -21,6 +21,8 @@ Duration = str | float | timedelta
 
 PERCENTILES = (50, 90, 95, 99)
 _DEFAULT_HORIZON = "1h"
+# A quantile rests on so many calls beyond it.
+_BEYOND = 5
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Goal:
                 where=name,
                 remedy=f"drop {name}, or take the objective time",
             )
-        parse_duration(self.horizon or _DEFAULT_HORIZON, where="horizon")
+        _ = self.horizon_s
 
     def _check_constraints(self) -> None:
         for name in ("max_latency", "max_startup"):
@@ -93,7 +95,7 @@ class Goal:
             parse_size(self.max_memory, where="max_memory")
         if self.percentile is None:
             return
-        if self.percentile not in PERCENTILES:
+        if type(self.percentile) is not int or self.percentile not in PERCENTILES:
             known = ", ".join(map(str, PERCENTILES))
             raise InvalidValue(f"{self.percentile} is not measured", where="percentile", remedy=f"give one of {known}")
         if self.objective != "latency" and self.max_latency is None:
@@ -134,7 +136,7 @@ class Goal:
     @property
     def horizon_s(self) -> float:
         """The horizon in seconds."""
-        return parse_duration(self.horizon or _DEFAULT_HORIZON, where="horizon")
+        return parse_duration(_DEFAULT_HORIZON if self.horizon is None else self.horizon, where="horizon")
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -153,6 +155,11 @@ class Goal:
                 where="horizon",
                 remedy="give a longer one, or calls",
             )
+
+    @property
+    def calls_to_time(self) -> int:
+        """How many calls a percentile takes to be told: some that lie beyond it."""
+        return 0 if self.percentile is None else int(_BEYOND / (1 - self.percentile / 100))
 
     def spread_over(self, calls: float) -> float:
         """Over how many calls start-up is spread when candidates are ranked; infinity where it does not count."""

@@ -17,11 +17,13 @@ class Timing(Record, frozen=True):
     """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds.
 
     Stop too when the ratio is surely above `rival`, a ratio beyond which the candidate cannot win; 0 is none.
+    `calls`: no precision is enough before so many calls were timed, as a quantile takes.
     """
 
     precision: float
     limit_s: float
     rival: float = 0.0
+    calls: int = 0
 
 
 class Acceptance(Record, frozen=True):

@@ -125,6 +125,7 @@ class Manifest(Record, frozen=True):
     """All that `autocompile.load` needs. Its own digest pins the artifact, as it holds every file's.
 
     `tier` is the best that was packed. `model_fingerprint` is of the model's structure and code.
+    `batch_factor`: samples in one of its calls, over those in a call as it was tuned with.
     `served` is what was measured: the artifact as it is loaded (if it was), then configurations that are best for
     some number of calls, eager among them.
     """
@@ -139,6 +140,7 @@ class Manifest(Record, frozen=True):
     requirements: Requirements
     programs: tuple[Program, ...] = ()
     files: tuple[FileEntry, ...] = ()
+    batch_factor: float = 1.0
     served: tuple[Served, ...] = ()
 
 

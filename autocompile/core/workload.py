@@ -63,6 +63,7 @@ class Workload(Record, tag="workload", frozen=True):
     pipeline: InputPipeline | None = None
     notes: tuple[str, ...] = ()
     phases_s: dict[str, float] = {}
+    sample_count: int = 1
 
     @property
     def device_type(self) -> str:

@@ -69,7 +69,7 @@ def _headline(document: Document) -> RenderableType:
         text.append(".")
     elif winner.number == document.baseline.number:
         text.append("leave it eager", style="bold green")
-        text.append(f": nothing measured was faster {_ranked_by(document)}.")
+        text.append(f": nothing that keeps the goal was faster {_ranked_by(document)}.")
         plain = next((entry for entry in document.trials if entry.origin == "plain"), None)
         if plain is None or plain.failure is not None:
             reason = plain.failure.kind.replace("_", " ") if plain and plain.failure else "not tried"

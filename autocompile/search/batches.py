@@ -13,6 +13,8 @@ from autocompile.search.bench import Bench
 # Of the sizes that were found: those within this of the best a sample, and no more than so many of them.
 _NEAR, _MOST = 1.5, 4
 _ATTEMPTS = 4
+# Of the budget, for each attempt: the probe itself ends in time.
+_SHARE = 0.1
 
 
 def find_batches(bench: Bench) -> tuple[int, ...]:
@@ -46,7 +48,7 @@ def _probed(bench: Bench) -> BatchProbe | Failure:
     task = BatchTask(bench.workload, bench.settings.goal.batch_sizes, below=0)
     lost: tuple[BatchPoint, ...] = ()
     for _ in range(_ATTEMPTS):
-        limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
+        limits = Limits(total_s=_SHARE * bench.ledger.budget_s, memory_bytes=bench.memory_limit())
         reply = bench.runner.run(task, limits, cache="profile")
         assert isinstance(reply, BatchProbe | Failure)
         bench.ledger.charge(reply.phases_s)

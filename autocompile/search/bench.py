@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autocompile.core.environment import Environment
 from autocompile.core.errors import BudgetTooSmall
 from autocompile.core.goal import Goal
@@ -68,7 +70,7 @@ class Bench:
             workload=self.workload,
             plan=plan,
             reference=str(self.reference),
-            timing=timing,
+            timing=replace(timing, calls=goal.calls_to_time),
             acceptance=Acceptance(goal.tolerance_for(plan.autocast), self.metric, goal.max_drop),
             seed=self.settings.seed + seed,
         )
@@ -95,10 +97,22 @@ class Bench:
         margin = spread_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
         return judge(contenders, self.spread_over(trials), margin)
 
-    def best(self, trials: Sequence[Trial]) -> Contender | None:
-        """The one to beat: the lowest that keeps every constraint, if there is any."""
+    def pass_seconds(self, trials: Sequence[Trial], plan: Plan) -> float:
+        """What one call of every sample takes the baseline, with as many samples as the plan has in a call."""
+        measured = [trial for trial in trials if trial.measurement]
+        if not measured:
+            return 0.0
+        factors = [trial.batch_factor / trial.plan.batch for trial in measured if trial.plan.batch]
+        factor = plan.batch * (factors[0] if factors else 1.0) if plan.batch else 1.0
+        return baseline_seconds(measured) * self.workload.sample_count * factor
+
+    def best(self, trials: Sequence[Trial], *, of_other_batches: bool | None = None) -> Contender | None:
+        """The one to beat: the lowest that keeps every constraint, if there is any; with the given batch, or others."""
         calls = self.spread_over(trials) if any(trial.measurement for trial in trials) else 1.0
-        feasible = [c for c in self.contenders(trials) if c.is_feasible]
+        batches = {trial.number: bool(trial.plan.batch) for trial in trials}
+        feasible = [
+            c for c in self.contenders(trials) if c.is_feasible and of_other_batches in (None, batches[c.number])
+        ]
         return min(feasible, key=lambda c: c.per_call_s(calls).value, default=None)
 
     def standing(self, trial: Trial, trials: Sequence[Trial]) -> Standing | None:

@@ -18,6 +18,10 @@ from autocompile.search.spread import ratio_of, spread_of
 _STARTUP_UNCERTAINTY = 0.15
 # What an artifact takes to load until one was measured; a compiled program of any size reads some 50 to 80 ms here.
 TYPICAL_LOAD_S = 0.1
+_USUAL_TAIL_SCATTER = 0.05
+
+
+_NONE = Estimate(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Contender:
     `number`, `label`, `origin` and `changes` are its trial's; `processes` counts those that were measured,
     `is_finalist` tells whether any was after the screening. `ratio` is its time for a sample over the
     baseline's. `floor`: the relative difference in latency below which, in this run, nothing is called
-    faster. `tail`: the latency that counts, over the mean one. `excess`: by constraint, how far it is
+    faster. `tail`: the latency that counts over the mean one, with what processes differ by. `excess`: by constraint, how far it is
     beyond, relative to the limit; it is kept at or below 0.
     """
 
@@ -41,7 +45,7 @@ class Contender:
     latency_s: Estimate
     startup_s: float
     floor: float = 0.0
-    tail: float = 1.0
+    tail: Estimate = _NONE
     excess: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -60,7 +64,8 @@ class Contender:
         With infinitely many calls it is the latency that counts.
         """
         if math.isinf(calls):
-            return self.latency_s.scaled(self.tail)
+            half = math.hypot(self.latency_s.relative_halfwidth, self.tail.relative_halfwidth)
+            return Estimate.around(self.latency_s.value * self.tail.value, half)
         once, each = self.startup_s / calls, self.latency_s
         value = once + each.value
         half = math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
@@ -95,12 +100,13 @@ def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float]
         return []
     spread = spread_of(measured)
     baseline_s = baseline_seconds(measured)
+    scatter = _tail_scatter(measured, goal)
     found = []
     for trial in measured:
         ratio = ratio_of(trial, spread)
         latency_s = ratio.scaled(baseline_s)
         startup_s = _startup_s(trial, goal, loads_s or {})
-        tail = _tail(trial, goal)
+        tail = Estimate.around(_tail(trial, goal), scatter / math.sqrt(len(trial.measurements)))
         found.append(
             Contender(
                 number=trial.number,
@@ -113,8 +119,10 @@ def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float]
                 latency_s=latency_s,
                 startup_s=startup_s,
                 floor=spread.floor,
-                tail=tail if goal.objective == "latency" else 1.0,
-                excess=_excess(trial, goal, call_s=latency_s.value * tail * trial.batch_factor, startup_s=startup_s),
+                tail=tail if goal.objective == "latency" else _NONE,
+                excess=_excess(
+                    trial, goal, call_s=latency_s.value * tail.value * trial.batch_factor, startup_s=startup_s
+                ),
             )
         )
     return found
@@ -129,6 +137,23 @@ def _startup_s(trial: Trial, goal: Goal, loads_s: dict[str, float]) -> float:
 def _tail(trial: Trial, goal: Goal) -> float:
     """The quantile that the goal names over the mean, the mean over the processes."""
     return mean(_quantile_ms(m.latency, goal.percentile or 50) / m.latency.mean_ms for m in trial.measurements)
+
+
+def _tail_scatter(trials: Sequence[Trial], goal: Goal) -> float:
+    """Half the 95% interval of one process's log tail: twice what those of all candidates' processes scatter by.
+
+    Where little was measured twice, a quantile is taken to scatter as usual.
+    """
+    if goal.objective != "latency":
+        return 0.0
+    squares, freedom = _USUAL_TAIL_SCATTER**2, 1
+    for trial in trials:
+        logs = [
+            math.log(_quantile_ms(m.latency, goal.percentile or 50) / m.latency.mean_ms) for m in trial.measurements
+        ]
+        squares += sum((x - mean(logs)) ** 2 for x in logs)
+        freedom += len(logs) - 1
+    return 2 * math.sqrt(squares / freedom)
 
 
 def _quantile_ms(latency: Latency, percentile: int) -> float:

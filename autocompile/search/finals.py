@@ -81,6 +81,9 @@ def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
     always = [c for c in ranking if c.origin in ("baseline", "plain")]
     others = [c for c in ranking if c not in always and c.is_feasible and not hopeless(c, ranking[0], calls)]
     chosen = others[: bench.settings.strategy.finals.candidates]
+    if any(trial.plan.batch for trial in trials):  # there is a verdict at the given batch, too
+        given = bench.best([trial for trial in trials if not trial.plan.batch])
+        chosen += [c for c in others if given is not None and c.number == given.number and c not in chosen]
     elsewhere = {segment.label for segment in verdict.envelope}
     chosen += [c for c in ranking if c.label in elsewhere and c not in chosen and c not in always]
     left_out = len(ranking) - len(always) - len(chosen)

@@ -13,6 +13,7 @@ from autocompile.search.contender import Contender, beats
 _TOO_NOISY = 0.5
 # Start-up is measured once, so a smaller difference than these is none.
 _NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
+_NOTABLE_MEMORY_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
     best = eligible[0]
     tied = tuple(c for c in eligible if not beats(best, c, calls))
     winner = min(tied, key=lambda c: (c.changes, c.per_call_s(calls).value))
-    reason = _reason(winner, best, tied, calls, margin)
+    reason = _reason(winner, best, tied, calls, margin) + _ruled_out(winner, ranking, calls)
     if margin > _TOO_NOISY:
         winner = next((c for c in ranking if c.origin == "baseline"), winner)
         reason = f"this host is too noisy for a verdict: one program differed by ±{margin:.0%} between processes"
@@ -57,6 +58,7 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
         envelope=envelope_of(feasible),
         margin=margin,
         reason=reason,
+        is_feasible=winner.is_feasible,
     )
 
 
@@ -67,9 +69,16 @@ def envelope_of(contenders: Sequence[Contender]) -> tuple[Segment, ...]:
 
 def trade_offs(contenders: Sequence[Contender], memory_bytes: dict[int, int]) -> list[Contender]:
     """The Pareto points over start-up, latency and peak memory (by trial number), least start-up first."""
-    kept = _worth_telling_apart(contenders)
+    kept: list[Contender] = []
+    for one in sorted(contenders, key=lambda c: (c.changes, c.latency_s.value)):
+        if not any(_adds_nothing(one, c) and not _lighter(one, c, memory_bytes) for c in kept):
+            kept.append(one)
     points = [(c.startup_s, c.latency_s.value, float(memory_bytes[c.number])) for c in kept]
     return sorted((kept[position] for position in undominated(points)), key=lambda c: (c.startup_s, c.number))
+
+
+def _lighter(one: Contender, other: Contender, memory_bytes: dict[int, int]) -> bool:
+    return memory_bytes[one.number] < (1 - _NOTABLE_MEMORY_SHARE) * memory_bytes[other.number]
 
 
 def _eligible(ranking: Sequence[Contender], calls: float) -> list[Contender]:
@@ -81,16 +90,27 @@ def _eligible(ranking: Sequence[Contender], calls: float) -> list[Contender]:
     return [c for c in ranking if c in settled or beats(c, best, calls)]
 
 
+def _ruled_out(winner: Contender, ranking: Sequence[Contender], calls: float) -> str:
+    """Who is faster, and breaks a constraint."""
+    faster = next((c for c in ranking if not c.is_feasible and beats(c, winner, calls)), None)
+    return f"; {faster.label} is faster, and {_broken(faster)}" if faster else ""
+
+
+def _broken(one: Contender) -> str:
+    beyond = ", ".join(f"{name} by {excess:.1%}" for name, excess in one.excess.items() if excess > 0)
+    return f"misses {beyond}"
+
+
 def _nearest(ranking: Sequence[Contender], margin: float) -> Verdict:
     nearest = min(ranking, key=lambda c: c.worst_excess)
-    broken = ", ".join(f"{name} by {excess:.1%}" for name, excess in nearest.excess.items() if excess > 0)
+    reason = f"nothing that was measured keeps the constraints; {nearest.label} comes nearest, and {_broken(nearest)}"
     return Verdict(
         winner=nearest,
         ranking=(nearest, *(c for c in ranking if c is not nearest)),
         tied=(nearest,),
         envelope=envelope_of(ranking),
         margin=margin,
-        reason=f"nothing that was measured keeps the constraints; {nearest.label} comes nearest, and misses {broken}",
+        reason=reason,
         is_feasible=False,
     )
 
@@ -117,7 +137,7 @@ def _reason(winner: Contender, best: Contender, tied: Sequence[Contender], calls
     over = f" over {calls:,.0f} calls, start-up included" if math.isfinite(calls) else ", start-up not counted"
     amortized = f"{each_ms:.4g} ms a call{over}"
     if winner.origin == "baseline" and winner is best:
-        return f"{amortized}; nothing that was measured is faster"
+        return f"{amortized}; nothing faster was measured that keeps the goal"
     if winner is not best:
         return (
             f"{amortized}; {best.label} is not faster beyond the noise "

@@ -215,6 +215,7 @@ def _manifest(
         absences=absences,
         requirements=packed.requirements if packed else here,
         programs=packed.programs if packed else (),
+        batch_factor=trial.batch_factor,
         served=tuple(_configured(one, winner) for one in _worth_serving(winner)),
     )
 
@@ -229,7 +230,8 @@ def _worth_serving(winner: Winner) -> list[Contender]:
     return [
         c
         for c in winner.ranking
-        if c.number in (winner.own.number, winner.baseline.number)
+        if c.number == winner.own.number
+        or (c.origin == "baseline" and c.is_feasible)
         or (c.label in segments and sizes[c.number] == winner.trial.plan.batch)
     ]
 

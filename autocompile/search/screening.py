@@ -11,6 +11,7 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
@@ -95,8 +96,10 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
         return None
     label = space.label(candidate)
     bench.listener.on_task(label)
-    limits, bound = _limits(bench, known)
-    task = bench.trial_task(plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known)), number)
+    limits, bound = _limits(bench, known, plan)
+    task = bench.trial_task(
+        plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan)), number
+    )
     try:
         reply = bench.runner.run(task, limits, cache=plan.key)
     except KeyboardInterrupt:
@@ -117,15 +120,16 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
     return trial
 
 
-def _rival(bench: Bench, known: Sequence[Trial]) -> float:
+def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
     """The ratio to the baseline beyond which a candidate cannot win; 0 before there is anyone to beat.
 
-    Taken without start-up, which only makes it harder to win, and with twice what processes differ by.
+    Taken without start-up, which only makes it harder to win, and with twice what processes differ by. There is a
+    verdict at the given batch, too, so those that keep it have a rival of their own.
     """
     measured = [trial for trial in known if trial.measurement is not None]
     if len(measured) < _ENOUGH_TO_COMPARE:
         return 0.0
-    best = bench.best(known)
+    best = bench.best(known, of_other_batches=bool(plan.batch))
     if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about
         return 0.0
     best_s = best.per_call_s(bench.spread_over(known)).value
@@ -155,31 +159,35 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
     return ""
 
 
-def _limits(bench: Bench, known: Sequence[Trial]) -> tuple[Limits, str]:
+def _limits(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
     """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
     after_search = bench.settings.strategy.stages.after_search
     reserve = (
         after_search if len(known) >= _ENOUGH_TO_COMPARE else 0.0
     )  # without these two there is nothing to be final about
     left = max(1.0, bench.ledger.left_s(reserve=reserve))
-    compile_s, reason = min(_compile_bounds(bench, known, left))
+    compile_s, reason = min(_compile_bounds(bench, known, plan, left))
     return Limits(total_s=left, compile_s=max(compile_s, 0.5), memory_bytes=bench.memory_limit()), reason
 
 
-def _compile_bounds(bench: Bench, known: Sequence[Trial], left_s: float) -> Iterator[tuple[float, str]]:
-    """Seconds that a compile may take, each for a reason: longer, and the candidate cannot win."""
+def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: float) -> Iterator[tuple[float, str]]:
+    """Seconds that a first pass may take, each for a reason: longer, and the candidate cannot win.
+
+    The calls of that pass are not start-up, so they are allowed for.
+    """
     yield left_s, f"the {format_duration(left_s)} left for the search ended while it compiled"
-    if bench.settings.goal.deploy != "jit":
+    if bench.settings.goal.deploy != "jit" or plan == Plan():
         return
+    pass_s = bench.pass_seconds(known, plan)
     most_s = bench.settings.goal.entry().max_startup_s
     if most_s is not None:
-        yield most_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
+        yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
     best = bench.best(known)
     if best is not None and bench.settings.goal.objective == "time":
         calls = bench.calls(known)
         whole_s = best.per_call_s(calls).value * calls
         needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} calls"
-        yield whole_s, f"compiling alone took more than the {needs}"
+        yield whole_s + pass_s, f"compiling alone took more than the {needs}"
 
 
 def _keys(archive: Archive) -> set[str]:

@@ -173,7 +173,8 @@ def _measured_trials(bench: Bench, archive: Archive) -> list[Trial]:
 
 def _packed(bench: Bench, trials: Sequence[Trial], *, complete: bool) -> tuple[Verdict, Artifact, bool]:
     """The verdict, and the winner packed, if there is still somebody who waits for it."""
-    verdict = bench.verdict(trials)
+    # Nothing packed yet: whatever is compiled starts by compiling.
+    verdict = bench.verdict(trials, {trial.plan.key: trial.startup_s for trial in trials if trial.measurement})
     if not complete:
         return verdict, pack_nothing(bench, winner_of(verdict, trials), "the run was stopped by hand"), False
     try:

@@ -20,6 +20,8 @@ from autocompile.workload.spool import at_batch, unspool
 
 _REPEATS, _ENOUGH_S = 5, 0.5
 _LARGEST = 1 << 14
+# The next size is tried if so many times what the last one took is left.
+_AHEAD = 4
 # Doubling goes on while it still saves this much a sample, or did at the size before.
 _WORTH_DOUBLING = 0.97
 
@@ -42,11 +44,11 @@ def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
     points: list[BatchPoint] = []
     with preserved_buffers(eager):
         for size in _sizes(task, points):
+            began = time.perf_counter()
             with phases(f"batch {size}"):
-                points.append(
-                    _point(size, subject(eager, at_batch(samples, size), device, torch.get_num_threads()), phases)
-                )
-            if points[-1].problem:
+                one = subject(eager, at_batch(samples, size), device, torch.get_num_threads())
+                points.append(_point(size, one, phases))
+            if points[-1].problem or phases.left_s < _AHEAD * (time.perf_counter() - began):
                 break
     return BatchProbe(given, "", tuple(points))
 

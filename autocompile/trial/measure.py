@@ -54,6 +54,8 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         first_pass_s = _first_pass(candidate)
     with phases("warm-up"), preserved_buffers(candidate.call):
         warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
+    # Now, as the baseline and the reference have not run in this process yet.
+    peak_bytes = peak_memory_bytes(device)
     with phases("verify"):
         verified = verify(built[1], reference, task.acceptance, unspool_metric(task.acceptance.metric))
     if verified.fault:
@@ -87,7 +89,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         accuracy=verified.accuracy,
         counters=compiler_counters(),
         contamination=pairs.contamination,
-        peak_memory_bytes=peak_memory_bytes(device),
+        peak_memory_bytes=peak_bytes,
         decided=pairs.decided,
         batch_factor=batch_factor,
     )

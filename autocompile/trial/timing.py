@@ -29,7 +29,7 @@ CLOCKS: dict[str, Callable[[], None]] = {
 
 _BLOCK_S = 0.025
 _MIN_PAIRS = 8
-_CALLS_WORTH_A_STAMP_S = 5e-4
+_CALLS_WORTH_A_STAMP_S = 2e-5
 
 
 class Callee(Protocol):
@@ -135,7 +135,8 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
         if against_rival is not None and against_rival.observe(log_ratio):
             decided = True
             break
-        if len(ratios) >= _MIN_PAIRS and len(ratios) % 4 == 0 and _precise(ratios, timing.precision):
+        enough = len(ratios) >= _MIN_PAIRS and sides[id(candidate)].calls >= timing.calls
+        if enough and len(ratios) % 4 == 0 and _precise(ratios, timing.precision):
             break
     mostly_quiet = len(ratios) * 2 >= len(all_ratios)
     return Pairs(
@@ -166,6 +167,11 @@ class _Side:
     def take(self, block: _Block, *, disturbed: bool) -> None:
         """Keep a block."""
         (self._disturbed if disturbed else self._quiet).append(block)
+
+    @property
+    def calls(self) -> int:
+        """How many undisturbed calls were timed."""
+        return sum(len(block.calls) for block in self._quiet)
 
     def latency(self, *, with_disturbed: bool) -> Latency:
         """Over the blocks that were not disturbed, unless that was the rule."""

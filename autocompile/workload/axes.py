@@ -91,15 +91,18 @@ def prove_batch(call: Callable[..., Any], sample: Sample) -> BatchProof:
     """Whether the first axes of the arguments are a batch.
 
     Proved: every output has that axis too, and what a part of the samples gives is that part of what all give.
-    Few samples are proved on more that are made of them, by rotating their last axes.
+    It is tried on samples that differ: each one's last axis rotated and its floats scaled, as samples that are all
+    the same have no influence that could be seen.
     """
     places = first_axes(sample)
     sizes = {leaves_of(sample)[leaf].shape[axis] for leaf, axis in places}
+    if not sizes:
+        return BatchProof(problem="no argument is a tensor with an axis")
     if len(sizes) != 1:
         return BatchProof(problem=f"the arguments' first axes differ in size: {sorted(sizes)}")
     given = sizes.pop()
     size = max(given, _FOR_PROOF)
-    several = sample if given == size else _rotated(resized(sample, places, size), places)
+    several = _told_apart(resized(sample, places, size), places)
     try:
         whole = _outputs(call, several)
         for part in (size // 2, 1):
@@ -126,12 +129,16 @@ def first_axes(sample: Sample) -> frozenset[Place]:
     return frozenset((i, 0) for i, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim() > 0)
 
 
-def _rotated(sample: Sample, places: frozenset[Place]) -> Sample:
-    """Each sample of the batch another one, with the values that its kind of argument has: its last axis rotated."""
+def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
+    """Each sample of the batch another one, with values like those that its kind of argument has."""
     leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
     for leaf, _axis in places:
+        rows = list(leaves[leaf])
         if leaves[leaf].dim() > 1:
-            leaves[leaf] = torch.stack([one.roll(shift, -1) for shift, one in enumerate(leaves[leaf])])
+            rows = [row.roll(shift, -1) for shift, row in enumerate(rows)]
+        if leaves[leaf].is_floating_point():
+            rows = [row * (1 + shift / len(rows)) for shift, row in enumerate(rows)]
+        leaves[leaf] = torch.stack(rows)
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     return Sample(args, kwargs)
 

@@ -61,6 +61,7 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
         fingerprint=workload_fingerprint(model, signatures),
         model_fingerprint=model_fingerprint(model),
         is_module=module is not None,
+        sample_count=len(samples),
         in_training_mode=bool(module and module.training),
         parameter_count=sum(p.numel() for p in parameters),
         parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
