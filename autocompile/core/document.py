@@ -32,7 +32,8 @@ class TrialEntry(Record, frozen=True):
     """One candidate in the table. What was not measured is null.
 
     `config`: value by dimension; `changes` counts those that are not the default. `is_finalist` tells whether it was
-    measured again after the screening. `batch`: samples in a call, null for as many as were given.
+    measured again after the screening. `batch`: samples in a call, null for as many as were given;
+    `samples_per_s` where the batch axis is proved, which the goal has to ask for.
     `latency_ms`: p50 of single calls, the median over its processes; `latency` has the last process's
     quantiles and mean. `speedup`: baseline time over this one's, paired, for a sample, with its 95% interval;
     `paired_ms`: milliseconds for the samples of one of the baseline's calls, from that. `amortized_ms`: the
@@ -54,6 +55,7 @@ class TrialEntry(Record, frozen=True):
     changes: int
     is_finalist: bool = False
     batch: int | None = None
+    samples_per_s: float | None = None
     latency_ms: float | None = None
     latency: Latency | None = None
     speedup: Estimate | None = None

@@ -21,7 +21,7 @@ def envelope_svg(document: Document) -> str:
     last = document.envelope[-1].from_calls
     reach = math.ceil(math.log10(max(100, 10 * last, document.calls)))
     frame = _Frame(reach, entries)
-    parts = [*_axes(frame), *_goal_mark(frame, document.calls)]
+    parts = [*_axes(frame), *(_goal_mark(frame, document.calls) if document.goal.objective == "time" else ())]
     for position, entry in enumerate(entries):
         parts += _line(frame, entry, _COLOURS[position % len(_COLOURS)], position)
     for segment in document.envelope[1:]:

@@ -83,6 +83,7 @@ def _headline(document: Document) -> RenderableType:
         if document.artifact.label == winner.label:
             text.append(_packed_words(document.artifact), style="green")
         text.append(_batch_words(document))
+        text.append(_throughput_words(document))
     if not document.complete:
         text.append(" Stopped by hand: this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
@@ -110,6 +111,13 @@ def _batch_words(document: Document) -> str:
     if winner.batch is None:
         return " No other batch is better than yours."
     return f" Per sample, in batches of {winner.batch}; at your batch {given.label}: {given.speedup.value:.2f}x."
+
+
+def _throughput_words(document: Document) -> str:
+    rate, of = document.winner.samples_per_s, document.baseline.samples_per_s
+    if document.goal.objective != "throughput" or rate is None or of is None:
+        return ""
+    return f" {format_count(rate)} samples a second; eager at your batch: {format_count(of)}."
 
 
 def _packed_words(artifact: ArtifactEntry) -> str:

@@ -45,7 +45,8 @@ def compose(bench: Bench, findings: Findings) -> Document:
     workload, settings, ledger, verdict = bench.workload, bench.settings, bench.ledger, findings.verdict
     calls = bench.calls(findings.trials)
     by_number = {trial.number: trial for trial in findings.trials}
-    entries = [measured_entry(by_number[c.number], c) for c in verdict.ranking]
+    given = _given_batch(findings.trials)
+    entries = [measured_entry(by_number[c.number], c, given) for c in verdict.ranking]
     measured = ranked(entries, verdict, calls, settings.goal.spread_over(calls))
     baseline = next(entry for entry in measured if entry.origin == "baseline")
     ledger.decide("preferred", verdict.winner.label, verdict.reason)
@@ -79,6 +80,11 @@ def compose(bench: Bench, findings: Findings) -> Document:
         time_spent_s={purpose: round(seconds, 3) for purpose, seconds in ledger.spent_s().items()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _given_batch(trials: tuple[Trial, ...]) -> float | None:
+    """How many samples the calls had that were given, where that was found out."""
+    return next((t.plan.batch / t.batch_factor for t in trials if t.plan.batch and t.measurement), None)
 
 
 def _as_given(findings: Findings, measured: tuple[TrialEntry, ...]) -> TrialEntry | None:

@@ -10,9 +10,9 @@ from statistics import mean, median
 from autocompile.core.envelope import Line
 from autocompile.core.estimate import Estimate
 from autocompile.core.goal import Goal
-from autocompile.core.outcome import Latency
+from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
-from autocompile.search.spread import ratio_of, spread_of
+from autocompile.search.spread import Spread, ratio_of, spread_of
 
 # Half the interval of a start-up, relative: compiles of one program differ so from process to process.
 _STARTUP_UNCERTAINTY = 0.15
@@ -31,8 +31,8 @@ class Contender:
     `number`, `label`, `origin` and `changes` are its trial's; `processes` counts those that were measured,
     `is_finalist` tells whether any was after the screening. `ratio` is its time for a sample over the
     baseline's. `floor`: the relative difference in latency below which, in this run, nothing is called
-    faster. `tail`: the latency that counts over the mean one, with what processes differ by. `excess`: by constraint, how far it is
-    beyond, relative to the limit; it is kept at or below 0.
+    faster. `tail`: the latency that counts over the mean one, with what processes differ by. `excess`: by
+    constraint, how far it is beyond it, relative to the limit; it is kept at or below 0.
     """
 
     number: int
@@ -92,51 +92,58 @@ def baseline_seconds(trials: Sequence[Trial]) -> float:
 def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float] | None = None) -> list[Contender]:
     """All measured trials, those of one run. Latencies are paired ratios times the run's one baseline latency.
 
-    Absolute times of different processes are not compared. `loads_s`: by plan, what
-    production's start costs where it starts from an artifact, as far as that is known.
+    Absolute times of different processes are not compared. `loads_s`: by plan, what production's start costs where
+    it starts from an artifact, as far as that is known.
     """
     measured = [trial for trial in trials if trial.measurement is not None]
     if not measured:
         return []
-    spread = spread_of(measured)
-    baseline_s = baseline_seconds(measured)
-    scatter = _tail_scatter(measured, goal)
-    found = []
-    for trial in measured:
-        ratio = ratio_of(trial, spread)
-        latency_s = ratio.scaled(baseline_s)
-        startup_s = _startup_s(trial, goal, loads_s or {})
-        tail = Estimate.around(_tail(trial, goal), scatter / math.sqrt(len(trial.measurements)))
-        found.append(
-            Contender(
-                number=trial.number,
-                label=trial.label,
-                origin=trial.origin,
-                changes=trial.changes,
-                processes=len(trial.measurements),
-                is_finalist=bool(trial.finals),
-                ratio=ratio,
-                latency_s=latency_s,
-                startup_s=startup_s,
-                floor=spread.floor,
-                tail=tail if goal.objective == "latency" else _NONE,
-                excess=_excess(
-                    trial, goal, call_s=latency_s.value * tail.value * trial.batch_factor, startup_s=startup_s
-                ),
-            )
-        )
-    return found
+    run = _Run(goal, spread_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
+    return [_contender(trial, run) for trial in measured]
 
 
-def _startup_s(trial: Trial, goal: Goal, loads_s: dict[str, float]) -> float:
-    if goal.deploy == "jit" or not trial.plan.compiles:
+@dataclass(frozen=True)
+class _Run:
+    """What the contenders of one run have in common."""
+
+    goal: Goal
+    spread: Spread
+    baseline_s: float
+    tail_scatter: float
+    loads_s: dict[str, float]
+
+
+def _contender(trial: Trial, run: _Run) -> Contender:
+    ratio = ratio_of(trial, run.spread)
+    latency_s = ratio.scaled(run.baseline_s)
+    startup_s = _startup_s(trial, run)
+    tail = Estimate.around(_tail(trial, run.goal), run.tail_scatter / math.sqrt(len(trial.measurements)))
+    call_s = latency_s.value * tail.value * trial.batch_factor
+    return Contender(
+        number=trial.number,
+        label=trial.label,
+        origin=trial.origin,
+        changes=trial.changes,
+        processes=len(trial.measurements),
+        is_finalist=bool(trial.finals),
+        ratio=ratio,
+        latency_s=latency_s,
+        startup_s=startup_s,
+        floor=run.spread.floor,
+        tail=tail if run.goal.objective == "latency" else _NONE,
+        excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
+    )
+
+
+def _startup_s(trial: Trial, run: _Run) -> float:
+    if run.goal.deploy == "jit" or not trial.plan.compiles:
         return trial.startup_s
-    return loads_s.get(trial.plan.key, TYPICAL_LOAD_S)
+    return run.loads_s.get(trial.plan.key, TYPICAL_LOAD_S)
 
 
 def _tail(trial: Trial, goal: Goal) -> float:
     """The quantile that the goal names over the mean, the mean over the processes."""
-    return mean(_quantile_ms(m.latency, goal.percentile or 50) / m.latency.mean_ms for m in trial.measurements)
+    return mean(_over_mean(m, goal) for m in trial.measurements)
 
 
 def _tail_scatter(trials: Sequence[Trial], goal: Goal) -> float:
@@ -148,16 +155,15 @@ def _tail_scatter(trials: Sequence[Trial], goal: Goal) -> float:
         return 0.0
     squares, freedom = _USUAL_TAIL_SCATTER**2, 1
     for trial in trials:
-        logs = [
-            math.log(_quantile_ms(m.latency, goal.percentile or 50) / m.latency.mean_ms) for m in trial.measurements
-        ]
+        logs = [math.log(_over_mean(m, goal)) for m in trial.measurements]
         squares += sum((x - mean(logs)) ** 2 for x in logs)
         freedom += len(logs) - 1
     return 2 * math.sqrt(squares / freedom)
 
 
-def _quantile_ms(latency: Latency, percentile: int) -> float:
-    return float(getattr(latency, f"p{percentile}_ms"))
+def _over_mean(measurement: Measurement, goal: Goal) -> float:
+    latency = measurement.latency
+    return float(getattr(latency, f"p{goal.percentile or 50}_ms")) / latency.mean_ms
 
 
 def _excess(trial: Trial, goal: Goal, *, call_s: float, startup_s: float) -> dict[str, float]:

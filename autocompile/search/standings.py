@@ -28,18 +28,31 @@ def at_calls(document: Document, calls: int) -> Document:
     verdict = judge([_contender(document, entry) for entry in measured], calls, document.margin)
     entries = ranked(measured, verdict, calls, calls)
     winner = entries[0]
+    given = _given_batch(document, measured, entries, calls)
     workload = document.workload
     return replace(
         document,
         calls=float(calls),
         goal=replace(document.goal, calls=calls, horizon_s=None, objective="time"),
         winner=winner,
+        winner_as_given=given,
         baseline=next(entry for entry in entries if entry.origin == "baseline"),
         is_feasible=verdict.is_feasible,
         reason=verdict.reason,
         snippet=snippet(winner.plan, device_type=workload.device.split(":")[0], is_module=workload.is_module),
         trials=(*entries, *(entry for entry in document.trials if entry.status == "failed")),
     )
+
+
+def _given_batch(
+    document: Document, measured: Sequence[TrialEntry], entries: Sequence[TrialEntry], calls: int
+) -> TrialEntry | None:
+    """The winner among those that take the samples as given, where others were tried."""
+    if document.winner_as_given is None:
+        return None
+    contenders = [_contender(document, entry) for entry in measured if entry.batch is None]
+    number = judge(contenders, calls, document.margin).winner.number
+    return next(entry for entry in entries if entry.number == number)
 
 
 def ranked(entries: Sequence[TrialEntry], verdict: Verdict, calls: float, spread_over: float) -> tuple[TrialEntry, ...]:
@@ -69,8 +82,8 @@ def _word(one: Contender, baseline: Contender, verdict: Verdict, calls: float) -
     return "slower" if beats(baseline, one, calls) else "not distinguishable"
 
 
-def measured_entry(trial: Trial, one: Contender) -> TrialEntry:
-    """A measured trial, not ranked yet."""
+def measured_entry(trial: Trial, one: Contender, given_batch: float | None) -> TrialEntry:
+    """A measured trial, not ranked yet; `given_batch`: samples in one of the baseline's calls, if that is known."""
     assert trial.measurement is not None
     latest = trial.measurements[-1]
     return TrialEntry(
@@ -96,6 +109,7 @@ def measured_entry(trial: Trial, one: Contender) -> TrialEntry:
         peak_memory_bytes=max(m.peak_memory_bytes for m in trial.measurements),
         processes=one.processes,
         batch=trial.plan.batch or None,
+        samples_per_s=given_batch / one.latency_s.value if given_batch else None,
         counters=trial.measurement.counters,
         contamination=latest.contamination,
     )
