@@ -176,6 +176,15 @@ class Goal:
         parts = (self.tolerance, self.max_drop, code.co_code.hex() if code else repr(self.metric))
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
 
+    @property
+    def digest(self) -> str:
+        """Eight letters; equal for goals that rank alike: what one study's sampler learned is not another's."""
+        ranked_by = (
+            self.objective, self.deploy, self.calls, self.horizon_s, self.percentile,
+            self.max_latency, self.max_startup, self.max_memory, self.batch,
+        )  # fmt: skip
+        return hashlib.sha256(repr(ranked_by).encode()).hexdigest()[:8]
+
     def entry(self) -> GoalEntry:
         """The goal as the document has it."""
         return GoalEntry(

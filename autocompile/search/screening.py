@@ -100,16 +100,18 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
     task = bench.trial_task(
         plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan)), number
     )
+    earlier = archive.recalled(plan.key)
     try:
-        reply = bench.runner.run(task, limits, cache=plan.key)
+        reply = earlier.outcome if earlier else bench.runner.run(task, limits, cache=plan.key)
     except KeyboardInterrupt:
         archive.abandon(number)
         raise
     assert isinstance(reply, Measurement | Failure)
-    bench.ledger.charge(reply.phases_s)
+    if earlier is None:
+        bench.ledger.charge(reply.phases_s)
     trial = Trial(
         number=number, label=label, candidate=candidate, plan=plan, origin=origin, outcome=reply,
-        changes=len(space.changes(candidate)),
+        changes=len(space.changes(candidate)), finals=earlier.finals if earlier else (),
     )  # fmt: skip
     if isinstance(reply, Failure):
         _write_down(bench, trial, reply, bound)

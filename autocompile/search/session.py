@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from autocompile.core.document import Document
 from autocompile.core.errors import InvalidValue, InvalidWorkload, RunnerError
@@ -39,8 +40,9 @@ def run_study(bench: Bench) -> Document:
     """
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
-    space = _space(bench, profile, toolchain, find_batches(bench))
-    archive = _archive(bench, space)
+    around = _surroundings(bench, profile, toolchain)
+    archive = _archive(bench, around)
+    space = _space(bench, archive, around, profile)
     complete = True
     try:
         try_first(bench, space, archive)
@@ -111,17 +113,17 @@ def take_profile(bench: Bench) -> Profile:
     return reply
 
 
-def _space(bench: Bench, profile: Profile, toolchain: Toolchain, batches: tuple[int, ...]) -> Space:
-    on_cpu = bench.workload.device_type == "cpu"
+def _surroundings(bench: Bench, profile: Profile, toolchain: Toolchain) -> Surroundings:
+    """What the space depends on, as far as every run of this workload here finds the same."""
     problem = toolchain.problem
-    if problem and on_cpu and not bench.environment.compiler:
+    if problem and bench.workload.device_type == "cpu" and not bench.environment.compiler:
         problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
     if profile.random:
         problem = problem or (
             "the model is random by nature, so what a compiled one computes cannot be checked against it; "
             "call model.eval() if dropout is why"
         )
-    around = Surroundings(
+    return Surroundings(
         device_type=bench.workload.device_type,
         cores=bench.environment.cores,
         is_module=bench.workload.is_module,
@@ -130,31 +132,25 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain, batches: tuple[
         has_matrix_products=profile.matrix_kernels > 0,
         reduced_precision=bench.workload.parameter_dtype in ("bfloat16", "float16"),
         blocks=profile.blocks,
-        hottest=hottest_parts(profile.submodules),
         breaking=breaking_parts(profile.graph_breaks),
         varying=varying_axes(bench.workload.signatures),
         compiler_problem=problem,
-        batches=batches,
     )
-    space, left_out = open_space(around, bench.settings.strategy.dimensions)
-    for subject, reason in left_out:
-        bench.ledger.decide("narrowed", subject, reason)
-    if on_cpu and not problem:
-        bench.ledger.decide("narrowed", "mode", "a CPU has no CUDA graphs: reduce-overhead is default there")
-    return space
 
 
-def _archive(bench: Bench, space: Space) -> Archive:
-    """The study of this workload, on this kind of machine, over this space, as Optuna wants one space a study."""
-    goal = bench.settings.goal
-    digests = bench.workload.fingerprint[:8], bench.environment.fingerprint[:8], space.digest, goal.acceptance_digest
+def _archive(bench: Bench, around: Surroundings) -> Archive:
+    """The study of this workload, on this kind of machine, over this space, for this goal."""
+    goal, here = bench.settings.goal, bench.environment
+    family = bench.workload.name, bench.workload.fingerprint[:8], here.fingerprint[:8], goal.acceptance_digest
+    asked, _left_out = open_space(around, bench.settings.strategy.dimensions)
     about = StudyName(
-        name=" ".join((bench.workload.name, *digests)),
+        family=" ".join(family),
+        search=f"{asked.digest} {goal.digest}",
         metric=_METRICS[goal.objective],
         attributes={
             "workload": bench.workload.name,
-            "device": bench.environment.gpus[0].name if bench.environment.gpus else bench.environment.cpu,
-            "torch": bench.environment.torch,
+            "device": here.gpus[0].name if here.gpus else here.cpu,
+            "torch": here.torch,
             "goal": to_json(goal.entry()).decode(),
         },
     )
@@ -163,6 +159,20 @@ def _archive(bench: Bench, space: Space) -> Archive:
     if known:
         bench.ledger.decide("noted", "study", f"goes on with {known} trials that an earlier run left")
     return archive
+
+
+def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> Space:
+    """The space, with what a first run measured and later ones go on with: batch sizes, and the hottest submodules."""
+    found = archive.remembered(
+        "values", lambda: {"batch": [*find_batches(bench)], "hottest": [*hottest_parts(profile.submodules)]}
+    )
+    around = replace(around, batches=tuple(map(int, found["batch"])), hottest=tuple(map(str, found["hottest"])))
+    space, left_out = open_space(around, bench.settings.strategy.dimensions)
+    for subject, reason in left_out:
+        bench.ledger.decide("narrowed", subject, reason)
+    if around.device_type == "cpu" and not around.compiler_problem:
+        bench.ledger.decide("narrowed", "mode", "a CPU has no CUDA graphs: reduce-overhead is default there")
+    return space
 
 
 def _measured_trials(bench: Bench, archive: Archive) -> list[Trial]:

@@ -41,7 +41,7 @@ def hottest_parts(submodules: Sequence[Submodule]) -> tuple[str, ...]:
             return ()
         if largest.whole_share < _NEARLY_ALL:
             worth = [one for one in parts if one.whole_share >= _WORTH_COMPILING]
-            return tuple(one.path for one in sorted(worth, key=lambda one: -one.whole_share))
+            return tuple(one.path for one in sorted(worth, key=lambda one: (-one.whole_share, one.path)))
         root = largest.path
 
 

@@ -77,7 +77,7 @@ def test_a_limit_on_latency_rules_out_who_is_beyond_it():
 def test_what_starts_too_slowly_is_ended_and_cannot_win():
     document, runner = run(goal=Goal(max_startup="5s"), budget_s=3000)
     assert document.winner.label == "eager"
-    assert runner.limits[1].compile_s == 5.0
+    assert runner.limits[1].compile_s == pytest.approx(5.0, abs=0.02)  # and the pass itself
     assert any("more than the 5 s that a start may take" in line for line in said(document, "stopped"))
 
 
