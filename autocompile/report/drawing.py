@@ -9,7 +9,7 @@ from html import escape
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.units import format_count, format_ms
 
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 360, 80, 260, 20, 46
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 370, 80, 260, 32, 46
 _COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#66a61e", "#a6761d")
 _POINTS = 80
 
@@ -66,6 +66,7 @@ def _axes(frame: _Frame) -> Iterator[str]:
         y = frame.y(10.0**power)
         yield f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#e4e4e4"/>'
         yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{format_ms(10.0**power)}</text>'
+    yield f'<text x="{_LEFT}" y="16" fill="#222">what a call takes, start-up included</text>'
     middle = (_LEFT + right) / 2
     yield f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle" fill="#555">calls of one process</text>'
 

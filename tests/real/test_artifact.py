@@ -414,6 +414,10 @@ def test_wrong_arguments_of_load_are_said(scorer):
             autocompile.load(artifact, model, **wrong)
 
 
+COMPILES_HERE = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+
+
+@COMPILES_HERE
 def test_few_calls_are_served_eager(scorer, tmp_path):
     from autocompile.core.estimate import Estimate
     from autocompile.core.manifest import Served
@@ -431,9 +435,6 @@ def test_few_calls_are_served_eager(scorer, tmp_path):
     between = autocompile.load(known, scorer[0], calls=1000).status
     assert (between.tier, between.label) == ("jit", "inductor freezing=True")
     assert "for 1,000 calls inductor freezing=True is quicker, start-up included" in between.absences[0].reason
-
-
-COMPILES_HERE = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 
 
 @COMPILES_HERE
