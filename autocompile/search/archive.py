@@ -246,6 +246,7 @@ def _sampler(rules: SearchRules, seed: int) -> BaseSampler:
         "tpe": lambda: TPESampler(
             multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=False
         ),
+        "policy": lambda: RandomSampler(seed=seed),  # never asked: the policy enqueues what it wants
         "random": lambda: RandomSampler(seed=seed),
     }
     with warnings.catch_warnings():

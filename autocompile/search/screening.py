@@ -18,6 +18,7 @@ from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
 from autocompile.search.contender import baseline_seconds
+from autocompile.search.policy import choose, dropped, probes
 from autocompile.search.seeds import Evidence, ordered_seeds
 from autocompile.search.spread import spread_of
 from autocompile.space.space import Space
@@ -58,7 +59,16 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
 
 
 def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> None:
-    """Seeds, then the sampler's suggestions, until time, space or strategy end it."""
+    """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
+    if bench.settings.strategy.search.sampler == "policy":
+        reason = _by_policy(bench, space, archive)
+    else:
+        reason = _by_sampler(bench, space, archive, profile)
+    bench.ledger.decide("stopped", "search", reason)
+
+
+def _by_sampler(bench: Bench, space: Space, archive: Archive, profile: Profile) -> str:
+    """Seeds, then the sampler's suggestions; why it ended."""
     seen = Evidence(profile, bench.environment, bench.workload.device_type)
     for seed in ordered_seeds(bench.settings.strategy, space, seen):
         if space.plan(seed.candidate).key not in _keys(archive):
@@ -70,7 +80,30 @@ def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> No
         if repeats >= _PATIENCE:
             archive.enqueue(untried[0], "search", space)
         repeats = 0 if one_trial(bench, space, archive) is not None else repeats + 1
-    bench.ledger.decide("stopped", "search", reason)
+    return reason
+
+
+def _by_policy(bench: Bench, space: Space, archive: Archive) -> str:
+    """Probes in eager, then whatever promises most for its seconds; why it ended."""
+    for probe in probes(space):
+        if space.plan(probe).key not in _keys(archive) and not _reason_to_stop(bench, archive, [probe]):
+            archive.enqueue(probe, "seed", space)
+            one_trial(bench, space, archive)
+    hopeless = dropped(space, archive.trials(), _untried(space, archive))
+    for one in hopeless:
+        saved = f"; that saves some {format_duration(one.saved_s)}"
+        bench.ledger.decide("narrowed", f"{one.dimension}={one.value}", f"{one.reason}: not compiled{saved}")
+    values = {(one.dimension, one.value) for one in hopeless}
+    while True:
+        untried = [c for c in _untried(space, archive) if not values & set(c.values.items())]
+        reason = _reason_to_stop(bench, archive, untried)
+        if reason:
+            return reason
+        trials = archive.trials()
+        choice = choose(space, trials, untried, calls=bench.spread_over(trials), baseline_s=baseline_seconds(trials))
+        bench.ledger.decide("seeded", space.label(choice.candidate), choice.reason)
+        archive.enqueue(choice.candidate, "search", space)
+        one_trial(bench, space, archive)
 
 
 def _untried(space: Space, archive: Archive) -> list[Candidate]:

@@ -19,9 +19,9 @@ from autocompile.space.dimensions import DIMENSIONS, known_values
 
 
 class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
-    """Optuna's sampler (`tpe` or `random`), its random start, and the most trials to run."""
+    """What chooses (the `policy`, or Optuna's samplers `tpe` and `random`), TPE's random start, and the most trials."""
 
-    sampler: Literal["tpe", "random"] = "tpe"
+    sampler: Literal["policy", "tpe", "random"] = "tpe"
     random_trials: int = 8
     max_trials: int = 60
 
