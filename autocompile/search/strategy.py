@@ -53,12 +53,12 @@ class Screening(Record, forbid_unknown_fields=True, frozen=True):
 class Finals(Record, forbid_unknown_fields=True, frozen=True):
     """How many candidates, beside the baseline and plain `torch.compile`, in how many fresh processes each.
 
-    Those that are not told apart from the best then go on, up to `at_most` processes.
+    Those that are not told apart from the best then go on, up to `at_most` processes, if that is more.
     """
 
     candidates: int = 3
     processes: int = 3
-    at_most: int = 9
+    at_most: int = 0
     precision: float = 0.015
     limit_s: float = 6.0
 
@@ -167,12 +167,6 @@ def _check_values(strategy: Strategy, where: str) -> None:
     for seed in strategy.seeds:
         for name, value in seed.items():
             _check_known_values(name, (value,), where)
-    if strategy.finals.at_most < strategy.finals.processes:
-        raise InvalidStrategy(
-            f"at_most = {strategy.finals.at_most} is fewer than processes = {strategy.finals.processes}",
-            where=f"{where} [finals]",
-            remedy="give at least as many",
-        )
     if strategy.search.max_trials < 1:
         raise InvalidStrategy("max_trials must be 1 or more", where=f"{where} [search]")
 
