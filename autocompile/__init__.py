@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autocompile.api import optimize as optimize
+    from autocompile.api import profile as profile
     from autocompile.artifact.load import load as load
     from autocompile.artifact.module import CompiledModule as CompiledModule
     from autocompile.core import errors as errors
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "optimize": "autocompile.api",
+    "profile": "autocompile.api",
     "load": "autocompile.artifact.load",
     "CompiledModule": "autocompile.artifact.module",
     "Goal": "autocompile.core.goal",
     "Recommendation": "autocompile.recommendation",
 }
-__all__ = ["CompiledModule", "Goal", "Recommendation", "errors", "load", "optimize"]
+__all__ = ["CompiledModule", "Goal", "Recommendation", "errors", "load", "optimize", "profile"]
 
 
 def __getattr__(name: str) -> Any:

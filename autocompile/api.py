@@ -14,6 +14,7 @@ from autocompile.core.goal import Goal
 from autocompile.core.progress import Silence
 from autocompile.core.units import parse_duration
 from autocompile.core.workload import Workload
+from autocompile.profiling import USUAL_S, ReadableProfile, profile_workload
 from autocompile.recommendation import Recommendation
 from autocompile.report.progress import LiveProgress
 from autocompile.search.bench import Settings
@@ -39,7 +40,7 @@ def optimize(  # noqa: PLR0913
     """Find the fastest correct way to run `model` on `inputs`, by measuring.
 
     Parameters: `model`, an nn.Module or a function; `inputs`, a tensor, a tuple of arguments, a dict of
-    keywords, or a list of such samples, whose distribution then counts; `budget`, wall time for all of
+    keywords, a list of such samples, whose distribution then counts, or a DataLoader; `budget`, wall time for all of
     it, as "90s", "30m", "1h30m", seconds or a timedelta; `calls`, over how many calls the compile cost
     is amortized (default: an hour of the baseline's calls); `goal`, that and what counts as correct, as
     an `autocompile.Goal`; `strategy`, a preset's name or a TOML file;
@@ -69,6 +70,20 @@ def optimize(  # noqa: PLR0913
     return Recommendation(document, model, Path(output) if output is not None else keeps.path, keeps)
 
 
+def profile(model: Any, inputs: Any, *, progress: bool = True) -> ReadableProfile:
+    """Find out what bounds `model` on `inputs`, where its time goes, and what stands in the compiler's way.
+
+    Parameters: `model` and `inputs` as for `optimize`. A DataLoader, or anything else to iterate over, is
+    looked at for its first 64 batches at most, and timed: a DataLoader with other settings too.
+
+    It takes some 30 s and 20 calls of the model, in a child process; nothing is compiled. Printing the result
+    shows it as text; its fields are plain data (see `autocompile.core.profile.Profile`), units in their names.
+    Raises UsageError (see `autocompile.errors`) for whatever the caller can mend.
+    """
+    with LiveProgress(USUAL_S) if progress else nullcontext(Silence()) as listener:
+        return profile_workload(_from_memory(model, inputs, tries_loaders=True), listener)
+
+
 def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
     def spooled(work: Path) -> str:
         path = work / "metric.pkl"
@@ -78,8 +93,8 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
     return spooled
 
 
-def _from_memory(model: Any, inputs: Any) -> Source:
+def _from_memory(model: Any, inputs: Any, *, tries_loaders: bool = False) -> Source:
     def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
-        return spool(model, inputs, directory)
+        return spool(model, inputs, directory, tries_loaders=tries_loaders)
 
     return source

@@ -13,7 +13,8 @@ from autocompile.core.candidate import Value
 from autocompile.core.decision import Decision
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.estimate import Estimate
-from autocompile.report.html import as_html
+from autocompile.report.html import as_html, as_page
+from autocompile.report.story import story
 from autocompile.report.text import as_text
 
 
@@ -57,13 +58,17 @@ class Recommendation:
         """
         return load(self._artifact, self._model)
 
+    def explain(self) -> str:
+        """The run in a dozen lines, each claim with its number."""
+        return "\n".join(story(self.document))
+
     def snippet(self) -> str:
         """Plain torch code that reproduces the winner without this library."""
         return self.document.snippet
 
     def save(self, directory: str | Path) -> None:
         """Keep it for `autocompile.load`. Raises OutputConflict if something else lies there."""
-        write_recommendation(Path(directory), self.document, self._artifact)
+        write_recommendation(Path(directory), self.document, self._artifact, as_page(self.document))
 
     def __str__(self) -> str:
         return as_text(self.document)

@@ -28,6 +28,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.progress import Listener
 from autocompile.core.workload import Workload
 from autocompile.host import environment, user_cache_directory
+from autocompile.report.html import as_page
 from autocompile.runner.local import LocalRunner
 from autocompile.search.archive import sqlite_url
 from autocompile.search.bench import Bench, Settings
@@ -68,7 +69,7 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
             check_same_workload(output, bench.workload.fingerprint)
         document = run_study(bench)
         if output:
-            write_recommendation(output, document, bench.artifact)
+            write_recommendation(output, document, bench.artifact, as_page(document))
         elif request.keep:
             deliver(bench.artifact, Path(request.keep))
     return document
@@ -115,8 +116,8 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
         )
 
 
-def from_script(script: Path) -> Source:
-    """The workload that a script defines, which is run in a child process.
+def from_script(script: Path, *, tries_loaders: bool = False) -> Source:
+    """The workload that a script defines, which is run in a child process; `tries_loaders` is for a profile.
 
     Raises InvalidWorkload if there is no such script, or with what went wrong in it.
     """
@@ -125,7 +126,7 @@ def from_script(script: Path) -> Source:
         raise InvalidWorkload(fault, where=str(script), remedy="give the path of a Python file")
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
-        task = CaptureTask(script=str(script.resolve()), directory=str(directory))
+        task = CaptureTask(str(script.resolve()), str(directory), tries_loaders)
         reply = runner.run(task, Limits(total_s=budget_s), cache="capture")
         if isinstance(reply, Workload):
             return reply

@@ -1,14 +1,12 @@
 """A bench for single trials."""
 
-from msgspec.structs import replace
-
-from autocompile.artifact.integrity import entry_for, listed, write_manifest
-from autocompile.artifact.store import settle
+from autocompile.artifact.integrity import write_manifest
 from autocompile.core.job import Acceptance, Limits, PackTask, ProfileTask, Timing, TrialTask
 from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.outcome import Failure
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
+from autocompile.search.packing import with_files
 from autocompile.workload.spool import spool
 
 TIMING = Timing(precision=0.2, limit_s=0.5)
@@ -52,11 +50,6 @@ class Laboratory:
         reply = self.runner.run(task, Limits(200.0), cache=f"{cache}-{tier}-{directory.parent.name}")
         if isinstance(reply, Failure):
             return reply
-        name = settle(directory, tier)
-        programs = tuple(
-            replace(p, file=f"{name}/{p.file}", constants_file=p.constants_file and f"{name}/{p.constants_file}")
-            for p in reply.programs
-        )
         manifest = Manifest(
             manifest_version=MANIFEST_VERSION,
             label="as packed",
@@ -66,8 +59,7 @@ class Laboratory:
             tier=tier,
             absences=(),
             requirements=reply.requirements,
-            programs=programs,
-            files=tuple(entry_for(directory, path) for path in listed(directory, name)),
+            programs=reply.programs,
         )
-        write_manifest(directory, manifest)
+        write_manifest(directory, with_files(directory, manifest))
         return directory

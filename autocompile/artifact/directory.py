@@ -18,8 +18,10 @@ from autocompile.core.document import SCHEMA_VERSION, Document
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
 from autocompile.core.serde import from_json, to_json, write_atomically
 
-DOCUMENT, SNIPPET, STUDY, WORK = "recommendation.json", "snippet.py", "study.db", ".work"
-_OURS = frozenset({DOCUMENT, SNIPPET, MANIFEST, STUDY, f"{STUDY}-journal", WORK})
+DOCUMENT, SNIPPET, REPORT, STUDY, WORK = (
+    "recommendation.json", "snippet.py", "report.html", "study.db", ".work",
+)  # fmt: skip
+_OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK})
 _ELSEWHERE = "choose another output directory, or empty this one"
 
 
@@ -47,8 +49,8 @@ def read_document(directory: Path) -> Document:
     return document
 
 
-def write_recommendation(directory: Path, document: Document, artifact: Path) -> None:
-    """Keep a recommendation: the document, its snippet as a file, and the artifact that lies in `artifact`.
+def write_recommendation(directory: Path, document: Document, artifact: Path, report: str) -> None:
+    """Keep a recommendation: the document, its snippet and its `report` as files, and what lies in `artifact`.
 
     Raises OutputConflict if something else lies there, another workload's recommendation included.
     """
@@ -56,6 +58,7 @@ def write_recommendation(directory: Path, document: Document, artifact: Path) ->
     check_same_workload(directory, document.workload.fingerprint)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / SNIPPET, document.snippet.encode())
+    write_atomically(directory / REPORT, report.encode())
     write_atomically(directory / DOCUMENT, to_json(document, indent=2) + b"\n")
     deliver(artifact, directory)
 

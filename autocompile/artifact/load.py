@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import msgspec
 import torch
 
 from autocompile.artifact.carried import install
@@ -19,7 +20,7 @@ from autocompile.artifact.native import Native, NotLoadable, WeightsDiffer, regi
 from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Eager, Server, Tally
 from autocompile.artifact.watch import Watch
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
-from autocompile.core.manifest import Absence, Manifest, Tier
+from autocompile.core.manifest import Absence, Manifest, Served, Tier
 from autocompile.core.plan import Plan
 from autocompile.host import cpp_compiler
 from autocompile.workload.build import build
@@ -64,9 +65,9 @@ def load(
     loading = _Loading(directory, opened, manifest, model, fallback, background, Tally())
     if any(mismatch.is_of_the_model for mismatch in found):
         return loading.instead(loading.eager(), found[0].message)
-    few = _better_eager(manifest, calls)
-    if few:
-        return loading.module(loading.eager(), absence=few)
+    better = None if model is None else _better_for(manifest, calls)
+    if better is not None:
+        return loading.configuration(better, f"for {calls:,} calls {better.label} is quicker, start-up included")
     if manifest.plan.threads:
         torch.set_num_threads(manifest.plan.threads)
     return loading.by_tier[manifest.tier](found)
@@ -100,8 +101,21 @@ class _Loading:
         absences, label = self.manifest.absences, self.manifest.label
         if absence:
             absences = (Absence(self.manifest.tier, absence), *absences)
-            label = "eager" if server.tier == "eager" else label
+            label = "eager" if server.tier == "eager" and self.manifest.plan.compiles else label
         return CompiledModule(server, self.model, About(label, absences, tuple(notes)), self.tally)
+
+    def configuration(self, other: Served, reason: str) -> CompiledModule:
+        """Another configuration than the packed one, for a reason; what it compiles, it compiles at the first call."""
+        rest = replace(self, manifest=msgspec.structs.replace(self.manifest, plan=other.plan, label=other.label))
+        if other.plan.threads:
+            torch.set_num_threads(other.plan.threads)
+        if not other.plan.compiles:
+            built = Eager(build(self.model, other.plan, self.manifest.device_type), self.tally)
+            return rest.module(built, absence=reason, notes=rest._own_weights())  # noqa: SLF001
+        problem = self._no_compiler()
+        if problem:
+            return rest.module(rest.eager(), absence=problem)
+        return rest.module(rest._compiled("jit"), absence=reason, notes=rest._own_weights())  # noqa: SLF001
 
     def instead(self, server: Server, reason: str) -> CompiledModule:
         """Something else than the artifact serves, which its user should hear of."""
@@ -162,7 +176,8 @@ class _Loading:
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        return self.module(Eager(built, self.tally), notes=[mismatch.message for mismatch in found])
+        notes = [*(mismatch.message for mismatch in found), *self._own_weights()]
+        return self.module(Eager(built, self.tally), notes=notes)
 
     def _behind(self) -> Server:
         """What serves where the artifact does not."""
@@ -185,12 +200,13 @@ def _device_of(model: Any, device_type: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
 
 
-def _better_eager(manifest: Manifest, calls: int | None) -> str:
-    """Why so few calls are better served eager, or ""."""
-    if calls is None or not manifest.served or manifest.tier == "eager":
-        return ""
-    best = min(manifest.served, key=lambda one: one.startup_s + calls * one.latency_s)
-    return f"for {calls:,} calls eager is quicker, start-up included" if best.tier == "eager" else ""
+def _better_for(manifest: Manifest, calls: int | None) -> Served | None:
+    """What serves so many calls quicker than the artifact itself, which is measured first; None if nothing does."""
+    if calls is None or not manifest.served:
+        return None
+    work = calls * manifest.batch_factor
+    best = min(manifest.served, key=lambda one: one.startup_s + work * one.latency_s)
+    return None if best.plan == manifest.plan else best
 
 
 class _NoModel:

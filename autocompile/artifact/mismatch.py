@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
-from torch.nn.modules.module import _has_any_global_hook
 
-from autocompile.artifact.watch import hooks_of
+from autocompile.artifact.watch import has_hooks
 from autocompile.core.manifest import Manifest, Requirements
 from autocompile.host import instructions
 from autocompile.workload.fingerprint import model_fingerprint
@@ -51,10 +49,7 @@ def requirements(*, with_python: bool, device_type: str) -> Requirements:
 def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
     if model is not None and model_fingerprint(model) != manifest.model_fingerprint:
         yield Mismatch("model", "the model has another structure, code or mode than the one that was tuned")
-    if isinstance(model, nn.Module) and (
-        _has_any_global_hook()  # type: ignore[no-untyped-call]
-        or any(hooks for m in model.modules() for hooks in hooks_of(m))
-    ):
+    if has_hooks(model):
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 
 
@@ -73,7 +68,7 @@ def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch
         )
     if device_type == "cuda" and not torch.cuda.is_available():
         yield Mismatch("device", "packed for a CUDA device, and there is none here")
-    elif device_type == "cuda" and needed.capability != _capability():
+    elif needed.capability and needed.capability != _capability():
         yield Mismatch("capability", f"packed for compute capability {needed.capability}, and this is {_capability()}")
 
 

@@ -17,7 +17,7 @@ class Fallback(Record, frozen=True):
 
 
 class CacheUse(Record, frozen=True):
-    """What the compiler counted since loading: programs found in its cache, and programs that were not."""
+    """What the compiler counted in this process: programs found in its cache, and programs that were not."""
 
     hits: int
     misses: int
@@ -82,7 +82,7 @@ class About(Record, frozen=True):
 
 
 def cache_use() -> CacheUse:
-    """What the compiler counted in this process."""
+    """What the compiler counted so far."""
     from torch._dynamo.utils import counters  # noqa: PLC0415  only what compiles may import the compiler
 
     inductor, aot = counters["inductor"], counters["aot_autograd"]

@@ -41,7 +41,8 @@ class _Binding:
             weight.name: lifted[weight.name] if weight.lifted else self._bound(weight, model)
             for weight in program.weights
         }
-        self._state = self._look()
+        self._addresses = self._look_where()
+        self._layouts = Layouts(self._live)
         on_gpu = [constant.device.index for constant in self._constants.values() if constant.device.type == "cuda"]
         try:
             runner = runner_of(package, on_gpu[0] if on_gpu else -1)
@@ -54,16 +55,13 @@ class _Binding:
         """Whether the model still has the weights that this was bound to, in the same memory, laid out the same."""
         return (
             self._registered.hold()
-            and self._look() == self._state
+            and self._look_where() == self._addresses
+            and self._layouts.hold()
             and all(kept_in.get(name) is tensor for kept_in, name, tensor in self._attributes)
         )
 
-    def _look(self) -> list[Any]:
-        """Where the weights lie and how; a list, made without a step of Python for each."""
-        live = self._live
-        return [
-            *map(torch.Tensor.data_ptr, live), *map(torch.Tensor.stride, live), *map(torch.Tensor.size, live)
-        ]  # fmt: skip
+    def _look_where(self) -> list[int]:
+        return list(map(torch.Tensor.data_ptr, self._live))
 
     def _bound(self, weight: Weight, model: Any) -> torch.Tensor:
         tensor = self._found(weight.path, model)
@@ -89,6 +87,40 @@ class _Binding:
                     self._attributes.append((kept_in, name, tensor))
                 return tensor
         raise WeightsDiffer(f"there is no {path}")
+
+
+class Layouts:
+    """Whether tensors are still laid out as they were: their sizes and strides.
+
+    Asked at once of torch's own guards, in C++, which also look at what does not matter here; so what they do
+    not confirm is looked at again.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._state = self._look()
+        self._confirms = {mode: _guards_of(tensors, in_inference_mode=mode) for mode in (False, True)}
+
+    def hold(self) -> bool:
+        """Whether nothing has changed."""
+        confirms = self._confirms[torch.is_inference_mode_enabled()]
+        return (confirms is not None and confirms(*self._tensors)) or self._look() == self._state
+
+    def _look(self) -> list[Any]:
+        return [*map(torch.Tensor.stride, self._tensors), *map(torch.Tensor.size, self._tensors)]
+
+
+def _guards_of(tensors: list[torch.Tensor], *, in_inference_mode: bool) -> Callable[..., bool] | None:
+    """Torch's own check of many tensors at once, where this torch has it; it holds for the mode it is made in."""
+    guards: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)  # noqa: SLF001
+    if not tensors or not hasattr(guards, "TensorGuards"):
+        return None
+    sizes, strides = ([list(ask(tensor)) for tensor in tensors] for ask in (torch.Tensor.size, torch.Tensor.stride))
+    with torch.inference_mode(in_inference_mode):
+        check: Callable[..., bool] = guards.TensorGuards(
+            *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
+        ).check
+    return check
 
 
 class Native:

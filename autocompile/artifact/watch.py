@@ -6,16 +6,16 @@ memory: so it goes over flat lists, without a step of Python for each of the mod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
-from operator import attrgetter, is_
+from operator import is_, itemgetter
 from typing import Any
 
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
-_TRAINING = attrgetter("training")
+_TRAINING = itemgetter("training")
 
 
 class Identities:
@@ -38,15 +38,17 @@ class Watch:
     def __init__(self, model: Any) -> None:
         self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
         self._children = Identities(module._modules for module in self._modules)  # noqa: SLF001
-        self._hooks = [hooks for module in self._modules for hooks in hooks_of(module)]
-        self._training = list(map(_TRAINING, self._modules))
+        self._hooks = _hooks_of(self._modules)
+        # Their own dictionaries, as an attribute's lookup goes through more of what is cold.
+        self._attributes = [vars(module) for module in self._modules if "training" in vars(module)]
+        self._training = list(map(_TRAINING, self._attributes))
         self._handles = self._handles_before = -1
 
     def changed(self) -> str:
         """What differs now, in words, or ""."""
         if not self._modules:
             return ""
-        if list(map(_TRAINING, self._modules)) != self._training:
+        if list(map(_TRAINING, self._attributes)) != self._training:
             return "a module went from training to evaluation mode, or back"
         if self._has_hooks():
             return "the model has hooks"
@@ -71,7 +73,13 @@ def tensors_of(model: Any) -> Identities:
     return Identities(held for module in modules for held in (module._parameters, module._buffers))  # noqa: SLF001
 
 
-def hooks_of(module: nn.Module) -> Iterator[dict[int, Any]]:
-    """The dictionaries that hold a module's forward hooks."""
-    yield module._forward_hooks  # noqa: SLF001
-    yield module._forward_pre_hooks  # noqa: SLF001
+def has_hooks(model: Any) -> bool:
+    """Whether calling the model runs hooks, its own or those of every module."""
+    if not isinstance(model, nn.Module):
+        return False
+    return any(_hooks_of(model.modules())) or bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
+
+
+def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
+    """The dictionaries that hold forward hooks."""
+    return [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]  # noqa: SLF001

@@ -10,6 +10,9 @@ import typer
 
 def show(
     directory: Annotated[Path, typer.Argument(help="Where `tune` or `rec.save()` kept the recommendation.")],
+    calls: Annotated[
+        int | None, typer.Option(help="Judge the study again, for a process that makes so many calls.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show a recommendation: the verdict, the table, the reasons, and where the time went."""
@@ -17,6 +20,10 @@ def show(
     from autocompile.core.serde import to_json
 
     document = read_document(directory)
+    if calls is not None:
+        from autocompile.search.standings import at_calls
+
+        document = at_calls(document, calls)
     if json:
         print(to_json(document, indent=2).decode())
         return

@@ -13,6 +13,7 @@ from autocompile.core.decision import Decision
 from autocompile.core.envelope import Segment
 from autocompile.core.environment import Environment
 from autocompile.core.estimate import Estimate
+from autocompile.core.goal import GoalEntry
 from autocompile.core.manifest import Absence, Tier
 from autocompile.core.outcome import Contamination, Counters, Failure, Latency
 from autocompile.core.plan import Plan
@@ -20,20 +21,27 @@ from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
 from autocompile.core.workload import Signature
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
-Verdict = Literal["winner", "baseline", "faster", "slower", "not distinguishable", "wrong result", "failed"]
+Verdict = Literal[
+    "winner", "baseline", "faster", "slower", "not distinguishable", "beyond a limit", "wrong result", "failed"
+]
 
 
 class TrialEntry(Record, frozen=True):
     """One candidate in the table. What was not measured is null.
 
-    `config`: value by dimension. `latency_ms`: p50 of single calls, the median over its processes;
-    `latency` has the last process's quantiles and mean. `speedup`: baseline time over this one's,
-    paired, with its 95% interval. `compile_s`: the first pass over all signatures, compiling included;
-    `startup_s`: all that a cold process pays once. `error`: root mean square error against the
-    reference, relative to it; `error_limit`: what it may be. `amortized_ms`: milliseconds a call over
-    the goal's calls, start-up included. `verdict` is against the baseline, by `amortized_ms`.
+    `config`: value by dimension; `changes` counts those that are not the default. `is_finalist` tells whether it was
+    measured again after the screening. `batch`: samples in a call, null for as many as were given;
+    `samples_per_s` where the batch axis is proved, which the goal has to ask for.
+    `latency_ms`: p50 of single calls, the median over its processes; `latency` has the last process's
+    quantiles and mean. `speedup`: baseline time over this one's, paired, for a sample, with its 95% interval;
+    `paired_ms`: milliseconds for the samples of one of the baseline's calls, from that. `amortized_ms`: the
+    same over the goal's calls, start-up included. `compile_s`: the first pass over all signatures, compiling
+    included; `startup_s`: all that a process pays once, as the goal's `deploy` has it start. `excess`: by
+    constraint, how far it is beyond it, relative to the limit (0 or less keeps it). `error`: root mean square
+    error against the reference, relative to it; `error_limit`: what it may be. `verdict` is against the
+    baseline, by what the goal ranks by.
     """
 
     rank: int | None
@@ -44,12 +52,18 @@ class TrialEntry(Record, frozen=True):
     origin: str
     status: Literal["measured", "failed"]
     verdict: Verdict
+    changes: int
+    is_finalist: bool = False
+    batch: int | None = None
+    samples_per_s: float | None = None
     latency_ms: float | None = None
     latency: Latency | None = None
     speedup: Estimate | None = None
+    paired_ms: Estimate | None = None
     amortized_ms: float | None = None
     compile_s: float | None = None
     startup_s: float | None = None
+    excess: dict[str, float] = {}
     error: float | None = None
     error_limit: float | None = None
     peak_memory_bytes: int | None = None
@@ -71,6 +85,18 @@ class WorkloadEntry(Record, frozen=True):
     parameter_count: int
     parameter_bytes: int
     signatures: tuple[Signature, ...]
+
+
+class TradeOff(Record, frozen=True):
+    """A Pareto point: nothing that was measured is as good in all three and better in one.
+
+    `latency_ms` is for the samples of one of the baseline's calls.
+    """
+
+    label: str
+    startup_s: float
+    latency_ms: float
+    peak_memory_bytes: int
 
 
 class ArtifactEntry(Record, frozen=True):
@@ -100,14 +126,18 @@ class ArtifactEntry(Record, frozen=True):
 class Document(Record, frozen=True):
     """A recommendation as data.
 
-    `calls`: what was amortized over. `tolerance`: the user's own, or null for the published ones. `margin`: relative
-    difference below which, in this run, nothing is called faster. `toolchain_s`: what this machine pays
+    `calls`: what was amortized over. `tolerance`: the user's own, or null for the published ones. `is_feasible`:
+    whether the winner keeps the goal's constraints; if not, it comes nearest. `winner_as_given`: where batch
+    sizes were tried, the winner among those that take the samples as given. `margin`: relative difference
+    below which, in this run, nothing is called faster; `noise_floor`: what the baseline differed from itself.
+    `toolchain_s`: what this machine pays
     once for its compiler, in no candidate's figures. `complete`: false if the run was stopped by hand.
     `time_spent_s`: seconds by purpose, together the whole run.
     """
 
     schema_version: int
     workload: WorkloadEntry
+    goal: GoalEntry
     calls: float
     tolerance: float | None
     strategy: str
@@ -115,13 +145,17 @@ class Document(Record, frozen=True):
     seed: int
     budget_s: float
     complete: bool
+    is_feasible: bool
     baseline: TrialEntry
     winner: TrialEntry
+    winner_as_given: TrialEntry | None
     artifact: ArtifactEntry
     reason: str
     snippet: str
     margin: float
+    noise_floor: float
     envelope: tuple[Segment, ...]
+    trade_offs: tuple[TradeOff, ...]
     trials: tuple[TrialEntry, ...]
     profile: Profile
     decisions: tuple[Decision, ...]

@@ -3,39 +3,125 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal, get_args
 
 from autocompile.core.errors import InvalidValue
+from autocompile.core.serde import Record
 from autocompile.core.tolerance import Tolerance, exactly, published_tolerance
+from autocompile.core.units import parse_duration, parse_size
+
+Deploy = Literal["jit", "artifact"]
+Objective = Literal["time", "latency", "throughput"]
+Batch = Literal["fixed", "tune"] | Sequence[int]
+Duration = str | float | timedelta
+
+PERCENTILES = (50, 90, 95, 99)
+_DEFAULT_HORIZON = "1h"
+# A quantile rests on so many calls beyond it.
+_BEYOND = 5
 
 
 @dataclass(frozen=True)
 class Goal:
-    """How long a process lives, and what still counts as correct.
+    """What is best, under which constraints, and what still counts as correct.
 
-    `calls`: how many calls a process makes, or if None, as many as the baseline makes in `horizon_s`
-    seconds; the score is the amortized time of a call, `(startup + calls * latency) / calls`.
+    `calls`: how many calls a process makes; or `horizon`, how long it lives, which is as many as the baseline
+    makes in that time (default "1h"). `deploy`: how production starts, and so what start-up costs: `jit`, the
+    cold compile, or `artifact`, the artifact's load. `objective`: `time`, the amortized seconds a sample,
+    start-up included; `latency`, that of single calls at `percentile` (default 50); `throughput`, samples a
+    second. Neither of the latter counts start-up.
+
+    `max_latency` (of a call, at `percentile`), `max_startup` and `max_memory` (the peak) are constraints;
+    durations as "5ms", "1h30m", seconds or a timedelta, sizes as "512MiB", "8GB" or bytes. `batch`: `fixed`
+    takes the samples as they are, `tune` searches how many go into a call, a sequence tries these.
+
     `tolerance`: the largest root mean square error of an output, relative to the reference's root mean
     square; None takes the published limits of the candidate's precision. `metric`: called with the
     model's output, gives a number of which more is better; then a candidate passes if its mean over the
     checked calls is at most `max_drop` below the baseline's, instead of by tolerance.
 
-    Raises InvalidValue for fewer than one call, and for figures that are not positive.
+    Raises InvalidValue for what cannot be read, is not positive, or contradicts itself.
     """
 
     calls: int | None = None
-    horizon_s: float = 3600.0
+    horizon: Duration | None = None
+    deploy: Deploy = "jit"
+    objective: Objective = "time"
+    percentile: int | None = None
+    max_latency: Duration | None = None
+    max_startup: Duration | None = None
+    max_memory: str | int | None = None
+    batch: Batch = "fixed"
     tolerance: float | None = None
     metric: Callable[[Any], float] | None = None
     max_drop: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.calls is not None and (not isinstance(self.calls, int) or self.calls < 1):
+        self._check_words()
+        self._check_horizon()
+        self._check_constraints()
+        self._check_batch()
+        self._check_acceptance()
+
+    def _check_words(self) -> None:
+        for name, known in (("deploy", get_args(Deploy)), ("objective", get_args(Objective))):
+            value = getattr(self, name)
+            if value not in known:
+                raise InvalidValue(f"{value!r} is unknown", where=name, remedy=f"give one of {', '.join(known)}")
+
+    def _check_horizon(self) -> None:
+        if self.calls is not None and (type(self.calls) is not int or self.calls < 1):
             raise InvalidValue(f"{self.calls} calls is not a number of calls", where="calls", remedy="give 1 or more")
-        if not self.horizon_s > 0:
-            raise InvalidValue(f"{self.horizon_s} s is no horizon", where="horizon", remedy="give a positive duration")
+        if self.calls is not None and self.horizon is not None:
+            raise InvalidValue("calls and a horizon are two answers to one question", where="goal", remedy="give one")
+        if self.objective != "time" and (self.calls is not None or self.horizon is not None):
+            name = "calls" if self.calls is not None else "horizon"
+            raise InvalidValue(
+                f"the objective {self.objective} counts no start-up, which could be spread over calls",
+                where=name,
+                remedy=f"drop {name}, or take the objective time",
+            )
+        _ = self.horizon_s
+
+    def _check_constraints(self) -> None:
+        for name in ("max_latency", "max_startup"):
+            if (value := getattr(self, name)) is not None:
+                parse_duration(value, where=name)
+        if self.max_memory is not None:
+            parse_size(self.max_memory, where="max_memory")
+        if self.percentile is None:
+            return
+        if type(self.percentile) is not int or self.percentile not in PERCENTILES:
+            known = ", ".join(map(str, PERCENTILES))
+            raise InvalidValue(f"{self.percentile} is not measured", where="percentile", remedy=f"give one of {known}")
+        if self.objective != "latency" and self.max_latency is None:
+            raise InvalidValue(
+                "there is no latency that it could be of",
+                where="percentile",
+                remedy="give max_latency, or take the objective latency",
+            )
+
+    def _check_batch(self) -> None:
+        if not self.batch:
+            raise InvalidValue("holds no size", where="batch", remedy="give some like [1, 8, 32]")
+        if isinstance(self.batch, str) and self.batch not in ("fixed", "tune"):
+            raise InvalidValue(f"{self.batch!r} is unknown", where="batch", remedy="give fixed, tune, or sizes")
+        if not isinstance(self.batch, Sequence) or not all(type(n) is int and n > 0 for n in self.batch_sizes):
+            raise InvalidValue(
+                f"{self.batch!r} holds no batch sizes", where="batch", remedy="give some like [1, 8, 32]"
+            )
+        if self.objective == "latency" and self.batch != "fixed":
+            raise InvalidValue(
+                "the smallest batch always has the lowest latency",
+                where="batch",
+                remedy="take the objective throughput with max_latency, or the batch fixed",
+            )
+
+    def _check_acceptance(self) -> None:
         if self.tolerance is not None and not self.tolerance > 0:
             raise InvalidValue(f"{self.tolerance} is no tolerance", where="tolerance", remedy="give one like 1e-3")
         if not self.max_drop >= 0:
@@ -47,9 +133,37 @@ class Goal:
         if self.metric is not None and not callable(self.metric):
             raise InvalidValue(f"a {type(self.metric).__name__} cannot be called", where="metric")
 
+    @property
+    def horizon_s(self) -> float:
+        """The horizon in seconds."""
+        return parse_duration(_DEFAULT_HORIZON if self.horizon is None else self.horizon, where="horizon")
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The sizes asked for, in order; none if they are to be found, or the batch is fixed."""
+        return () if isinstance(self.batch, str) else tuple(dict.fromkeys(self.batch))
+
     def calls_for(self, baseline_s: float) -> float:
-        """The number of calls to amortize over, given one baseline call's seconds."""
+        """How many calls a process makes, given one baseline call's seconds."""
         return float(self.calls) if self.calls is not None else max(1.0, self.horizon_s / baseline_s)
+
+    def check_horizon(self, baseline_s: float) -> None:
+        """Raises InvalidValue for a horizon that is shorter than one call."""
+        if self.calls is None and self.horizon_s < baseline_s:
+            raise InvalidValue(
+                f"{self.horizon_s:g} s is shorter than one call, which takes {baseline_s:.3g} s",
+                where="horizon",
+                remedy="give a longer one, or calls",
+            )
+
+    @property
+    def calls_to_time(self) -> int:
+        """How many calls a percentile takes to be told: some that lie beyond it."""
+        return 0 if self.percentile is None else int(_BEYOND / (1 - self.percentile / 100))
+
+    def spread_over(self, calls: float) -> float:
+        """Over how many calls start-up is spread when candidates are ranked; infinity where it does not count."""
+        return calls if self.objective == "time" else math.inf
 
     def tolerance_for(self, autocast: str) -> Tolerance:
         """The limits for a candidate of this precision ("" is the model's own)."""
@@ -61,3 +175,60 @@ class Goal:
         code = getattr(self.metric, "__code__", None)
         parts = (self.tolerance, self.max_drop, code.co_code.hex() if code else repr(self.metric))
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
+
+    @property
+    def digest(self) -> str:
+        """Eight letters; equal for goals that rank alike: what one study's sampler learned is not another's."""
+        ranked_by = (
+            self.objective, self.deploy, self.calls, self.horizon_s, self.percentile,
+            self.max_latency, self.max_startup, self.max_memory, self.batch,
+        )  # fmt: skip
+        return hashlib.sha256(repr(ranked_by).encode()).hexdigest()[:8]
+
+    def entry(self) -> GoalEntry:
+        """The goal as the document has it."""
+        return GoalEntry(
+            objective=self.objective,
+            deploy=self.deploy,
+            calls=self.calls,
+            horizon_s=None if self.calls is not None else self.horizon_s,
+            percentile=self.percentile or 50,
+            max_latency_ms=_seconds(self.max_latency, "max_latency", scale=1e3),
+            max_startup_s=_seconds(self.max_startup, "max_startup"),
+            max_memory_bytes=None if self.max_memory is None else parse_size(self.max_memory),
+            batch=self.batch if isinstance(self.batch, str) else self.batch_sizes,
+            tolerance=self.tolerance,
+            metric="" if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__),
+            max_drop=self.max_drop,
+        )
+
+
+def batch_from(text: str) -> Batch:
+    """What the command line calls a batch: `fixed`, `tune`, or sizes like `1,8,32`. Raises InvalidValue."""
+    if text in ("fixed", "tune"):
+        return text  # type: ignore[return-value]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as fault:
+        raise InvalidValue(f"cannot read {text!r}", where="batch", remedy="give fixed, tune, or 1,8,32") from fault
+
+
+def _seconds(text: Duration | None, where: str, *, scale: float = 1.0) -> float | None:
+    return None if text is None else parse_duration(text, where=where) * scale
+
+
+class GoalEntry(Record, frozen=True):
+    """A goal as data, read and with its defaults: see `Goal`. What was not asked for is null."""
+
+    objective: Objective
+    deploy: Deploy
+    calls: int | None
+    horizon_s: float | None
+    percentile: int
+    max_latency_ms: float | None
+    max_startup_s: float | None
+    max_memory_bytes: int | None
+    batch: str | tuple[int, ...]
+    tolerance: float | None
+    metric: str
+    max_drop: float

@@ -17,11 +17,13 @@ class Timing(Record, frozen=True):
     """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds.
 
     Stop too when the ratio is surely above `rival`, a ratio beyond which the candidate cannot win; 0 is none.
+    `calls`: no precision is enough before so many calls were timed, as a quantile takes.
     """
 
     precision: float
     limit_s: float
     rival: float = 0.0
+    calls: int = 0
 
 
 class Acceptance(Record, frozen=True):
@@ -33,10 +35,14 @@ class Acceptance(Record, frozen=True):
 
 
 class CaptureTask(Record, tag="capture", frozen=True):
-    """Run the user's `script`, and spool its model and inputs into `directory`."""
+    """Run the user's `script`, and spool its model and inputs into `directory`.
+
+    With `tries_loaders`, a DataLoader among them is tried with other settings too.
+    """
 
     script: str
     directory: str
+    tries_loaders: bool = False
 
 
 class ToolchainTask(Record, tag="toolchain-task", frozen=True):
@@ -46,9 +52,10 @@ class ToolchainTask(Record, tag="toolchain-task", frozen=True):
 
 
 class ProfileTask(Record, tag="profile-task", frozen=True):
-    """Profile the baseline, and leave the float64 reference in `reference`.
+    """Profile the baseline, and leave the float64 reference in `reference`, if it is for a search.
 
-    A pickled metric at `metric` is tried on the baseline's outputs.
+    A pickled metric at `metric` is tried on the baseline's outputs. `depth`: what a search needs, or all that
+    can be said in half a minute, for reading.
     """
 
     workload: Workload
@@ -56,6 +63,35 @@ class ProfileTask(Record, tag="profile-task", frozen=True):
     timing: Timing
     seed: int
     metric: str = ""
+    depth: Literal["brief", "full"] = "brief"
+
+
+class BatchTask(Record, tag="batch-task", frozen=True):
+    """Prove that a call's samples are independent, and try batch `sizes` in eager (none: doubling).
+
+    Only sizes smaller than `below`, if it is not 0.
+    """
+
+    workload: Workload
+    sizes: tuple[int, ...]
+    below: int
+
+
+class BatchPoint(Record, frozen=True):
+    """One batch size in eager: milliseconds a sample, or the problem, and null."""
+
+    size: int
+    sample_ms: float | None
+    problem: str
+
+
+class BatchProbe(Record, tag="batch-probe", frozen=True):
+    """What was found of the batch: the size `given`, why it must stay (`problem`, or ""), and other sizes."""
+
+    given: int
+    problem: str
+    points: tuple[BatchPoint, ...]
+    phases_s: dict[str, float] = {}
 
 
 class TrialTask(Record, tag="trial-task", frozen=True):
@@ -94,10 +130,11 @@ class Packed(Record, tag="packed", frozen=True):
 
 
 class FreshTask(Record, frozen=True):
-    """Load `artifact` in a new process, and call what it gives with the workload's samples."""
+    """Load `artifact` in a new process, and call it with the samples, in batches of `batch` (0: as given)."""
 
     workload: Workload
     artifact: str
+    batch: int
 
 
 class FreshStart(Record, frozen=True):
@@ -120,8 +157,8 @@ class FreshStart(Record, frozen=True):
         return self.load_s + max(0.0, self.first_pass_s - self.steady_pass_s)
 
 
-Task = CaptureTask | ToolchainTask | ProfileTask | TrialTask | PackTask
-Reply = Measurement | Failure | Profile | Workload | Toolchain | Packed
+Task = CaptureTask | ToolchainTask | ProfileTask | BatchTask | TrialTask | PackTask
+Reply = Measurement | Failure | Profile | BatchProbe | Workload | Toolchain | Packed
 
 
 class Limits(Record, frozen=True):

@@ -8,7 +8,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 
 # Best first. `aot`: a compiled program, `cache`: the compiler's own cache, carried; `jit` compiles at the first call.
 Tier = Literal["aot", "cache", "jit", "eager"]
@@ -108,9 +108,14 @@ class Absence(Record, frozen=True):
 
 
 class Served(Record, frozen=True):
-    """How a tier was measured, in fresh processes: seconds to start, seconds a call, speed-up over eager."""
+    """How a way to serve was measured: seconds to start, seconds a call, speed-up over eager.
+
+    Seconds a call are for the samples of one of the baseline's calls; `jit` starts with an empty compiler cache.
+    """
 
     tier: Tier
+    label: str
+    plan: Plan
     startup_s: float
     latency_s: float
     speedup: Estimate
@@ -120,7 +125,9 @@ class Manifest(Record, frozen=True):
     """All that `autocompile.load` needs. Its own digest pins the artifact, as it holds every file's.
 
     `tier` is the best that was packed. `model_fingerprint` is of the model's structure and code.
-    `served` is what was measured of each tier, the best first; eager is always in it.
+    `batch_factor`: samples in one of its calls, over those in a call as it was tuned with.
+    `served` is what was measured: the artifact as it is loaded (if it was), then configurations that are best for
+    some number of calls, eager among them.
     """
 
     manifest_version: int
@@ -133,6 +140,7 @@ class Manifest(Record, frozen=True):
     requirements: Requirements
     programs: tuple[Program, ...] = ()
     files: tuple[FileEntry, ...] = ()
+    batch_factor: float = 1.0
     served: tuple[Served, ...] = ()
 
 

@@ -107,7 +107,8 @@ class Contamination(Record, frozen=True):
 class Measurement(Record, tag="measurement", frozen=True):
     """One candidate against the baseline in one process.
 
-    `ratio` is candidate time over baseline time, the median of paired blocks, with its interval;
+    `ratio` is candidate time over baseline time for a sample, the median of paired blocks, with its interval;
+    `batch_factor`: samples in one of the candidate's calls, over those in one of the baseline's;
     `decided`: timing ended early, as the candidate was surely behind the best. `phases_s` tells where the
     child's seconds went.
     """
@@ -121,6 +122,7 @@ class Measurement(Record, tag="measurement", frozen=True):
     contamination: Contamination
     peak_memory_bytes: int
     decided: bool = False
+    batch_factor: float = 1.0
     phases_s: dict[str, float] = {}
 
 

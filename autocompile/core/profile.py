@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from autocompile.core.estimate import Estimate
+from autocompile.core.pipeline import InputPipeline, LoaderTiming
 from autocompile.core.serde import Record
+
+Bound = Literal["overhead", "memory", "compute", "input", "unknown"]
 
 
 class GraphBreak(Record, frozen=True):
-    """Where the compiler leaves the graph, in the user's own file."""
+    """Where the compiler leaves the graph, in the user's own file, why, and what to write instead if that is known.
+
+    `path` is the submodule whose `forward` it lies in: "" for the model itself, and where it is not known.
+    """
 
     file: str
     line: int
     reason: str
+    advice: str = ""
+    path: str = ""
+
+
+class Recompile(Record, frozen=True):
+    """A function that is compiled again for another sample, what differed, and what to do about it."""
+
+    file: str
+    line: int
+    reason: str
+    advice: str = ""
 
 
 class RepeatedBlock(Record, frozen=True):
@@ -24,6 +43,36 @@ class RepeatedBlock(Record, frozen=True):
     paths: tuple[str, ...]
 
 
+class Submodule(Record, frozen=True):
+    """What one submodule takes of a call, without what its children take, and with them (`whole_share`).
+
+    Shares are of the call's time, in 0..1; `allocated_bytes` is what its own operators newly allocate;
+    `parameter_bytes` are its own parameters. The model itself has the path "".
+    """
+
+    path: str
+    class_name: str
+    calls: int
+    self_ms: float
+    share: float
+    whole_share: float
+    allocated_bytes: int
+    parameter_bytes: int
+
+
+class Ceilings(Record, frozen=True):
+    """The best that this device was seen to do, with the process's threads.
+
+    `flops_per_s` in a large matrix product of `dtype`, `bytes_per_s` (read and written) in a large copy,
+    `dispatch_us` for an operator on one element, which is all overhead.
+    """
+
+    flops_per_s: float
+    bytes_per_s: float
+    dispatch_us: float
+    dtype: str
+
+
 class Profile(Record, tag="profile", frozen=True):
     """Measured in eager, before the search.
 
@@ -31,9 +80,17 @@ class Profile(Record, tag="profile", frozen=True):
     timed against itself, which shows what this host makes of no difference at all. `busy_share`: of
     the device, in 0..1, and `busy_source` tells how it was measured. `outside_kernels_share`: of the
     wall time of a call, what no kernel accounts for. `error_floor`: the baseline's own root mean
-    square error against the reference, relative to the reference's. `matrix_kernels`: matrix products
+    square error against the reference, relative to the reference's; a profile for reading has no `reference`
+    (""). `matrix_kernels`: matrix products
     and convolutions a call, which mixed precision and GEMM templates are about. `phases_s`: seconds by
     phase.
+
+    `bound` is what limits it and `evidence` says why in a sentence. `flops` (matrix products, convolutions,
+    attention) and `bytes` (operands and results of all operators) are per call; `achieved_flops_share`,
+    `achieved_bandwidth_share` are what it makes of the `ceilings`, and `overhead_share` is what starting its
+    operators takes of a call. Work that stays in caches may go beyond a copy's rate, so beyond 1. `exportable`
+    is None where it was not tried. `input_share`: of a step, what waiting for the batch takes;
+    `better_loader` is the loader setting that measured better.
     """
 
     baseline_ms: Estimate
@@ -56,3 +113,18 @@ class Profile(Record, tag="profile", frozen=True):
     variants: int
     notes: tuple[str, ...] = ()
     phases_s: dict[str, float] = {}
+    bound: Bound = "unknown"
+    evidence: str = ""
+    flops: int = 0
+    bytes: int = 0
+    achieved_flops_share: float = 0.0
+    achieved_bandwidth_share: float = 0.0
+    overhead_share: float = 0.0
+    ceilings: Ceilings | None = None
+    submodules: tuple[Submodule, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    exportable: bool | None = None
+    export_failure: str = ""
+    input_share: float = 0.0
+    pipeline: InputPipeline | None = None
+    better_loader: LoaderTiming | None = None

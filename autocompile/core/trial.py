@@ -40,6 +40,12 @@ class Trial(Record, frozen=True):
         return self.finals if len(self.finals) > 1 else (self.measurement, *self.finals)
 
     @property
+    def batch_factor(self) -> float:
+        """Samples in one of its calls, over those in one of the baseline's."""
+        assert self.measurement is not None
+        return self.measurement.batch_factor
+
+    @property
     def startup_s(self) -> float:
         """What a cold process pays once. From the screening, whose compiler cache was empty."""
         assert self.measurement is not None

@@ -8,8 +8,20 @@ from datetime import timedelta
 
 from autocompile.core.errors import InvalidValue
 
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)")
+_BYTES = {
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?b)?")
+_SECONDS = {"µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(µs|us|ms|min|s|m|h|d)")
 
 
 def parse_duration(text: str | float | timedelta, *, where: str = "duration") -> float:
@@ -25,6 +37,15 @@ def parse_duration(text: str | float | timedelta, *, where: str = "duration") ->
             f"{text!r} is not a positive duration", where=where, remedy="write it like 90s, 30m or 1h30m"
         )
     return seconds
+
+
+def parse_size(text: str | int, *, where: str = "size") -> int:
+    """Bytes in `"512MiB"`, `"8GB"`, or a number of bytes. Raises InvalidValue when it cannot be read."""
+    found = _SIZE.fullmatch(str(text).strip().lower()) if isinstance(text, str | int) else None
+    unit = _BYTES.get(found.group(2) or "b") if found and not isinstance(text, bool) else None
+    if found is None or unit is None or float(found.group(1)) <= 0:
+        raise InvalidValue(f"cannot read {text!r} as a size", where=where, remedy="write it like 512MiB or 8GB")
+    return int(float(found.group(1)) * unit)
 
 
 def _seconds_of(text: object) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autocompile.core.pipeline import InputPipeline
 from autocompile.core.serde import Record
 
 
@@ -40,6 +41,7 @@ class Workload(Record, tag="workload", frozen=True):
     `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
     needs them; `search_path` is what `sys.path` must have for that. `model_fingerprint` identifies the
     model's structure and code, `fingerprint` these and the signatures; neither the weights' values.
+    `pipeline` is how long the inputs take to come, where they come one by one; `notes` tell how samples were made.
     """
 
     name: str
@@ -58,7 +60,10 @@ class Workload(Record, tag="workload", frozen=True):
     settings: TorchSettings | None = None
     modules: tuple[str, ...] = ()
     search_path: tuple[str, ...] = ()
+    pipeline: InputPipeline | None = None
+    notes: tuple[str, ...] = ()
     phases_s: dict[str, float] = {}
+    sample_count: int = 1
 
     @property
     def device_type(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,6 +14,8 @@ from autocompile.core.document import ArtifactEntry, Document, TrialEntry
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
+from autocompile.report.profile import profile_lines
+from autocompile.report.story import story
 from autocompile.search.ledger import measuring_share
 
 WIDTH = 120
@@ -34,6 +36,11 @@ def terminal() -> Console:
     return console if console.is_terminal else Console(width=WIDTH)
 
 
+def as_lines(text: str) -> RenderableType:
+    """Plain text, its lines wrapped where the terminal ends."""
+    return Group(*_wrapped(text.splitlines(), 0))
+
+
 def render(document: Document) -> RenderableType:
     """Verdict, table, profile, why, envelope, time and snippet."""
     return Group(
@@ -41,10 +48,12 @@ def render(document: Document) -> RenderableType:
         "",
         trial_table(document),
         *_section("Not measured", _failure_lines(document)),
-        *_section("Profile of the baseline", _profile_lines(document)),
+        *_section("Profile of the baseline", profile_lines(document.profile, document.workload)),
         *_section("Artifact", _artifact_lines(document.artifact)),
-        *_section("Why", _why_lines(document)),
-        *_section("Best for how many calls", (_segment_line(s) for s in document.envelope)),
+        *_section("Why", story(document)),
+        *_section("Decisions", _decision_lines(document)),
+        *_section("Best for how many calls", _envelope_lines(document)),
+        *_section("Trade-offs", _trade_off_lines(document)),
         *_section("Where the time went", _time_lines(document)),
         *_section("The same in plain torch", document.snippet.strip().splitlines()),
     )
@@ -55,9 +64,12 @@ def _headline(document: Document) -> RenderableType:
     assert gain is not None
     text = Text()
     text.append(f"{document.workload.name}: ", style="bold")
-    if winner.number == document.baseline.number:
+    if not document.is_feasible:
+        text.append(document.reason, style="bold yellow")
+        text.append(".")
+    elif winner.number == document.baseline.number:
         text.append("leave it eager", style="bold green")
-        text.append(f": nothing measured was faster over {format_count(document.calls)} calls, start-up included.")
+        text.append(f": nothing that keeps the goal was faster {_ranked_by(document)}.")
         plain = next((entry for entry in document.trials if entry.origin == "plain"), None)
         if plain is None or plain.failure is not None:
             reason = plain.failure.kind.replace("_", " ") if plain and plain.failure else "not tried"
@@ -68,7 +80,10 @@ def _headline(document: Document) -> RenderableType:
             f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), "
             f"{_ms(winner.latency_ms)} a call, {format_duration(winner.startup_s or 0)} to start."
         )
-        text.append(_packed_words(document.artifact), style="green")
+        if document.artifact.label == winner.label:
+            text.append(_packed_words(document.artifact), style="green")
+        text.append(_batch_words(document))
+        text.append(_throughput_words(document))
     if not document.complete:
         text.append(" Stopped by hand: this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
@@ -77,6 +92,32 @@ def _headline(document: Document) -> RenderableType:
             style="yellow",
         )
     return text
+
+
+def _ranked_by(document: Document) -> str:
+    goal = document.goal
+    if goal.objective == "latency":
+        return f"by p{goal.percentile} latency"
+    if goal.objective == "throughput":
+        return "in samples a second"
+    start = "start-up included" if goal.deploy == "jit" else "started from an artifact"
+    return f"over {format_count(document.calls)} calls, {start}"
+
+
+def _batch_words(document: Document) -> str:
+    winner, given = document.winner, document.winner_as_given
+    if given is None or given.speedup is None:
+        return ""
+    if winner.batch is None:
+        return " No other batch is better than yours."
+    return f" Per sample, in batches of {winner.batch}; at your batch {given.label}: {given.speedup.value:.2f}x."
+
+
+def _throughput_words(document: Document) -> str:
+    rate, of = document.winner.samples_per_s, document.baseline.samples_per_s
+    if document.goal.objective != "throughput" or rate is None or of is None:
+        return ""
+    return f" {format_count(rate)} samples a second; eager at your batch: {format_count(of)}."
 
 
 def _packed_words(artifact: ArtifactEntry) -> str:
@@ -94,7 +135,8 @@ def trial_table(document: Document) -> Table:
         table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for entry in document.trials:
         table.add_row(*_row(entry), style=_STYLES.get(entry.verdict, ""))
-    table.caption = f"* amortized over {format_count(document.calls)} calls, start-up included"
+    per = "" if document.winner_as_given is None else "; speed-up and per call are for the samples of one given call"
+    table.caption = f"* amortized over {format_count(document.calls)} calls, start-up included{per}"
     table.caption_justify = "left"
     return table
 
@@ -122,34 +164,6 @@ def _failure_lines(document: Document) -> Iterable[str]:
             yield f"{entry.label}: {entry.failure.kind.replace('_', ' ')} in phase {entry.failure.stage}: {said}"
 
 
-def _profile_lines(document: Document) -> Iterable[str]:
-    profile, workload = document.profile, document.workload
-    yield (
-        f"{_ms(profile.baseline_ms.value)} a call; device busy {profile.busy_share:.0%} ({profile.busy_source}); "
-        f"{profile.outside_kernels_share:.0%} of a call outside kernels"
-    )
-    yield (
-        f"{profile.kernels_per_call} kernels a call, median {profile.median_kernel_us:.3g} µs; "
-        f"{workload.parameter_count:,} parameters ({format_bytes(workload.parameter_bytes)}); "
-        f"peak memory {format_bytes(profile.peak_memory_bytes)}"
-    )
-    for block in profile.blocks:
-        yield f"{len(block.paths)} repeated {block.class_name} blocks ({block.paths[0]} to {block.paths[-1]})"
-    if profile.trace_failure:
-        yield f"cannot be traced as a whole: {profile.trace_failure}"
-    breaks = "no graph breaks" if not profile.graph_breaks else f"{len(profile.graph_breaks)} graph breaks"
-    if not profile.trace_failure:
-        yield f"{breaks} (traced as {profile.graph_count} graph{'s' * (profile.graph_count != 1)})"
-    for found in profile.graph_breaks:
-        yield f"  {found.file}:{found.line}: {found.reason}"
-    low, high = profile.self_ratio.low, profile.self_ratio.high
-    yield (
-        f"error of eager itself against {profile.reference}: {profile.error_floor:.1e}; "
-        f"eager timed against eager reads {low:.3f} to {high:.3f}"
-        + ("" if low <= 1 <= high else ", which should hold 1")
-    )
-
-
 _TIER_WORDS = {
     "aot": "a compiled program: starts without compiling, and needs no compiler",
     "cache": "the compiler's cache, carried: compiles nothing anew, but starts the compiler",
@@ -172,21 +186,46 @@ def _artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
         yield "other calls are served by the fallback, and counted in module.status"
     for absence in artifact.absences:
         yield f"no tier {absence.tier}: {absence.reason}"
-    for segment in artifact.envelope:
-        yield _segment_line(segment)
+    if artifact.envelope:
+        yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope)}"
     yield f"{format_bytes(artifact.size_bytes)}, {artifact.digest}"
 
 
-def _why_lines(document: Document) -> Iterable[str]:
+def _decision_lines(document: Document) -> Iterable[str]:
     for decision in document.decisions:
         yield f"{format_duration(decision.at_s):>8}  {decision.action} {decision.subject}: {decision.reason}"
 
 
-def _segment_line(segment: Segment) -> str:
-    start = format_count(segment.from_calls)
-    if segment.to_calls is None:
-        return f"from {start} calls on: {segment.label}"
-    return f"from {start} to {format_count(segment.to_calls)} calls: {segment.label}"
+def _envelope_lines(document: Document) -> Iterable[str]:
+    yield envelope_sentence(document.envelope)
+    for segment in document.envelope[1:]:
+        high = f"to {format_count(segment.from_high)}" if segment.from_high else "and beyond: perhaps never"
+        yield (
+            f"{segment.label} is ahead from {format_count(segment.from_calls)} calls on "
+            f"(95%: {format_count(segment.from_low)} {high})"
+        )
+
+
+def envelope_sentence(segments: Sequence[Segment]) -> str:
+    """`eager up to 210 calls; regional up to 2,600; then max-autotune`."""
+    parts = []
+    for position, segment in enumerate(segments):
+        if segment.to_calls is None:
+            parts.append(f"then {segment.label}" if position else f"{segment.label} for any number of calls")
+        else:
+            parts.append(f"{segment.label} up to {format_count(segment.to_calls)}{'' if position else ' calls'}")
+    return "; ".join(parts)
+
+
+def _trade_off_lines(document: Document) -> Iterable[str]:
+    if len(document.trade_offs) < 2:
+        return
+    yield "nothing measured is as good as one of these in start-up, latency and memory, and better in one"
+    for one in document.trade_offs:
+        yield (
+            f"{one.label}: {format_duration(one.startup_s)} to start, {_ms(one.latency_ms)} a call, "
+            f"peak memory {format_bytes(one.peak_memory_bytes)}"
+        )
 
 
 def _time_lines(document: Document) -> Iterable[str]:
@@ -201,8 +240,14 @@ def _time_lines(document: Document) -> Iterable[str]:
 
 
 def _section(title: str, lines: Iterable[str]) -> Iterable[RenderableType]:
-    body = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
+    body = _wrapped(lines, 2)
     return ("", Text(title, style="bold"), *body) if body else ()
+
+
+def _wrapped(lines: Iterable[str], indent: int) -> list[Padding]:
+    """What is indented stays so where it is wrapped."""
+    stripped = [(line.lstrip(), len(line) - len(line.lstrip())) for line in lines]
+    return [Padding(Text(line), (0, 0, 0, indent + own)) for line, own in stripped]
 
 
 def _interval(speedup: Estimate) -> str:

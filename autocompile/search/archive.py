@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,29 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.trial import Origin, Trial
+from autocompile.search.bench import Standing
 from autocompile.search.strategy import SearchRules
 from autocompile.space.space import Space
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@dataclass(frozen=True)
+class StudyName:
+    """A study's `name`, what its values are (`metric`), and what else is worth knowing of it (`attributes`).
+
+    Studies of one `family` measured the same, for other goals or over other values: what one knows, all know.
+    """
+
+    family: str
+    search: str
+    metric: str
+    attributes: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """Unique for what is searched, and what for."""
+        return f"{self.family} {self.search}"
 
 
 class Archive:
@@ -36,33 +56,47 @@ class Archive:
     enough time, and a baseline that failed then, is tried again.
     """
 
-    def __init__(self, name: str, storage: str | None, rules: SearchRules, seed: int) -> None:
-        self._study = _open(name, storage, rules, seed)
+    def __init__(self, about: StudyName, storage: str | None, rules: SearchRules, seed: int) -> None:
+        self._study = _open(about.name, storage, rules, seed)
+        self._describe(about)
+        self._of_the_family = _known_to_others(about, storage) if storage else {}
         self._asked: dict[int, optuna.Trial] = {}
         for stale in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not _owner_lives(stale.user_attrs.get("owner", "")):
                 self._study.tell(stale.number, state=TrialState.FAIL)
         self._retried = {
-            number for number, trial in self._stored() if isinstance(trial.outcome, Failure) and _worth_retrying(trial)
+            number
+            for number, trial in _stored(self._study)
+            if isinstance(trial.outcome, Failure) and _worth_retrying(trial)
         }
+
+    def _describe(self, about: StudyName) -> None:
+        """For whoever opens the storage with Optuna's own tools."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._study.set_metric_names([about.metric])
+        for name, value in about.attributes.items():
+            self._study.set_user_attr(name, value)
+
+    def remembered(self, name: str, find: Callable[[], dict[str, list[Value]]]) -> dict[str, list[Value]]:
+        """What an earlier run of this study found, so that this one goes on with the same values; else `find` it."""
+        found: dict[str, list[Value]] | None = self._study.user_attrs.get(name)
+        if found is None:
+            found = find()
+            self._study.set_user_attr(name, found)
+        return found
+
+    def recalled(self, plan_key: str) -> Trial | None:
+        """What another study of the family measured of this plan."""
+        return self._of_the_family.get(plan_key)
 
     def trials(self) -> list[Trial]:
         """All that were measured or failed, by number, each program once, with their finals."""
-        finals = self._finals()
         found: dict[str, Trial] = {}
-        for number, trial in self._stored():
+        for number, trial in _stored(self._study):
             if number not in self._retried:
-                processes = tuple(finals.get(trial.plan.key, ()))
-                fault = self._study.user_attrs.get(f"disqualified:{trial.plan.key}")
-                outcome = from_json(fault, Failure) if fault else trial.outcome
-                found.setdefault(trial.plan.key, msgspec.structs.replace(trial, finals=processes, outcome=outcome))
+                found.setdefault(trial.plan.key, trial)
         return list(found.values())
-
-    def _stored(self) -> Iterator[tuple[int, Trial]]:
-        for stored in self._study.get_trials(deepcopy=False):
-            text = stored.user_attrs.get("trial")
-            if text is not None:
-                yield stored.number, from_json(text, Trial)
 
     def enqueue(self, candidate: Candidate, origin: Origin, space: Space) -> None:
         """Have this candidate asked for before the sampler is."""
@@ -82,8 +116,8 @@ class Archive:
         self._asked[asked.number] = asked
         return asked.number, space.candidate(**chosen), asked.user_attrs.get("origin", "search")
 
-    def tell(self, trial: Trial, score_s: float | None) -> None:
-        """Keep a trial; `score_s` is its amortized seconds a call, None if it failed."""
+    def tell(self, trial: Trial, standing: Standing | None) -> None:
+        """Keep a trial; `standing` is where it stands among the others, None if it failed."""
         asked = self._asked.pop(trial.number)
         asked.set_user_attr("label", trial.label)
         asked.set_user_attr("plan", trial.plan.key)
@@ -92,15 +126,21 @@ class Archive:
             asked.set_user_attr("latency_ms", measurement.latency.p50_ms)
             asked.set_user_attr("speedup", 1 / measurement.ratio.value)
             asked.set_user_attr("startup_s", measurement.startup.total_s)
+            asked.set_user_attr("compile_s", measurement.startup.compile_s)
+            asked.set_user_attr("peak_memory_mib", measurement.peak_memory_bytes / 2**20)
             asked.set_user_attr("error", measurement.accuracy.error)
-        asked.set_user_attr("trial", to_json(trial).decode())
-        self._finish(asked, score_s)
+        elif isinstance(trial.outcome, Failure):
+            asked.set_user_attr("failure", f"{trial.outcome.kind} in phase {trial.outcome.stage}")
+        for final in trial.finals:  # another study's, which goes on here
+            self.add_final(trial, final)
+        asked.set_user_attr("trial", to_json(msgspec.structs.replace(trial, finals=())).decode())
+        self._finish(asked, standing)
 
-    def tell_known(self, number: int, score_s: float | None) -> None:
+    def tell_known(self, number: int, standing: Standing | None) -> None:
         """Answer from memory: the candidate asked for as `number` builds a program that was measured before."""
         asked = self._asked.pop(number)
         asked.set_user_attr("answered", "from memory")
-        self._finish(asked, score_s)
+        self._finish(asked, standing)
 
     def abandon(self, number: int) -> None:
         """The trial asked for as `number` was interrupted; a later run may try it again."""
@@ -118,18 +158,44 @@ class Archive:
         """A finalist failed in a fresh process: whatever its screening said, it cannot win."""
         self._study.set_user_attr(f"disqualified:{trial.plan.key}", to_json(failure).decode())
 
-    def _finals(self) -> dict[str, list[Measurement]]:
-        return {
-            name.removeprefix("final:"): [from_json(text, Measurement) for text in texts]
-            for name, texts in self._study.user_attrs.items()
-            if name.startswith("final:")
-        }
-
-    def _finish(self, asked: optuna.Trial, score_s: float | None) -> None:
-        if score_s is None:
+    def _finish(self, asked: optuna.Trial, standing: Standing | None) -> None:
+        if standing is None:
             self._study.tell(asked, state=TrialState.FAIL)
-        else:
-            self._study.tell(asked, score_s)
+            return
+        for name, excess in standing.excess.items():
+            asked.set_constraint(name, excess)
+        self._study.tell(asked, standing.score_s)
+
+
+def _stored(study: optuna.Study) -> Iterator[tuple[int, Trial]]:
+    """All trials that were told, with their finals, and what a final found wrong."""
+    attributes = study.user_attrs
+    for stored in study.get_trials(deepcopy=False):
+        text = stored.user_attrs.get("trial")
+        if text is not None:
+            trial = from_json(text, Trial)
+            finals = tuple(from_json(one, Measurement) for one in attributes.get(f"final:{trial.plan.key}", ()))
+            fault = attributes.get(f"disqualified:{trial.plan.key}")
+            outcome = from_json(fault, Failure) if fault else trial.outcome
+            yield stored.number, msgspec.structs.replace(trial, finals=finals, outcome=outcome)
+
+
+def _known_to_others(about: StudyName, storage: str) -> dict[str, Trial]:
+    """What the family's other studies measured to the end; what was ended depended on their goal."""
+    names = [name for name in optuna.get_all_study_names(storage) if name.startswith(f"{about.family} ")]
+    found: dict[str, Trial] = {}
+    for name in names:
+        if name != about.name:
+            for _number, trial in _stored(optuna.load_study(study_name=name, storage=storage)):
+                if not _depended_on_its_goal(trial):
+                    found.setdefault(trial.plan.key, trial)
+    return found
+
+
+def _depended_on_its_goal(trial: Trial) -> bool:
+    if isinstance(trial.outcome, Failure):
+        return trial.outcome.kind == "timeout"
+    return trial.outcome.decided
 
 
 def _owner_lives(owner: str) -> bool:
@@ -146,7 +212,8 @@ def sqlite_url(path: Path) -> str:
 
 
 def _worth_retrying(trial: Trial) -> bool:
-    assert isinstance(trial.outcome, Failure)
+    if not isinstance(trial.outcome, Failure):
+        return False
     return trial.outcome.kind == "timeout" or trial.origin == "baseline"
 
 
@@ -171,9 +238,6 @@ def _open(name: str, storage: str | None, rules: SearchRules, seed: int) -> optu
             where=f"storage {storage}",
             remedy="if it is a damaged file, delete it; else give an Optuna storage URL",
         ) from fault
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(["seconds per call, start-up included"])
     return study
 
 
@@ -182,6 +246,7 @@ def _sampler(rules: SearchRules, seed: int) -> BaseSampler:
         "tpe": lambda: TPESampler(
             multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=False
         ),
+        "policy": lambda: RandomSampler(seed=seed),  # never asked: the policy enqueues what it wants
         "random": lambda: RandomSampler(seed=seed),
     }
     with warnings.catch_warnings():

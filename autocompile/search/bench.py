@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+
+from msgspec.structs import replace
 
 from autocompile.core.environment import Environment
 from autocompile.core.errors import BudgetTooSmall
@@ -18,12 +19,21 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.core.workload import Workload
 from autocompile.host import available_memory
-from autocompile.search.judge import contender
+from autocompile.search.contender import Contender, baseline_seconds, contenders_of
+from autocompile.search.judge import Verdict, judge
 from autocompile.search.ledger import Ledger
 from autocompile.search.spread import spread_of
 from autocompile.search.strategy import Strategy
 
 _MEMORY_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a search makes small, in seconds a call, and by constraint how far it is beyond it (at most 0 is not)."""
+
+    score_s: float
+    excess: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Bench:
             workload=self.workload,
             plan=plan,
             reference=str(self.reference),
-            timing=timing,
+            timing=replace(timing, calls=goal.calls_to_time),
             acceptance=Acceptance(goal.tolerance_for(plan.autocast), self.metric, goal.max_drop),
             seed=self.settings.seed + seed,
         )
@@ -69,17 +79,46 @@ class Bench:
         """On a CPU, most of what is free now; a GPU's driver bounds itself, so 0."""
         return int(available_memory() * _MEMORY_SHARE) if self.workload.device_type == "cpu" else 0
 
-    def scale(self, trials: Sequence[Trial]) -> tuple[float, float]:
-        """The run's one baseline latency in seconds (the median over all processes), and the calls to amortize over."""
-        baseline_s = median(m.baseline.mean_ms for t in trials for m in t.measurements) / 1e3
-        return baseline_s, self.settings.goal.calls_for(baseline_s)
+    def calls(self, trials: Sequence[Trial]) -> float:
+        """How many calls a process makes."""
+        return self.settings.goal.calls_for(baseline_seconds(trials))
 
-    def score(self, trial: Trial, trials: Sequence[Trial]) -> float | None:
-        """Amortized seconds a call, or None for a failure."""
-        if trial.measurement is None:
-            return None
-        baseline_s, calls = self.scale(trials)
-        return contender(trial, baseline_s, spread_of(trials)).per_call_s(calls).value
+    def spread_over(self, trials: Sequence[Trial]) -> float:
+        """Over how many calls start-up is spread when candidates are ranked."""
+        return self.settings.goal.spread_over(self.calls(trials))
+
+    def contenders(self, trials: Sequence[Trial], loads_s: dict[str, float] | None = None) -> list[Contender]:
+        """All that was measured, to be compared; see `contenders_of`."""
+        return contenders_of(trials, self.settings.goal, loads_s)
+
+    def verdict(self, trials: Sequence[Trial], loads_s: dict[str, float] | None = None) -> Verdict:
+        """Who is best of these trials, which must hold the measured baseline."""
+        contenders = self.contenders(trials, loads_s)
+        margin = spread_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
+        return judge(contenders, self.spread_over(trials), margin)
+
+    def pass_seconds(self, trials: Sequence[Trial], plan: Plan) -> float:
+        """What one call of every sample takes the baseline, with as many samples as the plan has in a call."""
+        measured = [trial for trial in trials if trial.measurement]
+        if not measured:
+            return 0.0
+        factors = [trial.batch_factor / trial.plan.batch for trial in measured if trial.plan.batch]
+        factor = plan.batch * (factors[0] if factors else 1.0) if plan.batch else 1.0
+        return baseline_seconds(measured) * self.workload.sample_count * factor
+
+    def best(self, trials: Sequence[Trial], *, of_other_batches: bool | None = None) -> Contender | None:
+        """The one to beat: the lowest that keeps every constraint, if there is any; with the given batch, or others."""
+        calls = self.spread_over(trials) if any(trial.measurement for trial in trials) else 1.0
+        batches = {trial.number: bool(trial.plan.batch) for trial in trials}
+        feasible = [
+            c for c in self.contenders(trials) if c.is_feasible and of_other_batches in (None, batches[c.number])
+        ]
+        return min(feasible, key=lambda c: c.per_call_s(calls).value, default=None)
+
+    def standing(self, trial: Trial, trials: Sequence[Trial]) -> Standing | None:
+        """What the search is told of one of these trials, None of one that failed."""
+        found = next((c for c in self.contenders(trials) if c.number == trial.number), None)
+        return Standing(found.per_call_s(self.spread_over(trials)).value, found.excess) if found else None
 
     def too_small(self) -> BudgetTooSmall:
         """The error to raise when the baseline did not fit."""

@@ -9,8 +9,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from autocompile.artifact.integrity import manifest_digest
-from autocompile.core.document import SCHEMA_VERSION, ArtifactEntry, Document, TrialEntry, WorkloadEntry
-from autocompile.core.document import Verdict as VerdictWord
+from autocompile.core.document import SCHEMA_VERSION, ArtifactEntry, Document, TradeOff, TrialEntry, WorkloadEntry
 from autocompile.core.envelope import Line, lower_envelope
 from autocompile.core.manifest import accepted_calls
 from autocompile.core.outcome import Failure, Toolchain
@@ -18,18 +17,24 @@ from autocompile.core.profile import Profile
 from autocompile.core.trial import Trial
 from autocompile.core.workload import Workload
 from autocompile.search.bench import Bench
-from autocompile.search.judge import Contender, Verdict, beats
+from autocompile.search.contender import Contender
+from autocompile.search.judge import Verdict, trade_offs
 from autocompile.search.packing import Artifact
+from autocompile.search.standings import failed_entry, measured_entry, ranked
 from autocompile.space.snippet import snippet
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a run leaves: the profile, the toolchain, the verdict, all trials, and what was packed."""
+    """What a run leaves: the profile, the toolchain, the verdict, all trials, and what was packed.
+
+    `as_given` is the verdict among those that take the samples as they were given, where others were tried too.
+    """
 
     profile: Profile
     toolchain: Toolchain
     verdict: Verdict
+    as_given: Verdict | None
     trials: tuple[Trial, ...]
     artifact: Artifact
     complete: bool
@@ -38,15 +43,17 @@ class Findings:
 def compose(bench: Bench, findings: Findings) -> Document:
     """Put a run's findings into the document."""
     workload, settings, ledger, verdict = bench.workload, bench.settings, bench.ledger, findings.verdict
-    baseline = next(c for c in verdict.ranking if c.trial.origin == "baseline")
-    calls = settings.goal.calls_for(baseline.latency_s.value)
-    measured = [_measured(c, baseline, verdict, calls, rank) for rank, c in enumerate(verdict.ranking, 1)]
-    failed = [_failed(trial) for trial in findings.trials if isinstance(trial.outcome, Failure)]
-    by_number = {entry.number: entry for entry in measured}
-    ledger.decide("preferred", verdict.winner.trial.label, verdict.reason)
+    calls = bench.calls(findings.trials)
+    by_number = {trial.number: trial for trial in findings.trials}
+    given = _given_batch(findings.trials)
+    entries = [measured_entry(by_number[c.number], c, given) for c in verdict.ranking]
+    measured = ranked(entries, verdict, calls, settings.goal.spread_over(calls))
+    baseline = next(entry for entry in measured if entry.origin == "baseline")
+    ledger.decide("preferred", verdict.winner.label, verdict.reason)
     return Document(
         schema_version=SCHEMA_VERSION,
         workload=_workload_entry(workload),
+        goal=settings.goal.entry(),
         calls=calls,
         tolerance=settings.goal.tolerance,
         strategy=settings.strategy.name,
@@ -54,14 +61,18 @@ def compose(bench: Bench, findings: Findings) -> Document:
         seed=settings.seed,
         budget_s=ledger.budget_s,
         complete=findings.complete,
-        baseline=by_number[baseline.trial.number],
-        winner=by_number[verdict.winner.trial.number],
+        is_feasible=verdict.is_feasible,
+        baseline=baseline,
+        winner=measured[0],
+        winner_as_given=_as_given(findings, measured),
         artifact=_artifact_entry(bench, findings.artifact, verdict),
         reason=verdict.reason,
-        snippet=snippet(verdict.winner.trial.plan, device_type=workload.device_type, is_module=workload.is_module),
+        snippet=snippet(measured[0].plan, device_type=workload.device_type, is_module=workload.is_module),
         margin=verdict.margin,
+        noise_floor=verdict.winner.floor,
         envelope=verdict.envelope,
-        trials=(*measured, *failed),
+        trade_offs=_trade_offs(verdict.ranking, by_number),
+        trials=(*measured, *(failed_entry(trial) for trial in findings.trials if isinstance(trial.outcome, Failure))),
         profile=findings.profile,
         decisions=tuple(ledger.decisions),
         environment=bench.environment,
@@ -71,56 +82,21 @@ def compose(bench: Bench, findings: Findings) -> Document:
     )
 
 
-def _measured(one: Contender, baseline: Contender, verdict: Verdict, calls: float, rank: int) -> TrialEntry:
-    trial = one.trial
-    assert trial.measurement is not None
-    latest = trial.measurements[-1]
-    return TrialEntry(
-        rank=rank,
-        number=trial.number,
-        label=trial.label,
-        config=trial.candidate.values,
-        plan=trial.plan,
-        origin=trial.origin,
-        status="measured",
-        verdict=_word(one, baseline, verdict, calls),
-        latency_ms=median(m.latency.p50_ms for m in trial.measurements),
-        latency=latest.latency,
-        speedup=one.ratio.inverse(),
-        amortized_ms=one.per_call_s(calls).value * 1e3,
-        compile_s=trial.measurement.startup.compile_s,
-        startup_s=trial.startup_s,
-        error=trial.measurement.accuracy.error,
-        error_limit=trial.measurement.accuracy.limit,
-        peak_memory_bytes=trial.measurement.peak_memory_bytes,
-        processes=len(trial.measurements),
-        counters=trial.measurement.counters,
-        contamination=latest.contamination,
-    )
+def _given_batch(trials: tuple[Trial, ...]) -> float | None:
+    """How many samples the calls had that were given, where that was found out."""
+    return next((t.plan.batch / t.batch_factor for t in trials if t.plan.batch and t.measurement), None)
 
 
-def _word(one: Contender, baseline: Contender, verdict: Verdict, calls: float) -> VerdictWord:
-    if one is verdict.winner:
-        return "winner"
-    if one is baseline:
-        return "baseline"
-    if beats(one, baseline, calls):
-        return "faster"
-    return "slower" if beats(baseline, one, calls) else "not distinguishable"
+def _as_given(findings: Findings, measured: tuple[TrialEntry, ...]) -> TrialEntry | None:
+    if findings.as_given is None:
+        return None
+    return next(entry for entry in measured if entry.number == findings.as_given.winner.number)
 
 
-def _failed(trial: Trial) -> TrialEntry:
-    assert isinstance(trial.outcome, Failure)
-    return TrialEntry(
-        rank=None,
-        number=trial.number,
-        label=trial.label,
-        config=trial.candidate.values,
-        plan=trial.plan,
-        origin=trial.origin,
-        status="failed",
-        verdict="wrong result" if trial.outcome.kind == "wrong_result" else "failed",
-        failure=trial.outcome,
+def _trade_offs(ranking: tuple[Contender, ...], trials: dict[int, Trial]) -> tuple[TradeOff, ...]:
+    memory = {c.number: max(m.peak_memory_bytes for m in trials[c.number].measurements) for c in ranking}
+    return tuple(
+        TradeOff(c.label, c.startup_s, c.latency_s.value * 1e3, memory[c.number]) for c in trade_offs(ranking, memory)
     )
 
 
@@ -137,7 +113,6 @@ def _artifact_entry(bench: Bench, artifact: Artifact, verdict: Verdict) -> Artif
     if artifact.latency is None:
         return entry
     own = Line(f"{manifest.label}, packed", artifact.startup_s, artifact.latency.value)
-    others = [Line(c.trial.label, c.startup_s, c.latency_s.value) for c in verdict.ranking]
     return replace(
         entry,
         startup_s=artifact.startup_s,
@@ -146,7 +121,7 @@ def _artifact_entry(bench: Bench, artifact: Artifact, verdict: Verdict) -> Artif
         error=measured[0].accuracy.error,
         error_limit=measured[0].accuracy.limit,
         processes=len(measured),
-        envelope=lower_envelope([own, *others]),
+        envelope=lower_envelope([own, *(c.line for c in verdict.ranking)]),
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from msgspec.structs import replace
 
 from autocompile.core.job import Limits
@@ -10,13 +13,20 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
-from autocompile.search.judge import hopeless, judge
+from autocompile.search.contender import Contender, gain, hopeless, open_between
+from autocompile.search.judge import Verdict
 
 _FIRST_GUESS_S = 2.0
+# Two that surely differ by less than this are one: no further process is spent on telling them apart.
+_ALIKE = 0.02
 
 
 def run_finals(bench: Bench, archive: Archive) -> None:
-    """Measure the finalists in fresh processes, rounds interleaved, as far as the budget goes."""
+    """Measure the finalists in fresh processes, rounds interleaved, as far as the budget goes.
+
+    After as many as the strategy asks for, those that are still tied with the best go on, up to
+    its `at_most`, until they are told apart or surely alike.
+    """
     rules = bench.settings.strategy.finals
     finalists = _finalists(bench, archive)
     if len(finalists) == 1:
@@ -24,34 +34,63 @@ def run_finals(bench: Bench, archive: Archive) -> None:
         return
     bench.listener.on_stage("finals")
     durations: list[float] = []
+    for round_number, trial in _rounds(bench, archive, finalists):
+        left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.packing)
+        if left < max(durations, default=_FIRST_GUESS_S):
+            wanted = rules.processes * len(finalists)
+            found = f"{format_duration(left)} left after {len(durations)} processes"
+            bench.ledger.decide("skipped", "finals", found + (f" of {wanted}" if len(durations) < wanted else ""))
+            return
+        began = bench.ledger.elapsed_s
+        _one_final(bench, archive, trial, round_number)
+        durations.append(bench.ledger.elapsed_s - began)
+
+
+def _rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[tuple[int, Trial]]:
+    """Whom to measure next, and in which round; what an earlier run has done is left out."""
+    rules = bench.settings.strategy.finals
     for round_number in range(rules.processes):
         for trial in finalists:
-            if len(trial.finals) > round_number:  # an earlier run has done it
-                continue
-            left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.packing)
-            if left < max(durations, default=_FIRST_GUESS_S):
-                wanted = rules.processes * len(finalists)
-                bench.ledger.decide(
-                    "skipped", "finals", f"{format_duration(left)} left after {len(durations)} of {wanted} processes"
-                )
-                return
-            began = bench.ledger.elapsed_s
-            _one_final(bench, archive, trial, round_number)
-            durations.append(bench.ledger.elapsed_s - began)
+            if len(trial.finals) <= round_number:
+                yield round_number, trial
+    for round_number in range(rules.processes, rules.at_most):
+        tied = unsettled(bench.verdict(archive.trials()), bench.spread_over(archive.trials()))
+        if not tied:
+            return
+        if round_number == rules.processes:
+            labels = ", ".join(c.label for c in tied)
+            bench.ledger.decide("noted", "finals", f"not told apart yet: {labels}; they go on in further processes")
+        by_number = {trial.number: trial for trial in archive.trials()}
+        for number in (c.number for c in tied):
+            if len(by_number[number].finals) <= round_number:
+                yield round_number, by_number[number]
+
+
+def unsettled(verdict: Verdict, calls: float) -> list[Contender]:
+    """The best and those that may be as good, unless they are surely alike; without the baseline, which is in all."""
+    best, *others = verdict.tied
+    open_ = [c for c in others if abs(gain(best, c, calls)) + open_between(best, c, calls) > math.log1p(_ALIKE)]
+    return [c for c in (best, *open_) if c.origin != "baseline"] if open_ else []
 
 
 def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
-    """The best few that can still win, then plain `torch.compile` and the baseline."""
+    """The best few that can still win, who is best for another number of calls, plain `torch.compile`, the baseline."""
     trials = archive.trials()
-    baseline_s, calls = bench.scale(trials)
-    ranking = judge(trials, baseline_s, calls).ranking
-    always = [c for c in ranking if c.trial.origin in ("baseline", "plain")]
-    others = [c for c in ranking if c not in always and not hopeless(c, ranking[0], calls)]
+    verdict, calls = bench.verdict(trials), bench.spread_over(trials)
+    ranking = verdict.ranking
+    always = [c for c in ranking if c.origin in ("baseline", "plain")]
+    others = [c for c in ranking if c not in always and c.is_feasible and not hopeless(c, ranking[0], calls)]
     chosen = others[: bench.settings.strategy.finals.candidates]
+    if any(trial.plan.batch for trial in trials):  # there is a verdict at the given batch, too
+        given = bench.best([trial for trial in trials if not trial.plan.batch])
+        chosen += [c for c in others if given is not None and c.number == given.number and c not in chosen]
+    elsewhere = {segment.label for segment in verdict.envelope}
+    chosen += [c for c in ranking if c.label in elsewhere and c not in chosen and c not in always]
     left_out = len(ranking) - len(always) - len(chosen)
     if left_out:
         bench.ledger.decide("narrowed", "finals", f"{left_out} measured candidates are too far behind to win")
-    return [contender.trial for contender in chosen + always]
+    by_number = {trial.number: trial for trial in trials}
+    return [by_number[c.number] for c in chosen + always]
 
 
 def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) -> None:

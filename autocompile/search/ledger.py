@@ -18,6 +18,7 @@ _PURPOSES = {
     "verify": "verifying",
     "timing": "timing",
     "profile": "profiling",
+    "batch": "profiling",
     "pack": "packing",
     "start-up": "starting afresh",
 }
@@ -55,7 +56,7 @@ class Ledger:
     def charge(self, phases_s: Mapping[str, float]) -> None:
         """Book what a child spent, by phase. What no child books is overhead."""
         for phase, seconds in phases_s.items():
-            self._spent[_PURPOSES.get(phase, OVERHEAD)] += seconds
+            self._spent[_PURPOSES.get(phase.split()[0], OVERHEAD)] += seconds
 
     def spent_s(self) -> dict[str, float]:
         """Seconds by purpose; together they are the run's whole time."""

@@ -91,7 +91,7 @@ def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
         origin="search",
         outcome=measured[0],
         changes=0,
-        finals=tuple(measured[1:]),
+        finals=tuple(measured),
     )
     return ratio_of(trial, spread_of([trial])).inverse()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from msgspec.structs import replace
@@ -12,11 +11,14 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
+from autocompile.search.contender import baseline_seconds
+from autocompile.search.policy import choose, dropped, probes
 from autocompile.search.seeds import Evidence, ordered_seeds
 from autocompile.search.spread import spread_of
 from autocompile.space.space import Space
@@ -57,7 +59,16 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
 
 
 def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> None:
-    """Seeds, then the sampler's suggestions, until time, space or strategy end it."""
+    """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
+    if bench.settings.strategy.search.sampler == "policy":
+        reason = _by_policy(bench, space, archive)
+    else:
+        reason = _by_sampler(bench, space, archive, profile)
+    bench.ledger.decide("stopped", "search", reason)
+
+
+def _by_sampler(bench: Bench, space: Space, archive: Archive, profile: Profile) -> str:
+    """Seeds, then the sampler's suggestions; why it ended."""
     seen = Evidence(profile, bench.environment, bench.workload.device_type)
     for seed in ordered_seeds(bench.settings.strategy, space, seen):
         if space.plan(seed.candidate).key not in _keys(archive):
@@ -69,7 +80,30 @@ def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> No
         if repeats >= _PATIENCE:
             archive.enqueue(untried[0], "search", space)
         repeats = 0 if one_trial(bench, space, archive) is not None else repeats + 1
-    bench.ledger.decide("stopped", "search", reason)
+    return reason
+
+
+def _by_policy(bench: Bench, space: Space, archive: Archive) -> str:
+    """Probes in eager, then whatever promises most for its seconds; why it ended."""
+    for probe in probes(space):
+        if space.plan(probe).key not in _keys(archive) and not _reason_to_stop(bench, archive, [probe]):
+            archive.enqueue(probe, "seed", space)
+            one_trial(bench, space, archive)
+    hopeless = dropped(space, archive.trials(), _untried(space, archive))
+    for one in hopeless:
+        saved = f"; that saves some {format_duration(one.saved_s)}"
+        bench.ledger.decide("narrowed", f"{one.dimension}={one.value}", f"{one.reason}: not compiled{saved}")
+    values = {(one.dimension, one.value) for one in hopeless}
+    while True:
+        untried = [c for c in _untried(space, archive) if not values & set(c.values.items())]
+        reason = _reason_to_stop(bench, archive, untried)
+        if reason:
+            return reason
+        trials = archive.trials()
+        choice = choose(space, trials, untried, calls=bench.spread_over(trials), baseline_s=baseline_seconds(trials))
+        bench.ledger.decide("seeded", space.label(choice.candidate), choice.reason)
+        archive.enqueue(choice.candidate, "search", space)
+        one_trial(bench, space, archive)
 
 
 def _untried(space: Space, archive: Archive) -> list[Candidate]:
@@ -91,43 +125,50 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
     known = archive.trials()
     twin = next((trial for trial in known if trial.plan.key == plan.key), None)
     if twin is not None:
-        archive.tell_known(number, bench.score(twin, known))
+        archive.tell_known(number, bench.standing(twin, known))
         return None
     label = space.label(candidate)
     bench.listener.on_task(label)
-    limits, bound = _limits(bench, known)
-    task = bench.trial_task(plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known)), number)
+    limits, bound = _limits(bench, known, plan)
+    task = bench.trial_task(
+        plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan)), number
+    )
+    earlier = archive.recalled(plan.key)
     try:
-        reply = bench.runner.run(task, limits, cache=plan.key)
+        reply = earlier.outcome if earlier else bench.runner.run(task, limits, cache=plan.key)
     except KeyboardInterrupt:
         archive.abandon(number)
         raise
     assert isinstance(reply, Measurement | Failure)
-    bench.ledger.charge(reply.phases_s)
+    if earlier is None:
+        bench.ledger.charge(reply.phases_s)
     trial = Trial(
         number=number, label=label, candidate=candidate, plan=plan, origin=origin, outcome=reply,
-        changes=len(space.changes(candidate)),
+        changes=len(space.changes(candidate)), finals=earlier.finals if earlier else (),
     )  # fmt: skip
     if isinstance(reply, Failure):
         _write_down(bench, trial, reply, bound)
     elif reply.decided:
         bench.ledger.decide("stopped", label, "its timing was ended: surely behind the best so far")
-    archive.tell(trial, bench.score(trial, [*known, trial]))
+    archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
     return trial
 
 
-def _rival(bench: Bench, known: Sequence[Trial]) -> float:
+def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
     """The ratio to the baseline beyond which a candidate cannot win; 0 before there is anyone to beat.
 
-    Taken without start-up, which only makes it harder to win, and with twice what processes differ by.
+    Taken without start-up, which only makes it harder to win, and with twice what processes differ by. There is a
+    verdict at the given batch, too, so those that keep it have a rival of their own.
     """
     measured = [trial for trial in known if trial.measurement is not None]
     if len(measured) < _ENOUGH_TO_COMPARE:
         return 0.0
-    baseline_s, _calls = bench.scale(known)
-    best_s = min(bench.score(trial, known) or math.inf for trial in measured)
-    return best_s / baseline_s * (1 + 2 * spread_of(measured).margin(1))
+    best = bench.best(known, of_other_batches=bool(plan.batch))
+    if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about
+        return 0.0
+    best_s = best.per_call_s(bench.spread_over(known)).value
+    return best_s / baseline_seconds(known) * (1 + 2 * spread_of(measured).margin(1))
 
 
 def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:
@@ -153,25 +194,35 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
     return ""
 
 
-def _limits(bench: Bench, known: Sequence[Trial]) -> tuple[Limits, str]:
+def _limits(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
     """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
     after_search = bench.settings.strategy.stages.after_search
     reserve = (
         after_search if len(known) >= _ENOUGH_TO_COMPARE else 0.0
     )  # without these two there is nothing to be final about
     left = max(1.0, bench.ledger.left_s(reserve=reserve))
-    compile_s, reason = left, f"the {format_duration(left)} left for the search ended while it compiled"
-    measured = [trial for trial in known if trial.measurement is not None]
-    if measured:
-        _baseline_s, calls = bench.scale(known)
-        incumbent = min(bench.score(trial, known) or math.inf for trial in measured) * calls
-        if incumbent < left:
-            compile_s = max(incumbent, 0.5)
-            reason = (
-                f"compiling alone took more than the {format_duration(incumbent)} that the best so far "
-                f"needs for all {calls:,.0f} calls"
-            )
-    return Limits(total_s=left, compile_s=compile_s, memory_bytes=bench.memory_limit()), reason
+    compile_s, reason = min(_compile_bounds(bench, known, plan, left))
+    return Limits(total_s=left, compile_s=max(compile_s, 0.5), memory_bytes=bench.memory_limit()), reason
+
+
+def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: float) -> Iterator[tuple[float, str]]:
+    """Seconds that a first pass may take, each for a reason: longer, and the candidate cannot win.
+
+    The calls of that pass are not start-up, so they are allowed for.
+    """
+    yield left_s, f"the {format_duration(left_s)} left for the search ended while it compiled"
+    if bench.settings.goal.deploy != "jit" or plan == Plan():
+        return
+    pass_s = bench.pass_seconds(known, plan)
+    most_s = bench.settings.goal.entry().max_startup_s
+    if most_s is not None:
+        yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
+    best = bench.best(known)
+    if best is not None and bench.settings.goal.objective == "time":
+        calls = bench.calls(known)
+        whole_s = best.per_call_s(calls).value * calls
+        needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} calls"
+        yield whole_s + pass_s, f"compiling alone took more than the {needs}"
 
 
 def _keys(archive: Archive) -> set[str]:

@@ -73,6 +73,16 @@ class Seed:
     reason: str
 
 
+def batch_seeds(space: Space) -> list[Seed]:
+    """Plain `torch.compile`, and eager, in each batch size, the most promising as eager showed first."""
+    reason = "its time a sample in eager"
+    return [
+        Seed(space.candidate(backend=backend, batch=size), reason)
+        for size in space.around.batches
+        for backend in space.open_values["backend"][::-1]
+    ]
+
+
 def ordered_seeds(strategy: Strategy, space: Space, seen: Evidence) -> list[Seed]:
     """The strategy's seeds that are possible here, the most promising first; ties keep the strategy's order."""
     ranked = []
@@ -82,4 +92,4 @@ def ordered_seeds(strategy: Strategy, space: Space, seen: Evidence) -> list[Seed
             urgency = sum(weight for weight, reason in applied if reason)
             reason = "; ".join(reason for _weight, reason in applied if reason)
             ranked.append((urgency, Seed(space.candidate(**values), reason)))
-    return [seed for _urgency, seed in sorted(ranked, key=lambda pair: -pair[0])]
+    return batch_seeds(space) + [seed for _urgency, seed in sorted(ranked, key=lambda pair: -pair[0])]

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from autocompile.core.document import Document
 from autocompile.core.errors import InvalidValue, InvalidWorkload, RunnerError
+from autocompile.core.goal import Objective
 from autocompile.core.job import Limits, ProfileTask, ToolchainTask
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
-from autocompile.search.archive import Archive
+from autocompile.core.serde import to_json
+from autocompile.core.trial import Trial
+from autocompile.search.archive import Archive, StudyName
+from autocompile.search.batches import find_batches
 from autocompile.search.bench import Bench
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
-from autocompile.search.judge import Verdict, judge
-from autocompile.search.packing import Artifact, pack, pack_nothing
+from autocompile.search.judge import Verdict
+from autocompile.search.packing import Artifact, pack_nothing, pack_winner, winner_of
 from autocompile.search.screening import search, try_first
 from autocompile.space.dimension import Surroundings
 from autocompile.space.space import Space, open_space
+from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
+
+_METRICS: dict[Objective, str] = {
+    "time": "seconds per call, start-up included",
+    "latency": "seconds per call, at the goal's percentile",
+    "throughput": "seconds per call's worth of samples",
+}
 
 
 def run_study(bench: Bench) -> Document:
@@ -26,8 +40,9 @@ def run_study(bench: Bench) -> Document:
     """
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
-    space = _space(bench, profile, toolchain)
-    archive = _archive(bench, space)
+    around = _surroundings(bench, profile, toolchain)
+    archive = _archive(bench, around)
+    space = _space(bench, archive, around, profile)
     complete = True
     try:
         try_first(bench, space, archive)
@@ -41,10 +56,10 @@ def run_study(bench: Bench) -> Document:
             bench.ledger.decide("stopped", "the search", f"{stop}; what is known so far is judged")
         else:
             bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
-    verdict = _verdict(bench, archive)
-    artifact, complete = _packed(bench, verdict, complete=complete)
-    findings = Findings(profile, toolchain, verdict, tuple(archive.trials()), artifact, complete)
-    return compose(bench, findings)
+    trials = _measured_trials(bench, archive)
+    verdict, artifact, complete = _packed(bench, trials, complete=complete)
+    as_given = bench.verdict([t for t in trials if not t.plan.batch]) if any(t.plan.batch for t in trials) else None
+    return compose(bench, Findings(profile, toolchain, verdict, as_given, tuple(trials), artifact, complete))
 
 
 def prepare_toolchain(bench: Bench) -> Toolchain:
@@ -92,22 +107,23 @@ def take_profile(bench: Bench) -> Profile:
             where="tolerance",
             remedy=f"give at least {2 * reply.error_floor:.1g}",
         )
+    bench.settings.goal.check_horizon(reply.baseline_ms.value / 1e3)
     for note in reply.notes:
         bench.ledger.decide("noted", "baseline", note)
     return reply
 
 
-def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
-    on_cpu = bench.workload.device_type == "cpu"
+def _surroundings(bench: Bench, profile: Profile, toolchain: Toolchain) -> Surroundings:
+    """What the space depends on, as far as every run of this workload here finds the same."""
     problem = toolchain.problem
-    if problem and on_cpu and not bench.environment.compiler:
+    if problem and bench.workload.device_type == "cpu" and not bench.environment.compiler:
         problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
     if profile.random:
         problem = problem or (
             "the model is random by nature, so what a compiled one computes cannot be checked against it; "
             "call model.eval() if dropout is why"
         )
-    around = Surroundings(
+    return Surroundings(
         device_type=bench.workload.device_type,
         cores=bench.environment.cores,
         is_module=bench.workload.is_module,
@@ -116,47 +132,68 @@ def _space(bench: Bench, profile: Profile, toolchain: Toolchain) -> Space:
         has_matrix_products=profile.matrix_kernels > 0,
         reduced_precision=bench.workload.parameter_dtype in ("bfloat16", "float16"),
         blocks=profile.blocks,
+        breaking=breaking_parts(profile.graph_breaks),
+        varying=varying_axes(bench.workload.signatures),
         compiler_problem=problem,
     )
-    space, left_out = open_space(around, bench.settings.strategy.dimensions)
-    for subject, reason in left_out:
-        bench.ledger.decide("narrowed", subject, reason)
-    if on_cpu and not problem:
-        bench.ledger.decide("narrowed", "mode", "a CPU has no CUDA graphs: reduce-overhead is default there")
-    return space
 
 
-def _archive(bench: Bench, space: Space) -> Archive:
-    """The study of this workload, on this kind of machine, over this space, as Optuna wants one space a study."""
-    goal = bench.settings.goal
-    digests = bench.workload.fingerprint[:8], bench.environment.fingerprint[:8], space.digest, goal.acceptance_digest
-    name = " ".join((bench.workload.name, *digests))
-    archive = Archive(name, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
+def _archive(bench: Bench, around: Surroundings) -> Archive:
+    """The study of this workload, on this kind of machine, over this space, for this goal."""
+    goal, here = bench.settings.goal, bench.environment
+    family = bench.workload.name, bench.workload.fingerprint[:8], here.fingerprint[:8], goal.acceptance_digest
+    asked, _left_out = open_space(around, bench.settings.strategy.dimensions)
+    about = StudyName(
+        family=" ".join(family),
+        search=f"{asked.digest} {goal.digest}",
+        metric=_METRICS[goal.objective],
+        attributes={
+            "workload": bench.workload.name,
+            "device": here.gpus[0].name if here.gpus else here.cpu,
+            "torch": here.torch,
+            "goal": to_json(goal.entry()).decode(),
+        },
+    )
+    archive = Archive(about, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
     known = len(archive.trials())
     if known:
         bench.ledger.decide("noted", "study", f"goes on with {known} trials that an earlier run left")
     return archive
 
 
-def _verdict(bench: Bench, archive: Archive) -> Verdict:
+def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> Space:
+    """The space, with what a first run measured and later ones go on with: batch sizes, and the hottest submodules."""
+    found = archive.remembered(
+        "values", lambda: {"batch": [*find_batches(bench)], "hottest": [*hottest_parts(profile.submodules)]}
+    )
+    around = replace(around, batches=tuple(map(int, found["batch"])), hottest=tuple(map(str, found["hottest"])))
+    space, left_out = open_space(around, bench.settings.strategy.dimensions)
+    for subject, reason in left_out:
+        bench.ledger.decide("narrowed", subject, reason)
+    if around.device_type == "cpu" and not around.compiler_problem:
+        bench.ledger.decide("narrowed", "mode", "a CPU has no CUDA graphs: reduce-overhead is default there")
+    return space
+
+
+def _measured_trials(bench: Bench, archive: Archive) -> list[Trial]:
     if not _has_baseline(archive):
         raise bench.too_small()
-    trials = archive.trials()
-    baseline_s, calls = bench.scale(trials)
-    return judge(trials, baseline_s, calls)
+    return archive.trials()
 
 
-def _packed(bench: Bench, verdict: Verdict, *, complete: bool) -> tuple[Artifact, bool]:
-    """The winner, packed, if there is still somebody who waits for it."""
+def _packed(bench: Bench, trials: Sequence[Trial], *, complete: bool) -> tuple[Verdict, Artifact, bool]:
+    """The verdict, and the winner packed, if there is still somebody who waits for it."""
+    # Nothing packed yet: whatever is compiled starts by compiling.
+    verdict = bench.verdict(trials, {trial.plan.key: trial.startup_s for trial in trials if trial.measurement})
     if not complete:
-        return pack_nothing(bench, verdict, "the run was stopped by hand"), False
+        return verdict, pack_nothing(bench, winner_of(verdict, trials), "the run was stopped by hand"), False
     try:
-        return pack(bench, verdict), True
+        return *pack_winner(bench, trials), True
     except KeyboardInterrupt:
         bench.ledger.decide("stopped", "packing", "stopped by hand")
-        return pack_nothing(bench, verdict, "packing was stopped by hand"), False
+        return verdict, pack_nothing(bench, winner_of(verdict, trials), "packing was stopped by hand"), False
     except RunnerError as fault:
-        return pack_nothing(bench, verdict, str(fault)), complete
+        return verdict, pack_nothing(bench, winner_of(verdict, trials), str(fault)), complete
 
 
 def _has_baseline(archive: Archive) -> bool:

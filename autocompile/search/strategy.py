@@ -19,9 +19,9 @@ from autocompile.space.dimensions import DIMENSIONS, known_values
 
 
 class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
-    """Optuna's sampler (`tpe` or `random`), its random start, and the most trials to run."""
+    """What chooses (the `policy`, or Optuna's samplers `tpe` and `random`), TPE's random start, and the most trials."""
 
-    sampler: Literal["tpe", "random"] = "tpe"
+    sampler: Literal["policy", "tpe", "random"] = "tpe"
     random_trials: int = 8
     max_trials: int = 60
 
@@ -51,10 +51,14 @@ class Screening(Record, forbid_unknown_fields=True, frozen=True):
 
 
 class Finals(Record, forbid_unknown_fields=True, frozen=True):
-    """How many candidates, beside the baseline and plain `torch.compile`, in how many fresh processes each."""
+    """How many candidates, beside the baseline and plain `torch.compile`, in how many fresh processes each.
+
+    Those that are not told apart from the best then go on, up to `at_most` processes, if that is more.
+    """
 
     candidates: int = 3
     processes: int = 3
+    at_most: int = 0
     precision: float = 0.015
     limit_s: float = 6.0
 
@@ -168,12 +172,16 @@ def _check_values(strategy: Strategy, where: str) -> None:
 
 
 def _check_known_values(name: str, wanted: tuple[Value, ...], where: str) -> None:
-    """Whether a dimension can ever take these values; threads may be any number that a machine has."""
+    """Whether a dimension can ever take these values; threads and batches may be any number."""
     known = known_values(name)
     for value in wanted:
-        if name != "threads" and value not in known:
+        if name not in _MACHINE_DEPENDENT and value not in known:
             nearest = _nearest(str(value), [str(one) for one in known])
             raise InvalidStrategy(f"{name} has no value {value!r}", where=where, remedy=f"did you mean {nearest!r}?")
+
+
+# Any number that a machine, a model or a goal has.
+_MACHINE_DEPENDENT = ("threads", "batch")
 
 
 def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:

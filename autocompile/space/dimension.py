@@ -6,14 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autocompile.core.candidate import Value
-from autocompile.core.plan import Plan
+from autocompile.core.plan import AxisRange, Plan
 from autocompile.core.profile import RepeatedBlock
 from autocompile.core.serde import Record
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the choices depend on: device, host and workload; nothing that was timed."""
+    """What the choices depend on: device, host and workload.
+
+    `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
+    in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples.
+    """
 
     device_type: str
     cores: int
@@ -23,7 +27,11 @@ class Surroundings:
     has_matrix_products: bool = True
     reduced_precision: bool = False
     blocks: tuple[RepeatedBlock, ...] = ()
+    hottest: tuple[str, ...] = ()
+    breaking: tuple[str, ...] = ()
+    varying: tuple[AxisRange, ...] = ()
     compiler_problem: str = ""
+    batches: tuple[int, ...] = ()
 
 
 class Choice(Record, frozen=True):

@@ -28,16 +28,22 @@ def _fold_mode(plan: Plan, value: Value, around: Surroundings) -> Plan:
     return _with_options(plan, mode_options(str(value), around))
 
 
-_DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": True}
+_DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": True, "marked": None}
 
 
 def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
     static = "" if around.signature_count > 1 else "the inputs have one signature, for which automatic is static"
-    return Choice(value="auto"), Choice(value="static", unavailable=static), Choice(value="dynamic")
+    marked = "" if around.varying else "no axis of the inputs varies"
+    return (
+        Choice(value="auto"),
+        Choice(value="static", unavailable=static),
+        Choice(value="dynamic"),
+        Choice(value="marked", unavailable=marked),
+    )
 
 
-def _fold_dynamic(plan: Plan, value: Value, _around: Surroundings) -> Plan:
-    return replace(plan, dynamic=_DYNAMIC[str(value)])
+def _fold_dynamic(plan: Plan, value: Value, around: Surroundings) -> Plan:
+    return replace(plan, dynamic=_DYNAMIC[str(value)], ranges=around.varying if value == "marked" else ())
 
 
 def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
@@ -80,20 +86,42 @@ def _fold_freezing(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return _with_options(plan, {"freezing": True}) if value else plan
 
 
+def _batch_choices(around: Surroundings) -> tuple[Choice, ...]:
+    return Choice(value=0), *(Choice(value=size) for size in around.batches)
+
+
+def _fold_batch(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, batch=int(value))
+
+
+# So many of the hottest submodules are compiled, and no others.
+_HOTTEST = (1, 2)
+
+
 def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
-    reason = "" if around.blocks else "the model has no repeated blocks"
-    return Choice(value="model"), Choice(value="blocks", unavailable=reason)
+    blocks = "" if around.blocks else "the model has no repeated blocks"
+    breaking = "" if around.breaking else "no submodule breaks the graph"
+    hottest = [Choice(f"hottest-{k}", _too_few(around, k)) for k in _HOTTEST]
+    return Choice("model"), Choice("blocks", blocks), *hottest, Choice("around-breaks", breaking)
+
+
+def _too_few(around: Surroundings, count: int) -> str:
+    return "" if len(around.hottest) >= count else f"there are fewer than {count} parts of a call to choose from"
 
 
 def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
     if value == "model":
         return plan
-    return replace(plan, scope=tuple(path for block in around.blocks for path in block.paths))
+    if value == "around-breaks":
+        return replace(plan, left_eager=around.breaking)
+    if value == "blocks":
+        return replace(plan, scope=tuple(path for block in around.blocks for path in block.paths))
+    return replace(plan, scope=around.hottest[: int(str(value).removeprefix("hottest-"))])
 
 
 def _scope_conflict(values: Values, around: Surroundings) -> str:
     cudagraphs = "triton.cudagraphs" in mode_options(str(values["mode"]), around)
-    if values["scope"] == "blocks" and cudagraphs:
+    if values["scope"] != "model" and cudagraphs:
         return "CUDA graphs of chained blocks overwrite one another's outputs (pytorch issues 152887, 160281)"
     return ""
 
@@ -146,11 +174,18 @@ DIMENSIONS = (
     ),
     Dimension(
         name="scope",
-        meaning="what is compiled: the model, or each repeated block with one shared program",
+        meaning="what is compiled: the model; each repeated block, with one shared program; the hottest submodules; or "
+        "all but what breaks the graph",
         choices=_scope_choices,
         fold=_fold_scope,
         applies=_compiled,
         conflict=_scope_conflict,
+    ),
+    Dimension(
+        name="batch",
+        meaning="samples in a call; 0 leaves as many as were given",
+        choices=_batch_choices,
+        fold=_fold_batch,
     ),
 )
 

@@ -31,8 +31,16 @@ def _compile_lines(plan: Plan) -> list[str]:
     if not plan.compiles:
         return ["compiled = model"]
     keywords = _compile_keywords(plan)
+    eager = [
+        line
+        for path in plan.left_eager
+        for line in (
+            f"part = model.get_submodule({path!r})",
+            "part.forward = torch.compiler.disable(part.forward)",
+        )
+    ]
     if not plan.scope:
-        return [f"compiled = torch.compile({', '.join(['model', *keywords])})"]
+        return [*eager, f"compiled = torch.compile({', '.join(['model', *keywords])})"]
     return [
         f"for path in {list(plan.scope)!r}:",
         f"    model.get_submodule(path).compile({', '.join(keywords)})",
@@ -52,9 +60,20 @@ def _compile_keywords(plan: Plan) -> list[str]:
     return keywords
 
 
+def _marking_lines(plan: Plan) -> list[str]:
+    if not plan.ranges:
+        return []
+    ranges = [(one.leaf, one.axis, one.low, one.high) for one in plan.ranges]
+    return [
+        "    leaves = torch.utils._pytree.tree_leaves((args, kwargs))",
+        f"    for leaf, axis, low, high in {ranges}:",
+        "        torch._dynamo.mark_dynamic(leaves[leaf], axis, min=low, max=high)",
+    ]
+
+
 def _run_lines(plan: Plan, device_type: str) -> list[str]:
     call = "compiled(*args, **kwargs)"
-    lines = ["", "def run(*args, **kwargs):"]
+    lines = ["", "def run(*args, **kwargs):", *_marking_lines(plan)]
     if not plan.autocast:
         return [*lines, "    with torch.no_grad():", f"        return {call}"]
     helper = _CAST.format(dtype=plan.autocast).splitlines()

@@ -108,8 +108,8 @@ class Space:
         return {dimension.name: self.default(dimension) for dimension in self.dimensions}
 
 
-# Plain torch.compile is always tried, unless a strategy says outright which backends it wants.
-_ALWAYS_OPEN = "backend"
+# Plain torch.compile is always tried, unless a strategy says outright which backends it wants; batches are the goal's.
+_ALWAYS_OPEN = ("backend", "batch")
 
 
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
@@ -121,7 +121,7 @@ def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -
     left_out: list[tuple[str, str]] = []
     for dimension in DIMENSIONS:
         choices = dimension.choices(around)
-        if dimension.name not in allowed and dimension.name != _ALWAYS_OPEN:
+        if dimension.name not in allowed and dimension.name not in _ALWAYS_OPEN:
             open_values[dimension.name] = (choices[0].value,)
             continue
         wanted = allowed.get(dimension.name, ())

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 import autocompile.trial.compiler  # noqa: F401  first, as it times its imports
-from autocompile.core.job import CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
+from autocompile.core.job import BatchTask, CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
 from autocompile.core.serde import from_json, to_json, write_atomically
+from autocompile.trial.batches import probe_batches
 from autocompile.trial.faults import failure_of
 from autocompile.trial.measure import measure
 from autocompile.trial.memory import limit_memory
@@ -48,12 +49,15 @@ def _do(job: Job, phases: Phases) -> Reply:
     if isinstance(task, CaptureTask):
         with phases("capture"):
             model, inputs = workload_from_script(Path(task.script))
-            return spool(model, inputs, Path(task.directory), name=Path(task.script).stem)
+            name, tries = Path(task.script).stem, task.tries_loaders
+            return spool(model, inputs, Path(task.directory), name=name, tries_loaders=tries)
     if isinstance(task, ToolchainTask):
         return check_toolchain(task.device, phases)
     sys.path[:] = task.workload.search_path
     if isinstance(task, ProfileTask):
         return take_profile(task, phases)
+    if isinstance(task, BatchTask):
+        return probe_batches(task, phases)
     if isinstance(task, PackTask):
         return pack(task, phases)
     assert isinstance(task, TrialTask)

@@ -51,7 +51,7 @@ def fresh_startup(task: TrialTask) -> Startup:
 def _start(task: TrialTask) -> FreshStart:
     with tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
         asked = Path(scratch) / "task.json"
-        asked.write_bytes(to_json(FreshTask(task.workload, task.artifact)))
+        asked.write_bytes(to_json(FreshTask(task.workload, task.artifact, task.plan.batch)))
         done = subprocess.run(
             [sys.executable, "-P", "-m", "autocompile.trial.fresh", str(asked)],
             env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/cache", "TRITON_CACHE_DIR": f"{scratch}/triton"},

@@ -137,6 +137,11 @@ def compile_ahead(
     )
 
 
+def try_export(model: Any, plan: Plan, sample: Sample) -> None:
+    """Export for exactly this sample's sizes, and keep nothing. Raises NotExportable, with its cause."""
+    _export(_OverTensors(model, plan, sample, _Seen()), sample, ())
+
+
 def _export(module: nn.Module, sample: Sample, axes: Sequence[FreeAxis]) -> ExportedProgram:
     dims = {axis.name: Dim(axis.name, min=axis.low, max=axis.high) for axis in axes}
     leaves = pytree.tree_leaves((sample.args, sample.kwargs))

@@ -33,7 +33,7 @@ def main() -> None:
     task = from_json(Path(sys.argv[1]).read_bytes(), FreshTask)
     sys.path[:] = task.workload.search_path
     steps = [_BEGAN, time.perf_counter()]
-    model, samples = unspool(task.workload)
+    model, samples = unspool(task.workload, batch=task.batch)
     steps.append(time.perf_counter())
     module = load(task.artifact, model)
     steps.append(time.perf_counter())

@@ -20,10 +20,11 @@ from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.timing import OnCopies, Subject, subject, time_pairs
 from autocompile.trial.verify import verify
+from autocompile.workload.axes import batch_of
 from autocompile.workload.build import Built, build
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.reference import Reference, preserved_buffers
-from autocompile.workload.spool import unspool
+from autocompile.workload.spool import at_batch, unspool
 
 _WARMUP_PASSES = 4
 _TO_ANSWER_S = 0.5
@@ -35,19 +36,26 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     with phases("load"):
         model, samples = unspool(task.workload)
         reference = Reference.load(Path(task.reference))
+        mine, batch_factor = samples, 1.0
+        if task.plan.batch:
+            mine, reference = at_batch(samples, task.plan.batch), reference.at_batch(task.plan.batch)
+            batch_factor = task.plan.batch / batch_of(samples[0])
         threads = torch.get_num_threads()
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with phases("build"):
         built = [build(model, Plan(), device), _candidate(task, model)]
         calls = [OnCopies(one) for one in built] if reference.mutates_inputs else built
-        baseline, candidate = (subject(call, samples, device, threads) for call in calls)
+        baseline = subject(calls[0], samples, device, threads)
+        candidate = subject(calls[1], mine, device, threads, batch_factor)
         candidate.apply_threads()
     dynamo_config.fail_on_recompile_limit_hit = True
     with phases("compile"), preserved_buffers(candidate.call):
         first_pass_s = _first_pass(candidate)
     with phases("warm-up"), preserved_buffers(candidate.call):
         warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
+    # Now, as the baseline and the reference have not run in this process yet.
+    peak_bytes = peak_memory_bytes(device)
     with phases("verify"):
         verified = verify(built[1], reference, task.acceptance, unspool_metric(task.acceptance.metric))
     if verified.fault:
@@ -81,8 +89,9 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         accuracy=verified.accuracy,
         counters=compiler_counters(),
         contamination=pairs.contamination,
-        peak_memory_bytes=peak_memory_bytes(device),
+        peak_memory_bytes=peak_bytes,
         decided=pairs.decided,
+        batch_factor=batch_factor,
     )
 
 

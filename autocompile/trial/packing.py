@@ -15,7 +15,7 @@ from autocompile.artifact.carried import CARRIED, belongs
 from autocompile.artifact.guards import Guard, Refusal
 from autocompile.artifact.mismatch import requirements
 from autocompile.artifact.native import Native
-from autocompile.artifact.watch import hooks_of
+from autocompile.artifact.watch import has_hooks
 from autocompile.core.job import Packed, PackTask
 from autocompile.core.manifest import Program
 from autocompile.core.outcome import Failure
@@ -38,7 +38,7 @@ _STAGE = "pack"
 def pack(task: PackTask, phases: Phases) -> Packed | Failure:
     """Pack one tier; a reason why that cannot be is a Failure of kind `unsupported`."""
     with phases("load"):
-        model, samples = unspool(task.workload)
+        model, samples = unspool(task.workload, batch=task.plan.batch)
     directory = Path(task.directory)
     directory.mkdir(parents=True, exist_ok=True)
     if task.plan.threads:
@@ -77,7 +77,7 @@ class _Packing:
 
     def programs(self, samples: Sequence[Sample]) -> Packed:
         """One program for each form of call, over the range of sizes that its samples show."""
-        if isinstance(self._model, nn.Module) and any(h for m in self._model.modules() for h in hooks_of(m)):
+        if has_hooks(self._model):
             raise NotExportable("the model has hooks, which a compiled program does not run")
         forms = _by_form(samples)
         if len(forms) > _MOST_PROGRAMS:

@@ -29,7 +29,7 @@ CLOCKS: dict[str, Callable[[], None]] = {
 
 _BLOCK_S = 0.025
 _MIN_PAIRS = 8
-_CALLS_WORTH_A_STAMP_S = 5e-4
+_CALLS_WORTH_A_STAMP_S = 2e-5
 
 
 class Callee(Protocol):
@@ -58,12 +58,16 @@ class OnCopies:
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to time: what to call, over which samples, with how many CPU threads, on which device."""
+    """Something to time: what to call, over which samples, with how many CPU threads, on which device.
+
+    `weight`: what one of its passes is worth, in passes of the baseline.
+    """
 
     call: Callee
     samples: Sequence[Sample]
     threads: int
     device_type: str
+    weight: float = 1.0
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was given."""
@@ -83,9 +87,11 @@ class Subject:
             torch.set_num_threads(self.threads)
 
 
-def subject(call: Callee, samples: Sequence[Sample], device_type: str, default_threads: int) -> Subject:
+def subject(
+    call: Callee, samples: Sequence[Sample], device_type: str, default_threads: int, weight: float = 1.0
+) -> Subject:
     """A built model as something to time."""
-    return Subject(call, samples, call.threads or default_threads, device_type)
+    return Subject(call, samples, call.threads or default_threads, device_type, weight)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     below 1e-4 of it. Disturbed pairs are dropped and repeated, as long as they are not the rule. If the
     ratio is surely above `timing.rival`, it ends at once: see `trial.sequential`.
     """
+    weight = candidate.weight / baseline.weight
     order = random.Random(seed)  # noqa: S311
     sides = {id(one): _Side(one, _passes_per_block(one)) for one in (baseline, candidate)}
     ratios: list[float] = []
@@ -117,7 +124,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     while len(all_ratios) < 3 or time.perf_counter() < deadline:
         watch.begin()
         pair = {id(one): _block(sides[id(one)]) for one in order.sample((baseline, candidate), 2)}
-        log_ratio = math.log(pair[id(candidate)].seconds / pair[id(baseline)].seconds)
+        log_ratio = math.log(pair[id(candidate)].seconds / pair[id(baseline)].seconds / weight)
         all_ratios.append(log_ratio)
         disturbed = watch.disturbed()
         for key, block in pair.items():
@@ -128,7 +135,8 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
         if against_rival is not None and against_rival.observe(log_ratio):
             decided = True
             break
-        if len(ratios) >= _MIN_PAIRS and len(ratios) % 4 == 0 and _precise(ratios, timing.precision):
+        enough = len(ratios) >= _MIN_PAIRS and sides[id(candidate)].calls >= timing.calls
+        if enough and len(ratios) % 4 == 0 and _precise(ratios, timing.precision):
             break
     mostly_quiet = len(ratios) * 2 >= len(all_ratios)
     return Pairs(
@@ -160,6 +168,11 @@ class _Side:
         """Keep a block."""
         (self._disturbed if disturbed else self._quiet).append(block)
 
+    @property
+    def calls(self) -> int:
+        """How many undisturbed calls were timed."""
+        return sum(len(block.calls) for block in self._quiet)
+
     def latency(self, *, with_disturbed: bool) -> Latency:
         """Over the blocks that were not disturbed, unless that was the rule."""
         blocks = self._quiet + (self._disturbed if with_disturbed else [])
@@ -172,7 +185,10 @@ class _Side:
 def _passes_per_block(one: Subject) -> int:
     one.apply_threads()
     one.one_pass()
-    return max(1, math.ceil(_BLOCK_S / max(min(one.one_pass() for _ in range(3)), 1e-7)))
+    fastest = one.one_pass()
+    if fastest < _BLOCK_S:
+        fastest = min(fastest, one.one_pass(), one.one_pass())
+    return max(1, math.ceil(_BLOCK_S / max(fastest, 1e-7)))
 
 
 def _block(side: _Side) -> _Block:

@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from autocompile.workload.reference import preserved_buffers
 from autocompile.workload.samples import Sample, clone
 
 # How far beyond what was seen a size may go: as far as four times, up to the next power of two.
 _BEYOND = 4
 # Halves of a batch are computed in another order than the whole.
 _SAME = 1e-3
+# Fewer samples than these are made so many, to see whether they influence each other.
+_FOR_PROOF = 4
 
 Place = tuple[int, int]
 
@@ -69,37 +72,89 @@ def resized(sample: Sample, places: frozenset[Place], size: int) -> Sample:
     return Sample(args, kwargs)
 
 
+@dataclass(frozen=True)
+class BatchProof:
+    """How many samples a call holds and along which axes, if they are proved to be independent; else the `problem`."""
+
+    size: int = 0
+    places: frozenset[Place] = frozenset()
+    problem: str = ""
+
+
 def batch_axis(call: Callable[..., Any], sample: Sample) -> frozenset[Place]:
-    """The first axes of the arguments, if the samples along them are proved to be independent; else nothing.
+    """The first axes of the arguments, if there are several samples along them that are proved to be independent."""
+    proof = prove_batch(call, sample)
+    return frozenset() if proof.problem or proof.size < 2 else proof.places
+
+
+def prove_batch(call: Callable[..., Any], sample: Sample) -> BatchProof:
+    """Whether the first axes of the arguments are a batch.
 
     Proved: every output has that axis too, and what a part of the samples gives is that part of what all give.
+    It is tried on samples that differ: each one's last axis rotated and its floats scaled, as samples that are all
+    the same have no influence that could be seen.
     """
-    leaves = leaves_of(sample)
-    sizes = {leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim() > 0}
-    if len(sizes) != 1 or (size := sizes.pop()) < 2:
-        return frozenset()
-    places = frozenset((i, 0) for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0)
+    places = first_axes(sample)
+    sizes = {leaves_of(sample)[leaf].shape[axis] for leaf, axis in places}
+    if not sizes:
+        return BatchProof(problem="no argument is a tensor with an axis")
+    if len(sizes) != 1:
+        return BatchProof(problem=f"the arguments' first axes differ in size: {sorted(sizes)}")
+    given = sizes.pop()
+    size = max(given, _FOR_PROOF)
+    several = _told_apart(resized(sample, places, size), places)
     try:
-        whole = _outputs(call, sample)
-        parts = {part: _outputs(call, resized(sample, places, part)) for part in {1, (size + 1) // 2}}
-    except Exception:  # a model that takes no other size, in whatever words it says so
-        return frozenset()
-    independent = whole and all(
-        len(found) == len(whole)
-        and all(_is_part(one, all_, part, size) for one, all_ in zip(found, whole, strict=True))
-        for part, found in parts.items()
-    )
-    return places if independent else frozenset()
+        whole = _outputs(call, several)
+        for part in (size // 2, 1):
+            found = _outputs(call, resized(several, places, part))
+            if len(found) != len(whole) or not all(_has_axis(one, size) for one in whole):
+                return BatchProof(given, problem="not every output has a batch axis")
+            if not all(_is_part(one, all_, part) for one, all_ in zip(found, whole, strict=True)):
+                return BatchProof(given, problem="samples of a call influence each other, as batch statistics do")
+    except Exception as fault:  # a model that takes no other size, in whatever words it says so
+        said = str(fault).splitlines()
+        return BatchProof(given, problem=f"the model takes no other batch: {said[0] if said else type(fault).__name__}")
+    return BatchProof(given, places)
+
+
+def batch_of(sample: Sample) -> int:
+    """Samples in a call whose batch axis is proved."""
+    leaf, axis = min(first_axes(sample))
+    return int(leaves_of(sample)[leaf].shape[axis])
+
+
+def first_axes(sample: Sample) -> frozenset[Place]:
+    """The first axis of every tensor among the arguments that has any."""
+    leaves = enumerate(leaves_of(sample))
+    return frozenset((i, 0) for i, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim() > 0)
+
+
+def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
+    """Each sample of the batch another one, with values like those that its kind of argument has."""
+    leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
+    for leaf, _axis in places:
+        rows = list(leaves[leaf])
+        if leaves[leaf].dim() > 1:
+            rows = [row.roll(shift, -1) for shift, row in enumerate(rows)]
+        if leaves[leaf].is_floating_point():
+            rows = [row * (1 + shift / len(rows)) for shift, row in enumerate(rows)]
+        leaves[leaf] = torch.stack(rows)
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    return Sample(args, kwargs)
 
 
 def _outputs(call: Callable[..., Any], sample: Sample) -> list[torch.Tensor]:
     own = clone(sample)
-    with torch.no_grad():
+    with torch.no_grad(), preserved_buffers(call):
         return [x for x in pytree.tree_leaves(call(*own.args, **own.kwargs)) if isinstance(x, torch.Tensor)]
 
 
-def _is_part(one: torch.Tensor, whole: torch.Tensor, part: int, size: int) -> bool:
-    if whole.dim() == 0 or whole.shape[0] != size or one.shape != (part, *whole.shape[1:]):
+def _has_axis(whole: torch.Tensor, size: int) -> bool:
+    return whole.dim() > 0 and whole.shape[0] == size
+
+
+def _is_part(one: torch.Tensor, whole: torch.Tensor, part: int) -> bool:
+    if one.shape != (part, *whole.shape[1:]):
         return False
     expected = whole[:part]
     if not expected.is_floating_point() and not expected.is_complex():

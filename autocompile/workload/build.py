@@ -10,7 +10,33 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from autocompile.core.plan import Plan
+from autocompile.core.plan import AxisRange, Plan
+
+
+class Marker:
+    """Marks the axes of a call's arguments that vary, once for each new combination of sizes."""
+
+    def __init__(self, ranges: tuple[AxisRange, ...]) -> None:
+        import torch._dynamo as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+
+        self._ranges, self._dynamo = ranges, dynamo
+        self._seen: set[tuple[int, ...]] = set()
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Mark, if these sizes are new; a size of one is another program to the compiler, whatever is marked."""
+        leaves = pytree.tree_leaves((args, kwargs))
+        if len(leaves) <= max(one.leaf for one in self._ranges):
+            return
+        places = [(one, leaves[one.leaf]) for one in self._ranges]
+        if not all(isinstance(leaf, torch.Tensor) and leaf.dim() > one.axis for one, leaf in places):
+            return
+        sizes = tuple(leaf.shape[one.axis] for one, leaf in places)
+        if sizes in self._seen:
+            return
+        self._seen.add(sizes)
+        for (one, leaf), size in zip(places, sizes, strict=True):
+            if max(one.low, 2) <= size <= one.high:
+                self._dynamo.mark_dynamic(leaf, one.axis, min=one.low, max=one.high)
 
 
 class Built:
@@ -26,10 +52,13 @@ class Built:
         self._call = call
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
         self._device_type = device_type
+        self._mark = Marker(plan.ranges) if plan.ranges else None
         self._reuses_outputs = bool(plan.options.get("triton.cudagraphs"))
         self.threads = plan.threads
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._mark is not None:
+            self._mark(args, kwargs)
         with torch.no_grad():
             if self._autocast is None:
                 return self._owned(self._call(*args, **kwargs))
@@ -64,9 +93,13 @@ def build(model: Any, plan: Plan, device_type: str, *, isolate: bool = False) ->
 
 def transformed(model: Any, plan: Plan, *, isolate: bool = False) -> Any:
     """The model with all of the plan done to it that is no compiling: itself, or a copy; see `build`."""
-    if not isinstance(model, nn.Module) or not (isolate or plan.scope or plan.memory_format):
+    in_place = plan.scope or plan.left_eager or plan.memory_format
+    if not isinstance(model, nn.Module) or not (isolate or in_place):
         return model
     target = _sharing_copy(model, own_buffers=isolate, own_images=bool(plan.memory_format))
+    for path in plan.left_eager:
+        part = target.get_submodule(path)
+        part.forward = torch.compiler.disable(part.forward)  # type: ignore[no-untyped-call]
     if plan.memory_format:
         target.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
     return target

@@ -57,11 +57,11 @@ class Reference:
     @property
     def mutates_inputs(self) -> bool:
         """Whether the baseline writes into its arguments."""
-        return any(
-            isinstance(leaf, torch.Tensor) and not _alike(leaf, case.baseline.leaves.get(after_call(name)))
-            for case in self.cases
-            for name, leaf in named_leaves((case.sample.args, case.sample.kwargs))[0]
-        )
+        return any(writes_into_inputs(case.sample, case.baseline.leaves) for case in self.cases)
+
+    def at_batch(self, size: int) -> Reference:
+        """The same cases in batches of another size, which holds where samples are proved to be independent."""
+        return replace(self, cases=tuple(_at_batch(case, size) for case in self.cases))
 
     def against(self, call: Callable[..., Any]) -> Reference:
         """The same cases with another baseline: what `call` makes of them."""
@@ -143,6 +143,28 @@ def observe(call: Callable[..., Any], sample: Sample, seed: int) -> Observation:
 def after_call(name: str) -> str:
     """Under which name an observation has what became of an argument."""
     return f"input{name} after the call"
+
+
+def _at_batch(case: Case, size: int) -> Case:
+    def picked(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dim() == 0:
+            return leaf
+        return leaf.index_select(0, torch.arange(size, device=leaf.device) % leaf.shape[0])
+
+    def observed(seen: Observation) -> Observation:
+        leaves = {name: value if name.startswith("buffer") else picked(value) for name, value in seen.leaves.items()}
+        return Observation(pytree.tree_map(picked, seen.output), leaves, seen.structure)
+
+    sample = Sample(*pytree.tree_map(picked, (case.sample.args, case.sample.kwargs)))
+    return Case(sample, observed(case.expected), observed(case.baseline))
+
+
+def writes_into_inputs(sample: Sample, seen: dict[str, Any]) -> bool:
+    """Whether the call that left `seen` changed one of its arguments."""
+    return any(
+        isinstance(leaf, torch.Tensor) and not _alike(leaf, seen.get(after_call(name)))
+        for name, leaf in named_leaves((sample.args, sample.kwargs))[0]
+    )
 
 
 def _alike(one: torch.Tensor, other: Any) -> bool:

@@ -14,7 +14,7 @@ from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Signature, TensorSpec
 
 MAX_SAMPLES = 64
-_SHAPE_OF_INPUTS = "give a tensor, a tuple of arguments, a dict of keyword arguments, or a list of those"
+_SHAPE_OF_INPUTS = "give a tensor, a tuple of arguments, a dict of keyword arguments, a list of those, or a DataLoader"
 
 
 @dataclass(frozen=True)

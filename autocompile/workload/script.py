@@ -71,10 +71,15 @@ def describe_fault(fault: BaseException) -> str:
     said = f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__
     frames = traceback.extract_tb(fault.__traceback__)
     others = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
-    own = [f for f in others if "site-packages" not in f.filename and not f.filename.startswith(_STDLIB)]
+    own = [frame for frame in others if is_own(frame.filename)]
     shown = own or others
     if isinstance(fault, SyntaxError) and fault.filename:
         return f"{said} ({Path(fault.filename).name}:{fault.lineno})"
     if not shown:
         return said
     return f"{said} ({Path(shown[-1].filename).name}:{shown[-1].lineno} in {shown[-1].name})"
+
+
+def is_own(filename: str) -> bool:
+    """Whether a file is the user's: neither this package, nor installed, nor Python's."""
+    return not filename.startswith((_PACKAGE, _STDLIB, "<")) and "site-packages" not in filename

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickletools
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,37 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Workload
+from autocompile.workload.axes import first_axes, resized
+from autocompile.workload.calls import check_alike
 from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
-from autocompile.workload.samples import Sample, as_samples, signatures_of
+from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
+from autocompile.workload.stream import is_stream, take
 
 _FILE = "workload.pt"
+# Of what comes one by one: a pass over more batches of the same shapes takes longer, and says no more.
+_ENOUGH = 4
 
 
-def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Workload:
+def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loaders: bool = False) -> Workload:
     """Write `model` and `inputs` into `directory`, so that a child process can have them.
 
-    Classes and functions of `__main__` travel by value, so a child never imports the user's script.
-    Raises InvalidWorkload if it is not callable, the inputs have no form that it knows, or something
-    in it cannot be pickled, naming the attribute.
+    Classes and functions of `__main__` travel by value, so a child never imports the user's script. A DataLoader
+    stays here: its first batches travel, and how long they take to come (with `tries_loaders`, in other settings too).
+    Raises InvalidWorkload if it is not callable, the inputs have no form that it knows or differ in a way
+    that the model does not take, or something in it cannot be pickled, naming the attribute.
     """
     if not callable(model):
         raise InvalidWorkload(
             f"a {type(model).__name__} cannot be called", where="model", remedy="give an nn.Module or a function"
         )
-    samples = as_samples(inputs)
+    taken = take(inputs, model, tries_loaders=tries_loaders) if is_stream(inputs) else None
+    samples = as_samples(taken.calls) if taken else as_samples(inputs)
+    notes = taken.notes if taken else ()
+    if taken and len(samples) > _ENOUGH and len(set(map(describe, samples))) == 1:
+        samples = samples[:_ENOUGH]
+        notes = (*notes, f"{_ENOUGH} of them were kept, as all have the same shapes")
+    check_alike(model, samples)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, directory / _FILE)
     signatures = signatures_of(samples)
@@ -49,6 +61,7 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Worklo
         fingerprint=workload_fingerprint(model, signatures),
         model_fingerprint=model_fingerprint(model),
         is_module=module is not None,
+        sample_count=len(samples),
         in_training_mode=bool(module and module.training),
         parameter_count=sum(p.numel() for p in parameters),
         parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
@@ -57,16 +70,27 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "") -> Worklo
         settings=current_settings(),
         modules=tuple(_imported_modules(directory / _FILE)),
         search_path=tuple(sys.path),
+        pipeline=taken.pipeline if taken else None,
+        notes=notes,
     )
 
 
-def unspool(workload: Workload) -> tuple[Any, tuple[Sample, ...]]:
-    """The model and its samples, on the device where they were, in a process with the settings they had."""
+def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, ...]]:
+    """The model and its samples, on the device where they were, in a process with the settings they had.
+
+    With a `batch`, the samples are repeated or cut to calls of that size.
+    """
     if workload.settings is not None:
         apply_settings(workload.settings)
     if workload.device_type == "cuda":
         torch.cuda.set_device(workload.device)
-    return torch.load(Path(workload.directory) / _FILE, weights_only=False)  # type: ignore[no-any-return]
+    model, samples = torch.load(Path(workload.directory) / _FILE, weights_only=False)
+    return model, at_batch(samples, batch) if batch else samples
+
+
+def at_batch(samples: Sequence[Sample], size: int) -> tuple[Sample, ...]:
+    """The same calls with so many samples each, repeated or cut along the first axes."""
+    return tuple(resized(sample, first_axes(sample), size) for sample in samples)
 
 
 def _write(model: Any, samples: tuple[Sample, ...], path: Path) -> None:

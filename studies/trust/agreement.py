@@ -3,9 +3,10 @@
     python studies/trust/agreement.py --verdicts 10
     python studies/trust/agreement.py --verdicts 10 --busy     # with one busy process beside
 
-The finalists are five ways to run one small CNN, some of them near each other, in three processes each, interleaved.
-The processes are appended to results/; `python studies/trust/table.py` has `autocompile.search.judge` look at each
-ten of them, and makes the README's table of its verdicts. What is true is taken from all quiet processes together.
+The finalists are five ways to run one small CNN, some of them near each other, in three processes each, interleaved;
+those that are tied with the best by then go on, up to nine, as the balanced strategy's finals have it. The
+processes are appended to results/; `python studies/trust/table.py` has `autocompile.search.judge` look at them, and
+makes the README's table of its verdicts. What is true is taken from all quiet processes together.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from aa import as_logs, beside, read_rows, results_path
+from replay import CHANGES, still_tied
 from workloads import workloads
 
 from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, ToolchainTask, TrialTask
@@ -25,7 +27,7 @@ from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
 from autocompile.workload.spool import spool
 
-PROCESSES = 3
+PROCESSES, AT_MOST = 3, 9
 TIMING = Timing(precision=0.015, limit_s=2.0)
 FINALISTS = {
     "baseline": Plan(),
@@ -85,11 +87,15 @@ class Table:
     def verdict(self, number: int) -> dict[str, object]:
         """One verdict over all finalists."""
         found: dict[str, list[Measurement]] = {name: [] for name in FINALISTS}
-        for process in range(PROCESSES):
-            for position, name in enumerate(FINALISTS):
+        going_on = list(FINALISTS)
+        for process in range(AT_MOST):
+            for position, name in enumerate(going_on):
                 found[name].append(self.measure(name, 1000 * number + 10 * process + position + 1))
+            logs = {name: [as_logs(m.ratio) for m in each] for name, each in found.items()}
+            if process + 1 >= PROCESSES:
+                going_on = still_tied(logs, CHANGES)
         return {
-            "processes": {name: [as_logs(m.ratio) for m in each] for name, each in found.items()},
+            "processes": logs,
             "noisy": sum(m.contamination.noisy for each in found.values() for m in each),
         }
 

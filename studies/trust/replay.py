@@ -7,12 +7,24 @@ from msgspec.structs import replace
 
 from autocompile.core.candidate import Candidate
 from autocompile.core.estimate import Estimate
+from autocompile.core.goal import Goal
 from autocompile.core.outcome import Accuracy, Contamination, Counters, Latency, Measurement, Startup
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Origin, Trial
-from autocompile.search.judge import Verdict, beats, judge
+from autocompile.search.contender import beats, contenders_of
+from autocompile.search.finals import unsettled
+from autocompile.search.judge import Verdict, judge
+from autocompile.search.spread import spread_of
 
-CALLS = 1e6
+CALLS = 10**6
+CHANGES = {
+    "baseline": 0,
+    "search": 1,
+    "inductor": 1,
+    "inductor freezing": 2,
+    "inductor channels_last": 2,
+    "eager channels_last": 1,
+}
 _LATENCY = Latency(1.0, 1.0, 1.0, 1.0, 1.0, 100)
 _BLANK = Measurement(
     ratio=Estimate(1.0, 1.0, 1.0),
@@ -38,9 +50,15 @@ def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, i
         trial_of(number, label, "baseline" if label == "baseline" else "search", changes[label], found)
         for number, (label, found) in enumerate(processes.items())
     ]
-    return judge(trials, 0.01, CALLS)
+    contenders = contenders_of(trials, Goal(calls=CALLS))
+    return judge(contenders, CALLS, spread_of(trials).margin(max(c.processes for c in contenders)))
 
 
 def claims(verdict: Verdict) -> list[str]:
     """What the winner is said to be faster than."""
-    return [c.trial.label for c in verdict.ranking if c is not verdict.winner and beats(verdict.winner, c, CALLS)]
+    return [c.label for c in verdict.ranking if c is not verdict.winner and beats(verdict.winner, c, CALLS)]
+
+
+def still_tied(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, int]) -> list[str]:
+    """Who would go on in further processes, as finals have it."""
+    return [c.label for c in unsettled(judged(processes, changes), CALLS)]

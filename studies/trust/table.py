@@ -6,18 +6,10 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from replay import claims, judged
+from replay import CHANGES, claims, judged
 
 HERE = Path(__file__).parent
 CONDITIONS = ("quiet", "busy")
-CHANGES = {
-    "baseline": 0,
-    "search": 1,
-    "inductor": 1,
-    "inductor freezing": 2,
-    "inductor channels_last": 2,
-    "eager channels_last": 1,
-}
 Row = dict[str, Any]
 
 
@@ -45,9 +37,9 @@ def identical(rows: list[Row]) -> None:
         for model in dict.fromkeys(row["model"] for row in of_it):
             seen = [row for row in of_it if row["model"] == model]
             verdicts = [judged(row["processes"], CHANGES) for row in seen]
-            wins = sum(verdict.winner.trial.label != "baseline" for verdict in verdicts)
+            wins = sum(verdict.winner.label != "baseline" for verdict in verdicts)
             losses = sum("search" in claims(verdict) for verdict in verdicts)
-            others = [next(c for c in verdict.ranking if c.trial.label == "search") for verdict in verdicts]
+            others = [next(c for c in verdict.ranking if c.label == "search") for verdict in verdicts]
             width = median(other.ratio.relative_halfwidth for other in others)
             call = median(row["baseline_ms"] for row in seen)
             noisy = sum(row["noisy"] > 0 for row in seen)
@@ -72,9 +64,9 @@ def agreement(rows: list[Row]) -> None:
         if not seen:
             continue
         verdicts = [judged(row["processes"], CHANGES) for row in seen]
-        winners = [verdict.winner.trial.label for verdict in verdicts]
+        winners = [verdict.winner.label for verdict in verdicts]
         near = sum(truth[winner] - min(truth.values()) <= math.log(1.02) for winner in winners)
-        wrong = sum(truth[v.winner.trial.label] > truth[other] for v in verdicts for other in claims(v))
+        wrong = sum(truth[v.winner.label] > truth[other] for v in verdicts for other in claims(v))
         counted = ", ".join(f"{label} {winners.count(label)}" for label in dict.fromkeys(winners))
         noisy = sum(row["noisy"] > 0 for row in seen)
         print(f"| {condition} | {len(seen)} | {counted} | {near} | {wrong} | {noisy} |")

@@ -72,6 +72,34 @@ def test_a_model_on_a_gpu_is_tuned_end_to_end(tmp_path):
     assert rec.document.environment.gpus
 
 
+class TinyKernels(nn.Module):
+    def forward(self, x):
+        for _ in range(200):
+            x = x * 1.01 + 0.1
+        return x
+
+
+class LargeCopies(nn.Module):
+    def forward(self, x):
+        return x.add(1).mul(2).sub(3)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "bound"),
+    [
+        (TinyKernels(), (8,), "overhead"),
+        (nn.Linear(8192, 8192), (8192, 8192), "compute"),
+        (LargeCopies(), (1 << 28,), "memory"),
+    ],
+    ids=["overhead", "compute", "memory"],
+)
+def test_what_bounds_a_model_on_a_gpu(model, shape, bound):
+    found = autocompile.profile(model.cuda().eval(), torch.ones(*shape, device="cuda"), progress=False)
+    assert found.bound == bound, found.evidence
+    assert 0 < found.busy_share <= 1
+    assert found.ceilings.flops_per_s > 1e12
+
+
 def test_a_program_compiled_ahead_serves_on_a_gpu(bench, tmp_path):
     runner, workload, reference, _profile = bench
     laboratory = Laboratory(runner, tmp_path)

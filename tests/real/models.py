@@ -212,3 +212,45 @@ class BatchStatistics(nn.Module):
 
     def forward(self, x):
         return self.norm(x)
+
+
+class Knotted(nn.Module):
+    """Blocks that are shared, called several times a step, and have a hook that changes what they give."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        shared = Block(width)
+        self.layers = nn.ModuleList([Block(width), shared, shared, Block(width)])
+        self.layers[0].register_forward_hook(doubled)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(layer(x))
+        return x
+
+
+def doubled(_module, _arguments, output):
+    return output * 2
+
+
+class Noting(nn.Module):
+    """Breaks the graph: what it calls cannot be traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(32))
+
+    def forward(self, x):
+        print(end="")
+        return x * self.scale
+
+
+class Interrupted(nn.Module):
+    """Two blocks around something that breaks the graph."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.noting, self.after = Block(32), Noting(), Block(32)
+
+    def forward(self, x):
+        return self.after(self.noting(self.before(x)))

@@ -414,18 +414,27 @@ def test_wrong_arguments_of_load_are_said(scorer):
             autocompile.load(artifact, model, **wrong)
 
 
+COMPILES_HERE = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+
+
+@COMPILES_HERE
 def test_few_calls_are_served_eager(scorer, tmp_path):
     from autocompile.core.estimate import Estimate
     from autocompile.core.manifest import Served
 
     one = Estimate(1.0, 1.0, 1.0)
-    served = (Served("aot", 1.0, 0.001, one), Served("eager", 0.0, 0.01, one))
+    winner = Plan(backend="inductor", options={"freezing": True})
+    served = (
+        Served("aot", "packed", open_manifest(scorer[1]).plan, 5.0, 0.001, one),
+        Served("jit", "inductor freezing=True", winner, 1.0, 0.002, one),
+        Served("eager", "eager", Plan(), 0.0, 0.01, one),
+    )
     known = edited(scorer[1], tmp_path, served=served)
     assert autocompile.load(known, scorer[0], calls=10).status.tier == "eager"
-    assert autocompile.load(known, scorer[0], calls=1000).status.tier == "aot"
-
-
-COMPILES_HERE = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+    assert autocompile.load(known, scorer[0], calls=100_000).status.tier == "aot"
+    between = autocompile.load(known, scorer[0], calls=1000).status
+    assert (between.tier, between.label) == ("jit", "inductor freezing=True")
+    assert "for 1,000 calls inductor freezing=True is quicker, start-up included" in between.absences[0].reason
 
 
 @COMPILES_HERE

@@ -76,7 +76,7 @@ def small(tmp_path):
 
 def test_the_stencil_from_the_command_line(tmp_path):
     ran = command(
-        "tune", REPOSITORY / "examples" / "stencil.py", "--budget", "90s", "--output", "rec", "--json", cwd=tmp_path
+        "tune", REPOSITORY / "examples" / "stencil.py", "--budget", "150s", "--output", "rec", "--json", cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)

@@ -4,8 +4,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from builders import failure, measurement, profile
+from msgspec.structs import replace
 
-from autocompile.core.job import Packed, PackTask, ProfileTask, ToolchainTask, TrialTask
+from autocompile.core.job import (
+    BatchPoint,
+    BatchProbe,
+    BatchTask,
+    Packed,
+    PackTask,
+    ProfileTask,
+    ToolchainTask,
+    TrialTask,
+)
 from autocompile.core.manifest import Program, Requirements
 from autocompile.core.outcome import Toolchain
 
@@ -35,6 +45,8 @@ class FakeRunner:
     rivals: list = field(default_factory=list)
     packs: object = lambda _task: failure("unsupported", "pack", "it does not export")
     artifact: object = None
+    probes: object = lambda task: BatchProbe(1, "", tuple(BatchPoint(n, 10.0 / n, "") for n in task.sizes or (1, 2, 4)))
+    probed: list = field(default_factory=list)
     packed: list = field(default_factory=list)
     directory: Path = Path()
 
@@ -43,6 +55,9 @@ class FakeRunner:
             return Toolchain(1.0, "AVX2", self.toolchain_problem, {"toolchain": 1.0})
         if isinstance(task, ProfileTask):
             return self.profiled
+        if isinstance(task, BatchTask):
+            self.probed.append(task)
+            return self.probes(task)
         if isinstance(task, PackTask):
             self.packed.append(task.tier)
             return self.packs(task)
@@ -67,7 +82,7 @@ class FakeRunner:
             self.clock.now += limits.compile_s
             return failure("timeout", "compile", "killed")
         self.clock.now += self.seconds + startup_s
-        return measurement(ratio, startup_s=startup_s)
+        return replace(measurement(ratio, startup_s=startup_s), batch_factor=float(task.plan.batch or 1))
 
     def forget(self, cache):
         self.forgotten.append(cache)

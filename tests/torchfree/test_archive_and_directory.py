@@ -34,7 +34,7 @@ def document(found):
 
 def test_a_document_is_kept_and_read(tmp_path, found):
     document, artifact = found
-    write_recommendation(tmp_path / "rec", document, artifact)
+    write_recommendation(tmp_path / "rec", document, artifact, "report")
     assert read_document(tmp_path / "rec") == document
     assert (tmp_path / "rec" / "snippet.py").read_text() == document.snippet
 
@@ -61,7 +61,7 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path):
 
 def test_another_workloads_recommendation_is_left_alone(tmp_path, found):
     document, artifact = found
-    write_recommendation(tmp_path, document, artifact)
+    write_recommendation(tmp_path, document, artifact, "report")
     check_same_workload(tmp_path, document.workload.fingerprint)
     with pytest.raises(OutputConflict, match="another workload"):
         check_same_workload(tmp_path, "0" * 64)
@@ -86,7 +86,7 @@ def test_another_schema_version_is_said(tmp_path, document):
     data = json.loads(to_json(document))
     data["schema_version"] = 99
     (tmp_path / "recommendation.json").write_text(json.dumps(data))
-    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 2"):
+    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 3"):
         read_document(tmp_path)
 
 

@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autocompile.core.envelope import Line, lower_envelope
-from autocompile.search.judge import judge
+from autocompile.core.goal import Goal
+from autocompile.search import judge as judging
+from autocompile.search.contender import contenders_of
 from autocompile.search.spread import spread_of
+
+
+def judge(trials, calls, goal=None):
+    goal = goal or Goal(calls=int(calls))
+    contenders = contenders_of(trials, goal)
+    return judging.judge(contenders, calls, spread_of([t for t in trials if t.measurement]).margin(3))
 
 
 def finals(*ratios):
@@ -16,33 +24,33 @@ def finals(*ratios):
 
 
 def test_a_clear_gain_wins_when_there_are_calls_enough():
-    verdict = judge([baseline(), trial(1, 0.5, label="fast")], baseline_s=0.01, calls=100_000)
-    assert verdict.winner.trial.label == "fast"
+    verdict = judge([baseline(), trial(1, 0.5, label="fast")], 100_000)
+    assert verdict.winner.label == "fast"
     assert verdict.winner.ratio.inverse().value == pytest.approx(2)
 
 
 def test_eager_wins_when_the_compile_is_never_paid_back():
-    verdict = judge([baseline(), trial(1, 0.5, startup_s=10.0)], baseline_s=0.01, calls=100)
-    assert verdict.winner.trial.label == "eager"
+    verdict = judge([baseline(), trial(1, 0.5, startup_s=10.0)], 100)
+    assert verdict.winner.label == "eager"
 
 
 def test_ties_go_to_the_simpler():
     near = [baseline(), trial(1, 0.50, label="complex", changes=4), trial(2, 0.51, label="simple", changes=1)]
-    verdict = judge(near, baseline_s=0.01, calls=1e6)
-    assert verdict.winner.trial.label == "simple"
+    verdict = judge(near, 1e6)
+    assert verdict.winner.label == "simple"
     assert "not faster beyond the noise" in verdict.reason
 
 
 def test_eager_wins_ties():
-    verdict = judge([baseline(), trial(1, 0.97, finals=finals(0.98, 1.0))], baseline_s=0.01, calls=1e6)
-    assert verdict.winner.trial.label == "eager"
+    verdict = judge([baseline(), trial(1, 0.97, finals=finals(0.98, 1.0))], 1e6)
+    assert verdict.winner.label == "eager"
 
 
 def test_processes_that_disagree_leave_less_to_be_said():
     agreeing = [baseline(finals=finals(1.0, 1.0)), trial(1, 0.93, finals=finals(0.93, 0.93))]
     scattered = [baseline(finals=finals(0.9, 1.15)), trial(1, 0.93, finals=finals(0.80, 1.08))]
-    assert judge(agreeing, 0.01, 1e6).winner.trial.label == "candidate"
-    assert judge(scattered, 0.01, 1e6).winner.trial.label == "eager"
+    assert judge(agreeing, 1e6).winner.label == "candidate"
+    assert judge(scattered, 1e6).winner.label == "eager"
     assert spread_of(scattered).sigma > spread_of(agreeing).sigma
 
 
@@ -51,19 +59,19 @@ def test_a_baseline_that_differs_from_itself_widens_the_margin():
     fair = [baseline(finals=finals(1.0, 1.0)), agreeing]
     biased = [baseline(ratio=1.1, finals=finals(1.1, 1.1)), agreeing]
     assert spread_of(biased).margin(3) > 0.09 > spread_of(fair).margin(3)
-    assert judge(fair, 0.01, 1e6).winner.trial.label == "candidate"
-    assert judge(biased, 0.01, 1e6).winner.trial.label == "eager"
+    assert judge(fair, 1e6).winner.label == "candidate"
+    assert judge(biased, 1e6).winner.label == "eager"
 
 
 def test_more_processes_narrow_the_interval():
-    once = judge([baseline(), trial(1, 0.5)], 0.01, 1e6).winner.ratio
-    often = judge([baseline(), trial(1, 0.5, finals=finals(0.5, 0.5, 0.5, 0.5))], 0.01, 1e6).winner.ratio
+    once = judge([baseline(), trial(1, 0.5)], 1e6).winner.ratio
+    often = judge([baseline(), trial(1, 0.5, finals=finals(0.5, 0.5, 0.5, 0.5))], 1e6).winner.ratio
     assert often.relative_halfwidth < once.relative_halfwidth
 
 
 def test_failures_are_not_ranked():
-    verdict = judge([baseline(), trial(1, outcome=failure())], 0.01, 1e6)
-    assert [c.trial.label for c in verdict.ranking] == ["eager"]
+    verdict = judge([baseline(), trial(1, outcome=failure())], 1e6)
+    assert [c.label for c in verdict.ranking] == ["eager"]
 
 
 lines = st.lists(

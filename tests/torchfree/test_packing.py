@@ -92,7 +92,7 @@ def test_ctrl_c_while_packing_keeps_the_verdict():
 def kept(tmp_path):
     document, runner = run(runner=packing())
     directory = tmp_path / "rec"
-    write_recommendation(directory, document, runner.directory)
+    write_recommendation(directory, document, runner.directory, "report")
     return directory
 
 
@@ -221,7 +221,7 @@ def test_a_new_artifact_takes_the_place_of_the_old_one(kept):
         return packed
 
     document, runner = run(runner=packing(packs_another))
-    write_recommendation(kept, document, runner.directory)
+    write_recommendation(kept, document, runner.directory, "report")
     assert program_of(kept).read_bytes() == b"machine code, improved"
     assert not old.exists()
 

@@ -72,7 +72,7 @@ def test_progress_on_a_terminal_shows_the_best_and_what_runs():
 
 def test_show_prints_what_was_kept(tmp_path):
     document, runner = run()
-    write_recommendation(tmp_path, document, runner.directory)
+    write_recommendation(tmp_path, document, runner.directory, "report")
     shown = CliRunner().invoke(cli.app, ["show", str(tmp_path)])
     assert shown.exit_code == 0
     assert "inductor freezing=True" in shown.stdout
@@ -89,6 +89,7 @@ def test_schema_is_printed():
     ("arguments", "said"),
     [
         (["tune", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
+        (["profile", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
         (["show", "nowhere"], "autocompile: nowhere: holds no recommendation"),
         (["tune", __file__, "--budget", "soon"], "autocompile: --budget: cannot read 'soon' as a duration"),
         (["tune", __file__, "--calls", "0"], "autocompile: calls: 0 calls is not a number of calls"),

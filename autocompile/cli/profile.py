@@ -1,0 +1,32 @@
+"""`autocompile profile SCRIPT`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def profile(
+    script: Annotated[Path, typer.Argument(help="Defines `model` and `inputs`, or `workload()` returning them.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Say what bounds a model, where its time goes, and what stands in the compiler's way; half a minute."""
+    from contextlib import nullcontext
+
+    from autocompile.core.progress import Silence
+    from autocompile.core.serde import to_json
+    from autocompile.profiling import USUAL_S, profile_workload
+    from autocompile.report.progress import LiveProgress
+    from autocompile.report.text import as_lines, terminal
+    from autocompile.tuning import from_script
+
+    source = from_script(script, tries_loaders=True)
+    with nullcontext(Silence()) if quiet else LiveProgress(USUAL_S) as listener:
+        found = profile_workload(source, listener)
+    if json:
+        print(to_json(found, indent=2).decode())
+    else:
+        terminal().print(as_lines(str(found)))

@@ -1,0 +1,53 @@
+"""What it takes to get the next batch: a loader's settings, and how fast each was seen to be."""
+
+from __future__ import annotations
+
+from autocompile.core.serde import Record
+
+# Below this a difference between two settings is within what a second of measuring leaves open.
+_WORTH_TELLING = 0.9
+
+
+class LoaderSetting(Record, frozen=True):
+    """`workers` processes (0: the caller itself loads), each `prefetch` batches ahead, into pinned memory or not."""
+
+    workers: int
+    prefetch: int
+    pinned: bool
+
+
+class LoaderTiming(Record, frozen=True):
+    """Milliseconds from batch to batch when nothing else is done in between, over so many `batches`."""
+
+    setting: LoaderSetting
+    batch_ms: float
+    batches: int
+
+    def step_ms(self, latency_ms: float) -> float:
+        """From step to step with a model that takes `latency_ms`: workers load meanwhile, the caller cannot."""
+        return max(self.batch_ms, latency_ms) if self.setting.workers else self.batch_ms + latency_ms
+
+
+class InputPipeline(Record, frozen=True):
+    """Where the samples came from, and how long a batch takes: `own` as the user has it, `tried` set otherwise.
+
+    `source` is the class of what was iterated over.
+    """
+
+    source: str
+    own: LoaderTiming
+    tried: tuple[LoaderTiming, ...] = ()
+
+    def share(self, latency_ms: float) -> float:
+        """Of a step with a model that takes `latency_ms`, the share that is spent waiting for the batch, in 0..1."""
+        step = self.own.step_ms(latency_ms)
+        return max(0.0, step - latency_ms) / step if step > 0 else 0.0
+
+    def better(self, latency_ms: float) -> LoaderTiming | None:
+        """The first setting that is about as good as any tried, if it is clearly better than the user's own."""
+        steps = [timing.step_ms(latency_ms) for timing in self.tried]
+        if not steps or min(steps) > _WORTH_TELLING * self.own.step_ms(latency_ms):
+            return None
+        return next(
+            timing for timing, step in zip(self.tried, steps, strict=True) if _WORTH_TELLING * step <= min(steps)
+        )

@@ -1,0 +1,72 @@
+"""Floor 5: a profile by itself, for reading: no search, nothing compiled. No torch."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.job import Limits, ProfileTask, Timing
+from autocompile.core.outcome import Failure
+from autocompile.core.profile import Profile
+from autocompile.core.progress import Listener
+from autocompile.core.units import format_duration
+from autocompile.core.workload import Workload
+from autocompile.report.profile import profile_lines
+from autocompile.runner.local import LocalRunner
+from autocompile.tuning import Source
+
+# What a profile is made for; beyond it come some twenty calls, and how long one takes only the child finds out.
+USUAL_S = 30.0
+_LIMIT_S = 600.0
+_TIMING = Timing(precision=0.02, limit_s=3.0)
+
+
+class ReadableProfile(Profile, tag="profile", frozen=True, kw_only=True):
+    """A profile with the workload it is of; `print` shows it as text."""
+
+    workload: Workload
+
+    def __str__(self) -> str:
+        notes = (f"note: {note}" for note in self.notes)
+        return "\n".join((self.workload.name, *(f"  {line}" for line in (*profile_lines(self, self.workload), *notes))))
+
+
+def profile_workload(source: Source, listener: Listener) -> ReadableProfile:
+    """Profile what `source` gives, in a child process, in some 30 s and 20 calls of the model.
+
+    Raises InvalidWorkload, in one line, for whatever the caller can mend; nothing is left running.
+    """
+    listener.on_stage("profile")
+    listener.on_task("profile of the baseline")
+    with tempfile.TemporaryDirectory(prefix="autocompile-") as directory:
+        work = Path(directory)
+        with LocalRunner(work / "jobs", work / "toolchain", on_phase=listener.on_phase) as runner:
+            workload = source(runner, work / "workload", _LIMIT_S)
+            runner.preload(workload)
+            task = ProfileTask(workload, str(work / "reference.pt"), _TIMING, seed=0, depth="full")
+            reply = runner.run(task, Limits(total_s=_LIMIT_S), cache="profile")
+    assert isinstance(reply, Profile | Failure)
+    if isinstance(reply, Failure):
+        raise _fault(reply, workload.name)
+    fields: dict[str, Any] = msgspec.structs.asdict(reply)
+    return ReadableProfile(**fields, workload=workload)
+
+
+def _fault(failure: Failure, name: str) -> InvalidWorkload:
+    if failure.kind == "invalid":
+        return InvalidWorkload(failure.message)
+    if failure.kind == "timeout":
+        return InvalidWorkload(
+            f"took longer than {format_duration(_LIMIT_S)}, in phase {failure.stage}",
+            where=name,
+            remedy="give smaller inputs",
+        )
+    return InvalidWorkload(
+        f"the model fails on its own inputs: {failure.message}",
+        where=name,
+        remedy="call model(*inputs) yourself until it runs",
+    )

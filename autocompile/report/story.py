@@ -1,0 +1,134 @@
+"""A run told in a dozen lines, each claim with its number: what `rec.explain()` says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from autocompile.core.document import Document, TrialEntry
+from autocompile.core.estimate import Estimate
+from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
+
+_MOST_NAMED = 3
+
+
+def story(document: Document) -> Iterator[str]:
+    """The run from the workload to the artifact, in the order in which it happened."""
+    yield from _workload(document)
+    yield from _search(document)
+    yield from _plain(document)
+    yield from _verdict(document)
+    yield from _payback(document)
+    yield from _certainty(document)
+    yield from _delivery(document)
+
+
+def _workload(document: Document) -> Iterator[str]:
+    profile, workload, here = document.profile, document.workload, document.environment
+    device = here.gpus[0].name if workload.device.startswith("cuda") and here.gpus else here.cpu
+    kinds = len(workload.signatures)
+    yield (
+        f"{workload.name} takes {format_ms(profile.baseline_ms.value)} a call in eager on {device} "
+        f"({format_count(workload.parameter_count)} parameters, {kinds} kind{'s' * (kinds != 1)} of call)."
+    )
+    if profile.bound != "unknown":
+        yield f"It is bound by {profile.bound}: {profile.evidence}."
+    if profile.graph_breaks:
+        first = profile.graph_breaks[0]
+        yield f"The compiler leaves its graph {len(profile.graph_breaks)} times, first at {first.file}:{first.line}."
+
+
+def _search(document: Document) -> Iterator[str]:
+    failed = Counter(e.failure.kind.replace("_", " ") for e in document.trials if e.failure is not None)
+    measured = [entry for entry in document.trials if entry.status == "measured"]
+    ended = f"; {sum(failed.values())} failed ({', '.join(f'{n} {k}' for k, n in failed.items())})" if failed else ""
+    spent = sum(document.time_spent_s.values())
+    yield (
+        f"{len(measured)} candidates were measured in {format_duration(spent)}, "
+        f"{_share(document.time_spent_s.get('compiling', 0.0), spent)} of it compiling{ended}."
+    )
+    for action, words in (("narrowed", "Left out beforehand"), ("seeded", "Tried first"), ("stopped", "Ended early")):
+        found = [d for d in document.decisions if d.action == action and d.subject not in ("search", "finals")]
+        if found:
+            more = f"; and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+            yield f"{words}: {'; '.join(f'{d.subject} ({d.reason})' for d in found[:_MOST_NAMED])}{more}."
+
+
+def _plain(document: Document) -> Iterator[str]:
+    plain = next((entry for entry in document.trials if entry.origin == "plain"), None)
+    if plain is None:
+        return
+    if plain.failure is not None:
+        yield f"Plain torch.compile: {plain.failure.kind.replace('_', ' ')}, {plain.failure.message.splitlines()[0]}."
+    elif plain.speedup is not None:
+        yield (
+            f"Plain torch.compile runs at {_times(plain.speedup)} and takes "
+            f"{format_duration(plain.startup_s or 0.0)} to start."
+        )
+
+
+def _verdict(document: Document) -> Iterator[str]:
+    winner = document.winner
+    name = "Eager" if winner.origin == "baseline" else f"The winner is {winner.label}"
+    if winner.origin == "baseline":
+        yield f"{name} wins: {document.reason}."
+        return
+    assert winner.speedup is not None
+    yield (
+        f"{name}: {_times(winner.speedup)}, {format_ms(winner.latency_ms or 0.0)} a call, "
+        f"{format_bytes(winner.peak_memory_bytes or 0)} at its peak."
+    )
+    yield f"Why that one: {document.reason}."
+    behind = _runner_up(document)
+    if behind is not None and behind.speedup is not None:
+        yield f"Behind it: {behind.label} ({_times(behind.speedup)}; {behind.verdict} against eager)."
+
+
+def _runner_up(document: Document) -> TrialEntry | None:
+    others = [e for e in document.trials if e.status == "measured" and e.origin not in ("baseline", "plain")]
+    return next((entry for entry in others if entry.number != document.winner.number), None)
+
+
+def _payback(document: Document) -> Iterator[str]:
+    winner = document.winner
+    segment = next((s for s in document.envelope if s.label == winner.label and s.from_calls > 1), None)
+    if segment is not None:
+        high = f"to {format_count(segment.from_high)}" if segment.from_high else "or never"
+        yield (
+            f"Its start-up of {format_duration(winner.startup_s or 0.0)} is paid back after "
+            f"{format_count(segment.from_calls)} calls ({format_count(segment.from_low)} {high}); "
+            f"a process here makes {format_count(document.calls)}."
+        )
+
+
+def _certainty(document: Document) -> Iterator[str]:
+    winner = document.winner
+    noisy = " The host was noisy." if winner.contamination and winner.contamination.noisy else ""
+    yield (
+        f"It was measured in {winner.processes} process{'es' * (winner.processes != 1)}; differences below "
+        f"{document.margin:.1%} are called none in this run.{noisy}"
+    )
+    if winner.error is not None and document.profile.reference:
+        yield (
+            f"Its outputs are off by {winner.error:.1e} from {document.profile.reference}, where eager is by "
+            f"{document.profile.error_floor:.1e} and {winner.error_limit or 0.0:.1e} is allowed."
+        )
+
+
+def _delivery(document: Document) -> Iterator[str]:
+    artifact = document.artifact
+    if artifact.speedup is not None and artifact.startup_s is not None:
+        yield (
+            f"Packed (tier {artifact.tier}) it starts in {format_duration(artifact.startup_s)} and runs at "
+            f"{_times(artifact.speedup)}, measured as loaded in {artifact.processes} fresh processes."
+        )
+    for absence in artifact.absences[:1]:
+        yield f"There is no tier {absence.tier}: {absence.reason}."
+
+
+def _times(speedup: Estimate) -> str:
+    return f"{speedup.value:.2f}x eager's speed ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole else "none"

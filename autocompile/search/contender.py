@@ -1,0 +1,200 @@
+"""What is compared: a measured candidate as a line, and when one of two can be called faster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import mean, median
+
+from autocompile.core.envelope import Line
+from autocompile.core.estimate import Estimate
+from autocompile.core.goal import Goal
+from autocompile.core.outcome import Measurement
+from autocompile.core.trial import Trial
+from autocompile.search.spread import Spread, ratio_of, spread_of
+
+# Half the interval of a start-up, relative: compiles of one program differ so from process to process.
+_STARTUP_UNCERTAINTY = 0.15
+# What an artifact takes to load until one was measured; a compiled program of any size reads some 50 to 80 ms here.
+TYPICAL_LOAD_S = 0.1
+_USUAL_TAIL_SCATTER = 0.05
+
+
+_NONE = Estimate(1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A measured candidate: `startup_s` once, `latency_s` for the samples of one of the baseline's calls.
+
+    `number`, `label`, `origin` and `changes` are its trial's; `processes` counts those that were measured,
+    `is_finalist` tells whether any was after the screening. `ratio` is its time for a sample over the
+    baseline's. `floor`: the relative difference in latency below which, in this run, nothing is called
+    faster. `tail`: the latency that counts over the mean one, with what processes differ by. `excess`: by
+    constraint, how far it is beyond it, relative to the limit; it is kept at or below 0.
+    """
+
+    number: int
+    label: str
+    origin: str
+    changes: int
+    processes: int
+    is_finalist: bool
+    ratio: Estimate
+    latency_s: Estimate
+    startup_s: float
+    floor: float = 0.0
+    tail: Estimate = _NONE
+    excess: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it keeps every constraint."""
+        return self.worst_excess <= 0
+
+    @property
+    def worst_excess(self) -> float:
+        """How far it is beyond the constraint that it breaks most; at or below 0 for none."""
+        return max(self.excess.values(), default=0.0)
+
+    def per_call_s(self, calls: float) -> Estimate:
+        """Amortized seconds a call; the interval is the latency's, and the start-up's, which is measured once.
+
+        With infinitely many calls it is the latency that counts.
+        """
+        if math.isinf(calls):
+            half = math.hypot(self.latency_s.relative_halfwidth, self.tail.relative_halfwidth)
+            return Estimate.around(self.latency_s.value * self.tail.value, half)
+        once, each = self.startup_s / calls, self.latency_s
+        value = once + each.value
+        half = math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
+        return Estimate.around(value, half)
+
+    @property
+    def line(self) -> Line:
+        """Its start-up and its latency, with half their intervals."""
+        each = self.latency_s
+        return Line(
+            self.label,
+            self.startup_s,
+            each.value,
+            self.startup_s * _STARTUP_UNCERTAINTY,
+            each.value * each.relative_halfwidth,
+        )
+
+
+def baseline_seconds(trials: Sequence[Trial]) -> float:
+    """The run's one baseline latency in seconds: the median over all processes, as each of them timed it."""
+    return median(m.baseline.mean_ms for trial in trials for m in trial.measurements) / 1e3
+
+
+def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float] | None = None) -> list[Contender]:
+    """All measured trials, those of one run. Latencies are paired ratios times the run's one baseline latency.
+
+    Absolute times of different processes are not compared. `loads_s`: by plan, what production's start costs where
+    it starts from an artifact, as far as that is known.
+    """
+    measured = [trial for trial in trials if trial.measurement is not None]
+    if not measured:
+        return []
+    run = _Run(goal, spread_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
+    return [_contender(trial, run) for trial in measured]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the contenders of one run have in common."""
+
+    goal: Goal
+    spread: Spread
+    baseline_s: float
+    tail_scatter: float
+    loads_s: dict[str, float]
+
+
+def _contender(trial: Trial, run: _Run) -> Contender:
+    ratio = ratio_of(trial, run.spread)
+    latency_s = ratio.scaled(run.baseline_s)
+    startup_s = _startup_s(trial, run)
+    tail = Estimate.around(_tail(trial, run.goal), run.tail_scatter / math.sqrt(len(trial.measurements)))
+    call_s = latency_s.value * tail.value * trial.batch_factor
+    return Contender(
+        number=trial.number,
+        label=trial.label,
+        origin=trial.origin,
+        changes=trial.changes,
+        processes=len(trial.measurements),
+        is_finalist=bool(trial.finals),
+        ratio=ratio,
+        latency_s=latency_s,
+        startup_s=startup_s,
+        floor=run.spread.floor,
+        tail=tail if run.goal.objective == "latency" else _NONE,
+        excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
+    )
+
+
+def _startup_s(trial: Trial, run: _Run) -> float:
+    if run.goal.deploy == "jit" or not trial.plan.compiles:
+        return trial.startup_s
+    return run.loads_s.get(trial.plan.key, TYPICAL_LOAD_S)
+
+
+def _tail(trial: Trial, goal: Goal) -> float:
+    """The quantile that the goal names over the mean, the mean over the processes."""
+    return mean(_over_mean(m, goal) for m in trial.measurements)
+
+
+def _tail_scatter(trials: Sequence[Trial], goal: Goal) -> float:
+    """Half the 95% interval of one process's log tail: twice what those of all candidates' processes scatter by.
+
+    Where little was measured twice, a quantile is taken to scatter as usual.
+    """
+    if goal.objective != "latency":
+        return 0.0
+    squares, freedom = _USUAL_TAIL_SCATTER**2, 1
+    for trial in trials:
+        logs = [math.log(_over_mean(m, goal)) for m in trial.measurements]
+        squares += sum((x - mean(logs)) ** 2 for x in logs)
+        freedom += len(logs) - 1
+    return 2 * math.sqrt(squares / freedom)
+
+
+def _over_mean(measurement: Measurement, goal: Goal) -> float:
+    latency = measurement.latency
+    return float(getattr(latency, f"p{goal.percentile or 50}_ms")) / latency.mean_ms
+
+
+def _excess(trial: Trial, goal: Goal, *, call_s: float, startup_s: float) -> dict[str, float]:
+    asked = goal.entry()
+    memory = max(m.peak_memory_bytes for m in trial.measurements)
+    pairs = {
+        "max_latency": (call_s * 1e3, asked.max_latency_ms),
+        "max_startup": (startup_s, asked.max_startup_s),
+        "max_memory": (memory, asked.max_memory_bytes),
+    }
+    return {name: value / limit - 1 for name, (value, limit) in pairs.items() if limit is not None}
+
+
+def beats(one: Contender, other: Contender, calls: float) -> bool:
+    """Whether `one` is faster than `other` with 95% confidence, and by more than the run's own A/A margin."""
+    return gain(one, other, calls) > open_between(one, other, calls)
+
+
+def gain(one: Contender, other: Contender, calls: float) -> float:
+    """How far `one` is ahead of `other`, as the logarithm of the ratio of their amortized times."""
+    return math.log(other.per_call_s(calls).value / one.per_call_s(calls).value)
+
+
+def open_between(one: Contender, other: Contender, calls: float) -> float:
+    """Which differences between the two are left open, on the log scale."""
+    mine, theirs = one.per_call_s(calls), other.per_call_s(calls)
+    floor = one.floor * one.latency_s.value / mine.value if math.isfinite(calls) else one.floor
+    return max(math.hypot(mine.relative_halfwidth, theirs.relative_halfwidth), floor)
+
+
+def hopeless(one: Contender, best: Contender, calls: float) -> bool:
+    """Whether `one` is so far behind that measuring it again cannot make it the winner: twice what is left open."""
+    mine, theirs = best.per_call_s(calls), one.per_call_s(calls)
+    return gain(best, one, calls) > 2 * math.hypot(mine.relative_halfwidth, theirs.relative_halfwidth)

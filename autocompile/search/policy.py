@@ -1,0 +1,107 @@
+"""The agent's policy: what is worth its seconds next, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import norm
+
+from autocompile.core.candidate import Candidate, Value
+from autocompile.core.outcome import Failure
+from autocompile.core.trial import Trial
+from autocompile.core.units import format_duration
+from autocompile.search.forecast import Expected, Forecast
+from autocompile.space.backends import EAGER
+from autocompile.space.space import Space
+
+# What a value has to be slower by in eager, beyond noise, to be left out of what is compiled.
+_HOPELESS = 1.5
+# Probes of these need no compiling, and tell about what is compiled.
+_PROBED = ("amp", "memory_format", "threads")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to try next, and the reason in words."""
+
+    candidate: Candidate
+    reason: str
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A value that is not compiled, the reason, and the seconds that this saves as far as can be told."""
+
+    dimension: str
+    value: Value
+    reason: str
+    saved_s: float
+
+
+def probes(space: Space) -> list[Candidate]:
+    """Candidates that compile nothing, one for each value that can be tried so."""
+    found = []
+    for name in _PROBED:
+        dimension = next(one for one in space.dimensions if one.name == name)
+        values = [value for value in space.open_values[name] if value != space.default(dimension)]
+        found += [space.candidate(backend=EAGER, **{name: value}) for value in values]
+    return found
+
+
+def dropped(space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
+    """Values that eager showed to be hopeless here: much slower, or wrong."""
+    forecast = Forecast(space, trials)
+    found = []
+    for trial in trials:
+        changes = space.changes(trial.candidate)
+        if trial.plan.compiles or len(changes) != 1:
+            continue
+        (dimension, value), *_ = changes.items()
+        reason = _hopeless(trial)
+        if reason:
+            saved_s = sum(forecast.seconds(one) for one in untried if one[dimension] == value)
+            found.append(Dropped(dimension, value, reason, saved_s))
+    return found
+
+
+def _hopeless(trial: Trial) -> str:
+    if isinstance(trial.outcome, Failure):
+        return trial.outcome.message.splitlines()[0] if trial.outcome.kind == "wrong_result" else ""
+    ratio = trial.outcome.ratio
+    return f"{ratio.value:.1f} times slower in eager" if ratio.low > _HOPELESS else ""
+
+
+def choose(
+    space: Space, trials: Sequence[Trial], untried: Sequence[Candidate], *, calls: float, baseline_s: float
+) -> Choice:
+    """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
+
+    Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
+    """
+    forecast = Forecast(space, trials)
+    best = min((math.log(t.measurement.ratio.value) for t in trials if t.measurement is not None), default=0.0)
+    scored = []
+    for candidate in untried:
+        seconds = forecast.seconds(candidate)
+        expected = _with_startup(forecast.ratio(candidate), seconds, calls * baseline_s)
+        scored.append((_improvement(expected, best) / seconds, expected, seconds, candidate))
+    _gain, expected, seconds, candidate = max(scored, key=lambda one: one[0])
+    speed = math.exp(-expected.mean)
+    reason = (
+        f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
+        f"the most gain for a second of {len(untried)} untried"
+    )
+    return Choice(candidate, reason)
+
+
+def _with_startup(expected: Expected, seconds: float, whole_s: float) -> Expected:
+    """The amortized ratio: start-up is nearly all that a trial of something compiled takes."""
+    amortized = math.exp(expected.mean) + (seconds / whole_s if math.isfinite(whole_s) and whole_s else 0.0)
+    return Expected(math.log(amortized), expected.deviation)
+
+
+def _improvement(expected: Expected, best: float) -> float:
+    z = (best - expected.mean) / expected.deviation
+    return float((best - expected.mean) * norm.cdf(z) + expected.deviation * norm.pdf(z))

@@ -1,0 +1,69 @@
+"""What a model takes, by its signature: which parts of a batch are its arguments, and which samples are no calls."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.samples import Sample
+
+_POSITIONAL = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+def accepted(batch: Any, model: Any) -> tuple[Any, str]:
+    """A batch without what the model does not ask for, such as labels, and what was left out, in words."""
+    signature = _signature(model)
+    parameters = signature.parameters.values() if signature else ()
+    kinds = {parameter.kind for parameter in parameters}
+    if signature is None:
+        return batch, ""
+    if isinstance(batch, Mapping):
+        left_out = [] if inspect.Parameter.VAR_KEYWORD in kinds else [n for n in batch if n not in signature.parameters]
+        kept = {name: value for name, value in batch.items() if name not in left_out}
+        return kept, f"of every batch {', '.join(map(str, left_out))} were left out: no arguments" if left_out else ""
+    if not isinstance(batch, tuple) or inspect.Parameter.VAR_POSITIONAL in kinds:
+        return batch, ""
+    count = max(1, sum(p.kind in _POSITIONAL and p.default is inspect.Parameter.empty for p in parameters))
+    if count >= len(batch):
+        return batch, ""
+    which = "only the first" if count == 1 else f"the first {count}"
+    return batch[:count], f"of every batch {which} of {len(batch)} elements went to the model, which asks for no more"
+
+
+def check_alike(model: Any, samples: Sequence[Sample]) -> None:
+    """Raise InvalidWorkload, naming two samples and what differs, if they are called otherwise and one cannot be.
+
+    Samples may give an optional argument or leave it out, by position or by name, as long as the model takes it.
+    """
+    signature = _signature(model)
+    other = next((n for n, sample in enumerate(samples) if _words(sample) != _words(samples[0])), None)
+    if signature is None or other is None:
+        return
+    for position, sample in enumerate(samples):
+        try:
+            signature.bind(*sample.args, **sample.kwargs)
+        except TypeError as fault:
+            compared = other if position == 0 else 0
+            raise InvalidWorkload(
+                f"has {_words(sample)} where inputs[{compared}] has {_words(samples[compared])}, and the model "
+                f"does not take it ({fault})",
+                where=f"inputs[{position}]",
+                remedy="give samples that the model can all be called with",
+            ) from fault
+
+
+def _signature(model: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(model.forward if isinstance(model, nn.Module) else model)
+    except (TypeError, ValueError):  # a builtin tells nothing of what it takes
+        return None
+
+
+def _words(sample: Sample) -> str:
+    count, names = len(sample.args), ", ".join(sorted(sample.kwargs))
+    arguments = f"{count} positional argument{'s' * (count != 1)}"
+    return f"{arguments} and {names}" if names else arguments

@@ -1,0 +1,102 @@
+"""A DataLoader's twin with other settings: the user's own is never iterated over, and no worker outlives a look."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from autocompile.core.pipeline import LoaderSetting, LoaderTiming
+from autocompile.host import usable_cores
+
+_TORCHS_PREFETCH = 2
+_MORE_PREFETCH = 4
+_MOST_WORKERS = 8
+# A worker that gives nothing for so long hangs.
+_HANGS_AFTER_S = 15.0
+
+
+def setting_of(loader: DataLoader[Any]) -> LoaderSetting:
+    """As the user has it."""
+    prefetch = (loader.prefetch_factor or _TORCHS_PREFETCH) if loader.num_workers else 0
+    return LoaderSetting(workers=loader.num_workers, prefetch=prefetch, pinned=bool(loader.pin_memory))
+
+
+def other_settings(own: LoaderSetting) -> list[LoaderSetting]:
+    """What may be better: other numbers of workers up to the usable cores, more prefetching, and pinning with a GPU."""
+    pins = torch.cuda.is_available()
+    cores = min(usable_cores(), _MOST_WORKERS)
+    counts = sorted({0, 1, 2, cores} & set(range(cores + 1)))
+    settings = [LoaderSetting(n, _TORCHS_PREFETCH if n else 0, pinned=pins) for n in counts]
+    settings.append(LoaderSetting(cores, _MORE_PREFETCH, pinned=pins))
+    return [setting for setting in settings if setting != own]
+
+
+def twin(loader: DataLoader[Any], setting: LoaderSetting) -> DataLoader[Any]:
+    """A loader over the same data in the same batches with another setting; workers end with its iterator."""
+    keywords: dict[str, Any] = {
+        "collate_fn": loader.collate_fn,
+        "num_workers": setting.workers,
+        "pin_memory": setting.pinned,
+        "worker_init_fn": loader.worker_init_fn,
+        "generator": loader.generator,
+        **_batching(loader),
+    }
+    if setting.workers:
+        keywords["prefetch_factor"] = setting.prefetch
+        keywords["timeout"] = loader.timeout or _HANGS_AFTER_S
+        keywords["multiprocessing_context"] = loader.multiprocessing_context
+    return DataLoader(loader.dataset, **keywords)
+
+
+def _batching(loader: DataLoader[Any]) -> dict[str, Any]:
+    if loader.batch_sampler is None:
+        return {"batch_size": None, "sampler": None if isinstance(loader.dataset, IterableDataset) else loader.sampler}
+    if isinstance(loader.dataset, IterableDataset):
+        return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+    return {"batch_sampler": loader.batch_sampler}
+
+
+@contextlib.contextmanager
+def iterating(stream: Any) -> Iterator[Iterator[Any]]:
+    """An iterator over `stream` that leaves no worker and no changed RNG behind."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that pinning needs a GPU, that there are more workers than cores
+        iterator = iter(stream)
+        try:
+            yield iterator
+        finally:
+            end = getattr(iterator, "_shutdown_workers", None)
+            if end is not None:
+                end()
+
+
+def timed(loader: DataLoader[Any], setting: LoaderSetting, seconds: float) -> LoaderTiming | None:
+    """How fast `setting` is, looked at for so many seconds; None where it does not work here, or gives too little."""
+    stamps: list[float] = []
+    try:
+        with iterating(twin(loader, setting)) as batches:
+            deadline = time.perf_counter() + seconds
+            for _batch in batches:
+                stamps.append(time.perf_counter())
+                if stamps[-1] > deadline:
+                    break
+    except Exception:  # a setting that the user's dataset cannot stand is none to recommend
+        return None
+    return timing_of(setting, stamps) if len(stamps) > 1 else None
+
+
+def timing_of(setting: LoaderSetting, stamps: list[float]) -> LoaderTiming:
+    """From the times at which batches came, the first of which has the start of the workers before it.
+
+    What was loaded ahead while they started says nothing either, and is left out where there is enough after it.
+    """
+    ahead = min(setting.workers * setting.prefetch, len(stamps) // 2)
+    span = stamps[-1] - stamps[ahead]
+    count = len(stamps) - 1 - ahead
+    return LoaderTiming(setting=setting, batch_ms=span / count * 1e3, batches=count)

@@ -1,0 +1,42 @@
+"""Whether budgets are kept: ten runs of the command line, and how long each took.
+
+    python studies/amortized/budgets.py
+
+Wall time of `autocompile tune`, the start of the interpreter included. Asked: at most 5% and 5 s more.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rows import append, done
+
+RUNS = (("30s", 30.0), ("90s", 90.0), ("30s", 30.0), ("90s", 90.0), ("5m", 300.0)) * 2
+MODELS = ("mobilenet", "encoder", "stencil", "classifier")
+SCRIPT = "from workloads import workload\nmodel, inputs = workload({name!r})\n"
+
+
+def main() -> None:
+    """Run what is not recorded yet."""
+    for number in range(len(done("budgets")), len(RUNS)):
+        budget, budget_s = RUNS[number]
+        name = MODELS[number % len(MODELS)]
+        with tempfile.TemporaryDirectory() as directory:
+            script = Path(directory) / "script.py"
+            folder = str(Path(__file__).parent)
+            script.write_text(f"import sys\nsys.path.insert(0, {folder!r})\n" + SCRIPT.format(name=name))
+            command = [sys.executable, "-m", "autocompile", "tune", str(script), "--budget", budget, "--quiet"]
+            began = time.perf_counter()
+            ended = subprocess.run(
+                [*command, "--output", f"{directory}/rec"], capture_output=True, text=True, check=False
+            )
+            took_s = time.perf_counter() - began
+        row = {"number": number, "model": name, "budget_s": budget_s, "took_s": round(took_s, 2)}
+        append({"kind": "budgets", **row, "status": ended.returncode, "said": ended.stderr.strip()[-200:]})
+        print(row, ended.returncode, flush=True)
+
+
+if __name__ == "__main__":
+    main()

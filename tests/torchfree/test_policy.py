@@ -1,0 +1,98 @@
+"""The policy: probes in eager, drops what is hopeless there, then takes the most gain for a second."""
+
+import math
+
+import pytest
+from builders import failure, measurement, trial
+from msgspec.structs import replace
+from test_search import run, said
+
+from autocompile.search.forecast import Forecast
+from autocompile.search.policy import choose, dropped, probes
+from autocompile.search.strategy import load_strategy
+from autocompile.space.dimension import Surroundings
+from autocompile.space.space import open_space
+
+AROUND = Surroundings(device_type="cpu", cores=4, is_module=True, has_conv=False, signature_count=1)
+SPACE, _ = open_space(AROUND, load_strategy("balanced").dimensions)
+
+
+def seen(ratio, *, seconds=10.0, number=0, **values):
+    candidate = SPACE.candidate(**values)
+    outcome = replace(measurement(ratio), phases_s={"compile": seconds})
+    return replace(
+        trial(number, outcome=outcome), candidate=candidate, plan=SPACE.plan(candidate), label=SPACE.label(candidate)
+    )
+
+
+@pytest.fixture
+def policy(tmp_path):
+    text = load_strategy("balanced")
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        "[search]\nsampler = 'policy'\nmax_trials = 40\n[dimensions]\n"
+        + "\n".join(f"{name} = []" for name in text.dimensions)
+    )
+    return str(path)
+
+
+def test_probes_compile_nothing_and_change_one_value_each():
+    found = probes(SPACE)
+    assert {SPACE.label(one) for one in found} >= {"eager amp=bf16", "eager threads=1"}
+    assert not any(SPACE.plan(one).compiles for one in found)
+
+
+def test_what_eager_shows_is_expected_of_what_is_compiled():
+    base = [seen(1.0, backend="eager"), seen(0.5, number=1, backend="inductor")]
+    fast = Forecast(SPACE, [*base, seen(0.5, number=2, backend="eager", amp="bf16")])
+    slow = Forecast(SPACE, [*base, seen(3.0, number=2, backend="eager", amp="bf16")])
+    both = SPACE.candidate(backend="inductor", amp="bf16")
+    assert math.exp(fast.ratio(both).mean) == pytest.approx(0.25, rel=0.15)
+    assert math.exp(slow.ratio(both).mean) == pytest.approx(1.5, rel=0.15)
+
+
+def test_seconds_are_learned_by_mode():
+    base = [seen(1.0, seconds=3.5, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
+    tuned = seen(0.5, seconds=90, number=2, backend="inductor", mode="max-autotune")
+    forecast = Forecast(SPACE, [*base, tuned])
+    frozen = SPACE.candidate(backend="inductor", mode="max-autotune", freezing=True)
+    assert forecast.seconds(frozen) > 2 * forecast.seconds(SPACE.candidate(backend="inductor", freezing=True))
+
+
+def test_the_most_gain_for_a_second_comes_first():
+    trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
+    slow = SPACE.candidate(backend="inductor", mode="max-autotune", freezing=True)
+    quick = SPACE.candidate(backend="inductor", freezing=True)
+    choice = choose(SPACE, trials, [slow, quick], calls=1e6, baseline_s=0.01)
+    assert choice.candidate == quick
+    assert "the most gain for a second of 2 untried" in choice.reason
+
+
+def test_hopeless_values_are_dropped_with_what_that_saves():
+    slow = seen(3.1, number=2, backend="eager", amp="bf16")
+    wrong = replace(
+        seen(1.0, number=3, backend="eager", amp="fp16"), outcome=failure("wrong_result", "verify", "off by 0.1")
+    )
+    untried = [candidate for candidate, _plan in SPACE.programs]
+    found = dropped(SPACE, [seen(1.0, backend="eager"), slow, wrong], untried)
+    assert [(one.dimension, one.value) for one in found] == [("amp", "bf16"), ("amp", "fp16")]
+    assert found[0].reason == "3.1 times slower in eager"
+    assert found[0].saved_s > 100
+
+
+def test_a_run_by_policy_finds_the_best_and_says_why(policy):
+    def answer(plan):
+        ratio = 3.0 if plan.autocast else 1.0
+        ratio *= 1.4 if plan.threads else 1.0
+        return ratio * (0.5 if plan.compiles else 1.0) * (
+            0.8 if plan.options.get("freezing") else 1.0
+        ), 8.0 * plan.compiles
+
+    document, runner = run(answer, strategy=policy, budget_s=2000)
+    assert document.winner.config["freezing"]
+    narrowed = said(document, "narrowed")
+    assert any(
+        line.startswith("amp=bf16: 3.0 times slower in eager: not compiled; that saves some") for line in narrowed
+    )
+    assert not any(plan.autocast and plan.compiles for plan in runner.ran)
+    assert any("the most gain for a second" in line for line in said(document, "seeded"))
