@@ -15,7 +15,7 @@ from rows import append, done
 
 RUNS = (("30s", 30.0), ("90s", 90.0), ("30s", 30.0), ("90s", 90.0), ("5m", 300.0)) * 2
 MODELS = ("mobilenet", "encoder", "stencil", "classifier")
-SCRIPT = "from workloads import workload\nmodel, inputs = workload({name!r})\n"
+SCRIPT = "import workloads\nmodel, inputs = workloads.workload({name!r})\n"
 
 
 def main() -> None:
@@ -33,6 +33,8 @@ def main() -> None:
                 [*command, "--output", f"{directory}/rec"], capture_output=True, text=True, check=False
             )
             took_s = time.perf_counter() - began
+        if ended.returncode not in (0, 1):
+            sys.exit(ended.stderr)
         row = {"number": number, "model": name, "budget_s": budget_s, "took_s": round(took_s, 2)}
         append({"kind": "budgets", **row, "status": ended.returncode, "said": ended.stderr.strip()[-200:]})
         print(row, ended.returncode, flush=True)

@@ -111,7 +111,7 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
     tally = Tally()
     programs = [(Guard(program, model, torch.device("cpu")), Native(program, directory, model))]
     eager = Eager(build(model, Plan(), "cpu"), tally)
-    return CompiledModule(AheadOfTime(programs, Watch(model), eager, tally), model, About("study"), tally)
+    return CompiledModule(AheadOfTime(programs, Watch(model), eager, eager, tally), model, About("study"), tally)
 
 
 def overhead(module: CompiledModule, against: Bare, inputs: dict[str, torch.Tensor]) -> dict[str, float]:
