@@ -45,6 +45,8 @@ class Request:
 
     `keep` is where the artifact goes if no directory keeps the run.
 
+    `began` is when the budget's clock started, on `time.monotonic`; None is when the run does.
+
     `metric` puts the goal's metric where children find it, and tells where that is.
     """
 
@@ -53,6 +55,7 @@ class Request:
     output: str | None
     metric: Callable[[Path], str] | None = None
     keep: str | None = None
+    began: float | None = None
 
 
 def tune(source: Source, request: Request, listener: Listener) -> Document:
@@ -94,7 +97,7 @@ def verify(directory: Path, source: Source, request: Request, listener: Listener
 @contextmanager
 def _bench(source: Source, request: Request, listener: Listener, output: Path | None) -> Iterator[Bench]:
     """A working directory, a runner in it, and the workload on it."""
-    started = time.monotonic()
+    started = time.monotonic() if request.began is None else request.began
     machine = environment()
     with (
         working_directory(output) as work,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,7 @@ def tune(
 
     Exit status 130 if stopped with Ctrl-C, the best so far kept; 1 if nothing keeps the constraints.
     """
+    began = time.monotonic()  # what the imports take is the user's time, too
     from autocompile.core.goal import Goal, batch_from
     from autocompile.core.progress import Silence
     from autocompile.core.serde import to_json
@@ -65,6 +67,7 @@ def tune(
         settings=Settings(goal, load_strategy(strategy), seed, storage),
         budget_s=parse_duration(budget, where="--budget"),
         output=str(output),
+        began=began,
     )
     source = from_script(script)
     try:
