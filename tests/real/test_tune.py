@@ -76,21 +76,22 @@ def small(tmp_path):
 
 def test_the_stencil_from_the_command_line(tmp_path):
     ran = command(
-        "tune", REPOSITORY / "examples" / "stencil.py", "--budget", "150s", "--output", "rec", "--json", cwd=tmp_path
+        "tune", REPOSITORY / "examples" / "stencil.py", "--budget", "120s", "--output", "rec", "--json", cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     jsonschema.validate(document, json.loads((REPOSITORY / "autocompile" / "document.schema.json").read_text()))
     measured = [entry for entry in document["trials"] if entry["status"] == "measured"]
     assert {"eager", "inductor"} <= {entry["label"] for entry in measured}
-    assert len(measured) >= 5
+    ended = next(d["reason"] for d in document["decisions"] if d["subject"] == "search")
+    assert f"{len(document['trials'])} distinct programs tried" in ended or "every distinct program was tried" in ended
     winner = document["winner"]
     assert winner["plan"]["backend"] == "inductor"
     assert winner["compile_s"] > 0
     assert winner["speedup"]["low"] < winner["speedup"]["value"] < winner["speedup"]["high"]
     assert winner["speedup"]["low"] > 1
     assert winner["error"] < winner["error_limit"]
-    assert sum(document["time_spent_s"].values()) <= 90 * 1.05 + 5
+    assert sum(document["time_spent_s"].values()) <= 120 * 1.05 + 5
     assert not (tmp_path / "rec" / ".work").exists()
     shown = command("show", "rec", "--json", cwd=tmp_path)
     assert json.loads(shown.stdout) == document
