@@ -40,6 +40,8 @@ _LONGEST_TRACE_S = 600.0
 # For reading, half a minute and some twenty calls have to do: so much for tracing, so much for a pass over the samples.
 _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
 _WARM_S = 0.5
+# Importing the tracer alone takes seconds; a small budget is for trials.
+_WORTH_TRACING_S = 15.0
 
 
 def take_profile(task: ProfileTask, phases: Phases) -> Profile:
@@ -60,8 +62,10 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         calls = _PROFILED_CALLS if seen.repeats.call_s < _PASS_S else 1
         kernels = kernels_of(eager, seen.samples[0], device, calls)
         memory = peak_memory_bytes(device)
-        limit_s = _BRIEF_TRACE_S if full else min(max(phases.left_s / 3, _BRIEF_TRACE_S), _LONGEST_TRACE_S)
-        traced = placed(model, graph_breaks(model, seen.samples[0], limit_s))
+        limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
+        traced = Traced(0, (), "it was not tried, as little of the budget is left")
+        if full or limit_s > _WORTH_TRACING_S:
+            traced = placed(model, graph_breaks(model, seen.samples[0], limit_s))
         figures = replace(
             _figures(seen, steady, kernels, traced),
             peak_memory_bytes=memory,
