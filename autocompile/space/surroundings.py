@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from autocompile.core.plan import AxisRange
 from autocompile.core.profile import GraphBreak, Submodule
+from autocompile.core.sizes import reach
 from autocompile.core.workload import Signature
 
-# How far beyond what was seen a marked size may go: as far as four times, up to the next power of two.
-_BEYOND = 4
 # A child that takes nearly all of its parent's time stands for it; the parts below are looked at instead.
 _NEARLY_ALL, _WORTH_COMPILING = 0.9, 0.05
 
@@ -25,8 +24,7 @@ def varying_axes(signatures: Sequence[Signature]) -> tuple[AxisRange, ...]:
         for axis in range(len(tensors[0].shape)):
             sizes = {tensor.shape[axis] for tensor in tensors}
             if len(sizes) > 1:
-                high = 1 << (_BEYOND * max(sizes) - 1).bit_length()
-                found.append(AxisRange(leaf, axis, low=2, high=high))
+                found.append(AxisRange(leaf, axis, low=2, high=reach(max(sizes))))
     return tuple(found)
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from autocompile.core.sizes import reach
 from autocompile.workload.reference import preserved_buffers
 from autocompile.workload.samples import Sample, clone
 
-# How far beyond what was seen a size may go: as far as four times, up to the next power of two.
-_BEYOND = 4
 # Halves of a batch are computed in another order than the whole.
 _SAME = 1e-3
 # Fewer samples than these are made so many, to see whether they influence each other.
@@ -51,9 +50,8 @@ def free_axes(samples: Sequence[Sample], batch: frozenset[Place]) -> tuple[FreeA
                 together.setdefault(sizes, set()).add((leaf, axis))
     found = []
     for position, (sizes, places) in enumerate(together.items()):
-        high = 1 << (_BEYOND * max(sizes) - 1).bit_length()
         low = 1 if places & batch or min(sizes) == 1 else min(2, *sizes)
-        found.append(FreeAxis(f"n{position}", frozenset(places), sizes, low, high))
+        found.append(FreeAxis(f"n{position}", frozenset(places), sizes, low, reach(max(sizes))))
     return tuple(found)
 
 
