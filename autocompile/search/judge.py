@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from autocompile.core.envelope import Segment, lower_envelope, undominated
@@ -64,21 +64,19 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
 
 def envelope_of(contenders: Sequence[Contender]) -> tuple[Segment, ...]:
     """Which is best for how many calls, of those that are worth telling apart."""
-    return lower_envelope([c.line for c in _worth_telling_apart(contenders)])
+    return lower_envelope([c.line for c in _worth_telling_apart(contenders, _adds_nothing)])
 
 
 def trade_offs(contenders: Sequence[Contender], memory_bytes: dict[int, int]) -> list[Contender]:
     """The Pareto points over start-up, latency and peak memory (by trial number), least start-up first."""
-    kept: list[Contender] = []
-    for one in sorted(contenders, key=lambda c: (c.changes, c.latency_s.value)):
-        if not any(_adds_nothing(one, c) and not _lighter(one, c, memory_bytes) for c in kept):
-            kept.append(one)
+
+    def adds_nothing(one: Contender, simpler: Contender) -> bool:
+        lighter = memory_bytes[one.number] < (1 - _NOTABLE_MEMORY_SHARE) * memory_bytes[simpler.number]
+        return not lighter and _adds_nothing(one, simpler)
+
+    kept = _worth_telling_apart(contenders, adds_nothing)
     points = [(c.startup_s, c.latency_s.value, float(memory_bytes[c.number])) for c in kept]
     return sorted((kept[position] for position in undominated(points)), key=lambda c: (c.startup_s, c.number))
-
-
-def _lighter(one: Contender, other: Contender, memory_bytes: dict[int, int]) -> bool:
-    return memory_bytes[one.number] < (1 - _NOTABLE_MEMORY_SHARE) * memory_bytes[other.number]
 
 
 def _eligible(ranking: Sequence[Contender], calls: float) -> list[Contender]:
@@ -115,16 +113,19 @@ def _nearest(ranking: Sequence[Contender], margin: float) -> Verdict:
     )
 
 
-def _worth_telling_apart(contenders: Sequence[Contender]) -> list[Contender]:
-    """Without those that are surely neither quicker a call nor notably quicker to start than a simpler one."""
+def _worth_telling_apart(
+    contenders: Sequence[Contender], adds_nothing: Callable[[Contender, Contender], bool]
+) -> list[Contender]:
+    """Without those that add nothing to a simpler one."""
     kept: list[Contender] = []
     for one in sorted(contenders, key=lambda c: (c.changes, c.latency_s.value)):
-        if not any(_adds_nothing(one, simpler) for simpler in kept):
+        if not any(adds_nothing(one, simpler) for simpler in kept):
             kept.append(one)
     return kept
 
 
 def _adds_nothing(one: Contender, simpler: Contender) -> bool:
+    """Whether it is surely neither quicker a call nor notably quicker to start."""
     saved_s = simpler.startup_s - one.startup_s
     starts_sooner = saved_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * simpler.startup_s)
     return not starts_sooner and not beats(one, simpler, math.inf)

@@ -81,11 +81,14 @@ def choose(
     Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
     """
     forecast = Forecast(space, trials)
-    best = min((math.log(t.measurement.ratio.value) for t in trials if t.measurement is not None), default=0.0)
+    whole_s = calls * baseline_s
+    best = min(
+        (_amortized(t.measurement.ratio.value, t.startup_s, whole_s) for t in trials if t.measurement), default=0.0
+    )
     scored = []
     for candidate in untried:
         seconds = forecast.seconds(candidate)
-        expected = _with_startup(forecast.ratio(candidate), seconds, calls * baseline_s)
+        expected = _with_startup(forecast.ratio(candidate), seconds, whole_s)
         scored.append((_improvement(expected, best) / seconds, expected, seconds, candidate))
     _gain, expected, seconds, candidate = max(scored, key=lambda one: one[0])
     speed = math.exp(-expected.mean)
@@ -98,8 +101,12 @@ def choose(
 
 def _with_startup(expected: Expected, seconds: float, whole_s: float) -> Expected:
     """The amortized ratio: start-up is nearly all that a trial of something compiled takes."""
-    amortized = math.exp(expected.mean) + (seconds / whole_s if math.isfinite(whole_s) and whole_s else 0.0)
-    return Expected(math.log(amortized), expected.deviation)
+    return Expected(_amortized(math.exp(expected.mean), seconds, whole_s), expected.deviation)
+
+
+def _amortized(ratio: float, startup_s: float, whole_s: float) -> float:
+    """The logarithm of a ratio to the baseline with start-up spread over `whole_s` seconds of the baseline's calls."""
+    return math.log(ratio + startup_s / whole_s)
 
 
 def _improvement(expected: Expected, best: float) -> float:

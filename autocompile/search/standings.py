@@ -86,16 +86,8 @@ def measured_entry(trial: Trial, one: Contender, given_batch: float | None) -> T
     """A measured trial, not ranked yet; `given_batch`: samples in one of the baseline's calls, if that is known."""
     assert trial.measurement is not None
     latest = trial.measurements[-1]
-    return TrialEntry(
-        rank=None,
-        number=trial.number,
-        label=trial.label,
-        config=trial.candidate.values,
-        plan=trial.plan,
-        origin=trial.origin,
-        status="measured",
-        verdict="not distinguishable",
-        changes=trial.changes,
+    return replace(
+        _entry(trial),
         is_finalist=one.is_finalist,
         latency_ms=median(m.latency.p50_ms for m in trial.measurements),
         latency=latest.latency,
@@ -118,6 +110,12 @@ def measured_entry(trial: Trial, one: Contender, given_batch: float | None) -> T
 def failed_entry(trial: Trial) -> TrialEntry:
     """A trial that ended without a measurement."""
     assert isinstance(trial.outcome, Failure)
+    word: VerdictWord = "wrong result" if trial.outcome.kind == "wrong_result" else "failed"
+    return replace(_entry(trial), status="failed", verdict=word, failure=trial.outcome)
+
+
+def _entry(trial: Trial) -> TrialEntry:
+    """What is known of a trial however it ended; a verdict is still to come."""
     return TrialEntry(
         rank=None,
         number=trial.number,
@@ -125,10 +123,9 @@ def failed_entry(trial: Trial) -> TrialEntry:
         config=trial.candidate.values,
         plan=trial.plan,
         origin=trial.origin,
-        status="failed",
-        verdict="wrong result" if trial.outcome.kind == "wrong_result" else "failed",
+        status="measured",
+        verdict="not distinguishable",
         changes=trial.changes,
-        failure=trial.outcome,
     )
 
 
