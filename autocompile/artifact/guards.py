@@ -6,16 +6,21 @@ import ast
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from autocompile.artifact.confirming import Confirmation, exactly
 from autocompile.core.manifest import ConstantGuard, Program, TensorGuard
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 # GPU kernels are compiled for inputs that start at a multiple of so many bytes.
 _ALIGNMENT = 16
+# Calls alike that are recognized at once; others are examined argument by argument.
+_MOST_ACCEPTED = 64
+_NO_SHAPE = torch.Size()
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Guard:
         ranges = {axis.name: (axis.low, axis.high) for axis in program.axes}
         self._checks = [_check_for(guard, ranges, device) for guard in program.guards]
         self._device_type = device.type
+        self._all_tensors = all(isinstance(guard, TensorGuard) for guard in program.guards)
+        self._accepted: dict[tuple[torch.Size, bool], Confirmation] = {}
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | Refusal:
         """The tensors to run on, or why this call is not the program's."""
@@ -51,6 +58,18 @@ class Guard:
         leaves = self._leaves(args, kwargs)
         if leaves is None:
             return Refusal("arguments", f"it was compiled for calls like {self._form()}")
+        if not self._all_tensors or not leaves:
+            return self._examined(leaves)
+        kind = (getattr(leaves[0], "shape", _NO_SHAPE), torch.is_inference_mode_enabled())
+        accepted = self._accepted.get(kind)
+        if accepted is not None and accepted(*leaves):
+            return [_aligned(leaf) for leaf in leaves] if self._device_type == "cuda" else leaves
+        tensors = self._examined(leaves)
+        if accepted is None and _passed_on(leaves, tensors) and len(self._accepted) < _MOST_ACCEPTED:
+            self._accepted[kind] = exactly(leaves)
+        return tensors
+
+    def _examined(self, leaves: list[Any]) -> list[torch.Tensor] | Refusal:
         tensors: list[torch.Tensor] = []
         sizes: dict[str, int] = {}
         for check, leaf in zip(self._checks, leaves, strict=True):
@@ -121,7 +140,7 @@ class _TensorCheck:
         self._fixed = [(axis, size) for axis, size in enumerate(guard.shape) if isinstance(size, int)]
         self._free = [(axis, name, *ranges[name]) for axis, name in enumerate(guard.shape) if isinstance(name, str)]
         self._into_layout = _LAYOUTS[guard.layout](guard)
-        self._aligned = device.type == "cuda"
+        self._on_gpu = device.type == "cuda"
 
     def __call__(self, leaf: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> Refusal | None:
         refusal = self._of_kind(leaf) or self._of_shape(leaf, sizes)
@@ -130,7 +149,7 @@ class _TensorCheck:
         laid = self._into_layout(leaf)
         if laid is None:
             return self._refuse("layout", f"has strides {leaf.stride()}, not {self._stride}")
-        tensors.append(laid.clone() if self._aligned and laid.data_ptr() % _ALIGNMENT else laid)
+        tensors.append(_aligned(laid) if self._on_gpu else laid)
         return None
 
     def _of_kind(self, leaf: Any) -> Refusal | None:
@@ -164,6 +183,15 @@ class _TensorCheck:
 
     def _refuse(self, kind: str, fault: str) -> Refusal:
         return Refusal(f"{kind} of {self._where}", f"{self._where} {fault}")
+
+
+def _passed_on(leaves: list[Any], tensors: list[torch.Tensor] | Refusal) -> bool:
+    """Whether a call was accepted with nothing copied: what is copied has to be examined each time."""
+    return isinstance(tensors, list) and all(map(is_, leaves, tensors))
+
+
+def _aligned(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor
 
 
 def _as_contiguous(_guard: TensorGuard) -> Callable[[torch.Tensor], torch.Tensor | None]:

@@ -22,6 +22,7 @@ from autocompile.artifact.watch import Watch
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
 from autocompile.core.manifest import Absence, Manifest, Served, Tier
 from autocompile.core.plan import Plan
+from autocompile.heap import settle_heap
 from autocompile.host import cpp_compiler
 from autocompile.workload.build import build
 
@@ -49,6 +50,8 @@ def load(
     `fallback`, what serves then, and whatever call the compiled program was not made for: `eager`, or
     `jit`, which compiles at its first call; `digest`, "sha256:...", refuses any other artifact;
     `background`, where something is to be compiled, serves eager until a thread has done it.
+    The configuration's CPU threads, and on a CPU how glibc's heap keeps what is freed (`autocompile.heap`),
+    are settings of the whole process, and are applied.
 
     Loading an artifact runs native code from it. Raises InvalidArtifact, before anything in it is opened,
     if its files are not the ones that were packed or others may change them; InvalidRecommendation if there
@@ -62,6 +65,8 @@ def load(
     found = mismatches(manifest, model)
     if found and on_mismatch == "error":
         raise InvalidRecommendation(found[0].message, where=str(path), remedy="tune it again for what is here")
+    if manifest.device_type == "cpu":
+        settle_heap()
     loading = _Loading(directory, opened, manifest, model, fallback, background, Tally())
     if any(mismatch.is_of_the_model for mismatch in found):
         return loading.instead(loading.eager(), found[0].message)
@@ -130,10 +135,11 @@ class _Loading:
         if device.type != self.manifest.device_type:
             fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
             return self.instead(self.eager(), fault)
+        watch = Watch(self.model)
         files = self.opened.unpack()
         try:
             programs = [
-                (Guard(program, self.model, device), Native(program, files.path, self.model))
+                (Guard(program, self.model, device), Native(program, files.path, self.model, watch))
                 for program in self.manifest.programs
             ]
         except WeightsDiffer as difference:
@@ -142,7 +148,6 @@ class _Loading:
             raise InvalidArtifact(
                 f"its program cannot be loaded: {fault}", where=str(self.directory), remedy="tune it again"
             ) from fault
-        watch = Watch(self.model)
         return self.module(AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, files))
 
     def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:

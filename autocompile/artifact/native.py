@@ -13,7 +13,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from autocompile.artifact.watch import tensors_of
+from autocompile.artifact.confirming import Confirmation, exactly
+from autocompile.artifact.watch import Watch, tensors_of
 from autocompile.core.errors import InvalidArtifact
 from autocompile.core.manifest import Program, Weight
 
@@ -32,7 +33,10 @@ class NotLoadable(Exception):
 class _Binding:
     """A program on one set of weights. Weights that are changed in place are followed, as their memory is shared."""
 
-    def __init__(self, program: Program, package: str, model: Any, lifted: dict[str, torch.Tensor]) -> None:
+    def __init__(
+        self, program: Program, package: str, model: Any, watch: Watch, lifted: dict[str, torch.Tensor]
+    ) -> None:
+        self._watch, self._version = watch, watch.version
         self._registered = tensors_of(model)
         self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._live: list[torch.Tensor] = []
@@ -53,12 +57,18 @@ class _Binding:
 
     def is_current(self) -> bool:
         """Whether the model still has the weights that this was bound to, in the same memory, laid out the same."""
-        return (
-            self._registered.hold()
-            and self._look_where() == self._addresses
-            and self._layouts.hold()
-            and all(kept_in.get(name) is tensor for kept_in, name, tensor in self._attributes)
-        )
+        return self._has_its_tensors() and self._look_where() == self._addresses and self._layouts.hold()
+
+    def _has_its_tensors(self) -> bool:
+        """Looked at only after something was written to the model's modules."""
+        version = self._watch.version
+        if version == self._version:
+            return True
+        held = all(kept_in.get(name) is tensor for kept_in, name, tensor in self._attributes)
+        if held and self._registered.hold():
+            self._version = version
+            return True
+        return False
 
     def _look_where(self) -> list[int]:
         return list(map(torch.Tensor.data_ptr, self._live))
@@ -90,48 +100,34 @@ class _Binding:
 
 
 class Layouts:
-    """Whether tensors are still laid out as they were: their sizes and strides.
-
-    Asked at once of torch's own guards, in C++, which also look at what does not matter here; so what they do
-    not confirm is looked at again.
-    """
+    """Whether tensors are still laid out as they were: their sizes and strides."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
         self._state = self._look()
-        self._confirms = {mode: _guards_of(tensors, in_inference_mode=mode) for mode in (False, True)}
+        self._confirms = {mode: self._confirmation(in_inference_mode=mode) for mode in (False, True)}
 
     def hold(self) -> bool:
         """Whether nothing has changed."""
-        confirms = self._confirms[torch.is_inference_mode_enabled()]
-        return (confirms is not None and confirms(*self._tensors)) or self._look() == self._state
+        return self._confirms[torch.is_inference_mode_enabled()](*self._tensors) or self._look() == self._state
+
+    def _confirmation(self, *, in_inference_mode: bool) -> Confirmation:
+        with torch.inference_mode(in_inference_mode):
+            return exactly(self._tensors)
 
     def _look(self) -> list[Any]:
         return [*map(torch.Tensor.stride, self._tensors), *map(torch.Tensor.size, self._tensors)]
 
 
-def _guards_of(tensors: list[torch.Tensor], *, in_inference_mode: bool) -> Callable[..., bool] | None:
-    """Torch's own check of many tensors at once, where this torch has it; it holds for the mode it is made in."""
-    guards: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)  # noqa: SLF001
-    if not tensors or not hasattr(guards, "TensorGuards"):
-        return None
-    sizes, strides = ([list(ask(tensor)) for tensor in tensors] for ask in (torch.Tensor.size, torch.Tensor.stride))
-    with torch.inference_mode(in_inference_mode):
-        check: Callable[..., bool] = guards.TensorGuards(
-            *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
-        ).check
-    return check
-
-
 class Native:
     """One compiled program and the model whose weights it takes; binds again when the model's tensors were replaced.
 
-    `directory` is where its files lie, and have to stay. Raises WeightsDiffer if the model's weights are not the
-    program's, NotLoadable if the package is none.
+    `directory` is where its files lie, and have to stay; `watch` is the model's, asked before each call.
+    Raises WeightsDiffer if the model's weights are not the program's, NotLoadable if the package is none.
     """
 
-    def __init__(self, program: Program, directory: Path, model: Any) -> None:
-        self._program, self._model = program, model
+    def __init__(self, program: Program, directory: Path, model: Any, watch: Watch) -> None:
+        self._program, self._model, self._watch = program, model, watch
         self._package = str(directory / program.file)
         self._lifted = _read_constants(program, directory)
         self._binding = self._bind()
@@ -155,7 +151,7 @@ class Native:
             return self._binding
 
     def _bind(self) -> _Binding:
-        return _Binding(self._program, self._package, self._model, self._lifted)
+        return _Binding(self._program, self._package, self._model, self._watch, self._lifted)
 
 
 def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

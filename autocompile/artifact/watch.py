@@ -1,35 +1,42 @@
 """Whether a model is still put together as it was when a compiled program took its place.
 
 Looked at before every call, when a model's weights have just passed through the caches and all of this is cold in
-memory: so it goes over flat lists, without a step of Python for each of the model's parts.
+memory. So what is asked is whether anything was written to the modules' dictionaries, of which the interpreter keeps
+count; only after a write are they looked through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import chain
-from operator import is_, itemgetter
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
-_TRAINING = itemgetter("training")
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class Identities:
-    """Which objects lie in some dictionaries; `hold` tells whether they are still the same ones."""
+    """Which objects modules hold, under which names; `hold` tells whether they are still the same ones."""
 
-    def __init__(self, dictionaries: Iterable[dict[str, Any]]) -> None:
-        self._dictionaries = [one for one in dictionaries if one]
-        self._objects = list(chain.from_iterable(map(dict.values, self._dictionaries)))
+    def __init__(self, modules: Iterable[nn.Module], *parts: str) -> None:
+        self._modules, self._parts = list(modules), parts
+        self._held = self._look()
 
     def hold(self) -> bool:
         """Whether the same objects lie there, none more and none less."""
-        return sum(map(len, self._dictionaries)) == len(self._objects) and all(
-            map(is_, chain.from_iterable(map(dict.values, self._dictionaries)), self._objects)
-        )
+        return _names_and_ids(self._look()) == _names_and_ids(self._held)
+
+    def _look(self) -> list[list[tuple[str, Any]]]:
+        return [list(vars(module)[part].items()) for module in self._modules for part in self._parts]
+
+
+class _State(NamedTuple):
+    version: int
+    fault: str
 
 
 class Watch:
@@ -37,22 +44,40 @@ class Watch:
 
     def __init__(self, model: Any) -> None:
         self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
-        self._children = Identities(module._modules for module in self._modules)  # noqa: SLF001
-        self._hooks = _hooks_of(self._modules)
-        # Their own dictionaries, as an attribute's lookup goes through more of what is cold.
-        self._attributes = [vars(module) for module in self._modules if "training" in vars(module)]
-        self._training = list(map(_TRAINING, self._attributes))
+        self._children = Identities(self._modules, "_modules")
+        self._training = self._modes()
+        self._dictionaries: list[dict[str, Any]] = []
+        self._hooks: list[dict[int, Any]] = []
         self._handles = self._handles_before = -1
+        self._state = self._renewed()
+
+    @property
+    def version(self) -> int:
+        """Of the modules' dictionaries when they were last looked at: another one whenever one was written to."""
+        return self._state.version
 
     def changed(self) -> str:
         """What differs now, in words, or ""."""
         if not self._modules:
             return ""
-        if list(map(_TRAINING, self._attributes)) != self._training:
-            return "a module went from training to evaluation mode, or back"
-        if self._has_hooks():
-            return "the model has hooks"
-        return "" if self._children.hold() else "a submodule was replaced"
+        if _version_of(self._dictionaries) != self._state.version:
+            self._state = self._renewed()
+        if self._state.fault:
+            return self._state.fault
+        return "the model has hooks" if self._has_hooks() else ""
+
+    def _renewed(self) -> _State:
+        """The version is taken before anything is looked at, so that what is written meanwhile is seen next time."""
+        dictionaries = [written for module in self._modules for written in _dictionaries_of(module)]
+        version = _version_of(dictionaries)
+        self._hooks = _hooks_of(self._modules)
+        self._dictionaries = dictionaries
+        if self._modes() != self._training:
+            return _State(version, "a module went from training to evaluation mode, or back")
+        return _State(version, "" if self._children.hold() else "a submodule was replaced")
+
+    def _modes(self) -> list[bool]:
+        return [module.training for module in self._modules]
 
     def _has_hooks(self) -> bool:
         """Every hook takes the next number before it is registered; only after that are this model's looked through."""
@@ -69,8 +94,7 @@ class Watch:
 
 def tensors_of(model: Any) -> Identities:
     """The model's parameters and buffers, wherever they lie in it."""
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    return Identities(held for module in modules for held in (module._parameters, module._buffers))  # noqa: SLF001
+    return Identities(model.modules() if isinstance(model, nn.Module) else (), "_parameters", "_buffers")
 
 
 def has_hooks(model: Any) -> bool:
@@ -83,3 +107,33 @@ def has_hooks(model: Any) -> bool:
 def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
     """The dictionaries that hold forward hooks."""
     return [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]  # noqa: SLF001
+
+
+def _dictionaries_of(module: nn.Module) -> list[dict[str, Any]]:
+    """Those whose change may be one of what the module computes: torch's own leaves ask for no children."""
+    parts: list[dict[str, Any]] = [module._parameters, module._buffers]  # noqa: SLF001
+    is_leaf = type(module).__module__.startswith("torch.nn.modules.") and not isinstance(module, _CONTAINERS)
+    own = [vars(module)] if is_leaf and not module._modules else [vars(module), module._modules]  # noqa: SLF001
+    return [*own, *filter(None, parts)]
+
+
+def _names_and_ids(held: list[list[tuple[str, Any]]]) -> list[list[tuple[str, int]]]:
+    return [[(name, id(one)) for name, one in part] for part in held]
+
+
+def _counter() -> Callable[[dict[str, Any]], int]:
+    """The interpreter's version of a dictionary, as torch tells it: a number that every write anywhere raises.
+
+    Where this torch does not tell, each question has another answer, and everything is looked at every time.
+    """
+    guards: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)  # noqa: SLF001
+    ticks = itertools.count(1)
+    return getattr(guards, "dict_version", lambda _dictionary: next(ticks))
+
+
+_version = _counter()
+
+
+def _version_of(dictionaries: list[dict[str, Any]]) -> int:
+    """The latest of theirs."""
+    return max(map(_version, dictionaries), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autocompile.core.plan import Plan
+from autocompile.heap import heap_lines
 from autocompile.space.backends import MODES
 
 _CAST = '''
@@ -15,7 +16,7 @@ def restored(output):
 
 def snippet(plan: Plan, *, device_type: str, is_module: bool) -> str:
     """Code that defines `run(*args, **kwargs)` from a `model` that is already there."""
-    lines = ["import torch", ""]
+    lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
     if plan.threads:
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:

@@ -12,6 +12,7 @@ import msgspec
 import autocompile.trial.compiler  # noqa: F401  first, as it times its imports
 from autocompile.core.job import BatchTask, CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
 from autocompile.core.serde import from_json, to_json, write_atomically
+from autocompile.heap import settle_heap
 from autocompile.trial.batches import probe_batches
 from autocompile.trial.faults import failure_of
 from autocompile.trial.measure import measure
@@ -33,6 +34,7 @@ def run_job(directory: Path) -> None:
         job = from_json((directory / JOB_FILE).read_bytes(), Job)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = job.cache_directory
         os.environ["TRITON_CACHE_DIR"] = str(Path(job.cache_directory) / "triton")
+        settle_heap()
         limit_memory(job.limits.memory_bytes)
         phases.limit(job.limits.total_s)
         reply: Reply = msgspec.structs.replace(_do(job, phases), phases_s=dict(phases.seconds))

@@ -15,7 +15,7 @@ from autocompile.artifact.carried import CARRIED, belongs
 from autocompile.artifact.guards import Guard, Refusal
 from autocompile.artifact.mismatch import requirements
 from autocompile.artifact.native import Native
-from autocompile.artifact.watch import has_hooks
+from autocompile.artifact.watch import Watch, has_hooks
 from autocompile.core.job import Packed, PackTask
 from autocompile.core.manifest import Program
 from autocompile.core.outcome import Failure
@@ -154,7 +154,7 @@ class _Guarded:
 
     def __init__(self, program: Program, directory: Path, model: Any, device: torch.device) -> None:
         self.module = model
-        self._guard, self._native = Guard(program, model, device), Native(program, directory, model)
+        self._guard, self._native = Guard(program, model, device), Native(program, directory, model, Watch(model))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         tensors = self._guard(args, kwargs)

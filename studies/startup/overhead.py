@@ -22,6 +22,7 @@ from autocompile.artifact.serving import AheadOfTime, Eager, Tally
 from autocompile.artifact.watch import Watch
 from autocompile.core.job import Timing
 from autocompile.core.plan import Plan
+from autocompile.heap import settle_heap
 from autocompile.trial.exporting import compile_ahead
 from autocompile.trial.timing import subject, time_pairs
 from autocompile.workload.build import build
@@ -89,11 +90,12 @@ def tiny() -> tuple[Any, dict[str, torch.Tensor]]:
 def middling() -> tuple[Any, dict[str, torch.Tensor]]:
     """Some 10 ms a call, and a plain tensor as output."""
     torch.manual_seed(0)
-    return Chain().eval(), {"x": torch.randn(100_000, 16)}
+    return Chain().eval(), {"x": torch.randn(45_000, 16)}
 
 
 def main() -> None:
     """Compile, put together what `autocompile.load` gives, time."""
+    settle_heap()
     for name, make in {"tiny": tiny, "middling": middling, "minilm": minilm}.items():
         model, inputs = make()
         with tempfile.TemporaryDirectory() as directory:
@@ -109,9 +111,10 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
     """The model as its artifact is served."""
     program = compile_ahead(model, Plan(backend="inductor"), sample, (), directory, "program")
     tally = Tally()
-    programs = [(Guard(program, model, torch.device("cpu")), Native(program, directory, model))]
+    watch = Watch(model)
+    programs = [(Guard(program, model, torch.device("cpu")), Native(program, directory, model, watch))]
     eager = Eager(build(model, Plan(), "cpu"), tally)
-    return CompiledModule(AheadOfTime(programs, Watch(model), eager, eager, tally), model, About("study"), tally)
+    return CompiledModule(AheadOfTime(programs, watch, eager, eager, tally), model, About("study"), tally)
 
 
 def overhead(module: CompiledModule, against: Bare, inputs: dict[str, torch.Tensor]) -> dict[str, float]:
