@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from autocompile.core.buckets import Buckets
 from autocompile.core.serde import Record, to_json
 
 Option = str | int | bool
@@ -25,7 +26,7 @@ class Plan(Record, frozen=True):
     `dynamic`: as `torch.compile` takes it; None lets it decide. `scope`: paths of the submodules that
     are compiled in place, or () for the whole model; `left_eager`: of those that the compiler is to leave
     alone. `ranges`: axes that are marked as varying before anything is compiled for them. `autocast`: the
-    reduced dtype, or "". `memory_format`: `channels_last`, or "" to leave it. `threads`: CPU threads within
+    reduced dtype, or "". `buckets`: what calls are filled up to, or None. `memory_format`: `channels_last`, or "" to leave it. `threads`: CPU threads within
     an operator, or 0 to leave torch's own. `batch`: samples in a call, or 0 for as many as were given.
     """
 
@@ -35,6 +36,7 @@ class Plan(Record, frozen=True):
     scope: tuple[str, ...] = ()
     left_eager: tuple[str, ...] = ()
     ranges: tuple[AxisRange, ...] = ()
+    buckets: Buckets | None = None
     autocast: str = ""
     memory_format: str = ""
     threads: int = 0

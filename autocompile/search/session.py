@@ -134,6 +134,8 @@ def _surroundings(bench: Bench, profile: Profile, toolchain: Toolchain) -> Surro
         blocks=profile.blocks,
         breaking=breaking_parts(profile.graph_breaks),
         varying=varying_axes(bench.workload.signatures),
+        buckets=profile.buckets,
+        padding_problem=profile.padding_problem,
         compiler_problem=problem,
     )
 
