@@ -18,8 +18,8 @@ from autocompile.trial.compiler import IMPORT_S
 from autocompile.trial.delivered import Delivered, fresh_startup
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
-from autocompile.trial.unseen import Unseen, probe_unseen
 from autocompile.trial.timing import OnCopies, Subject, subject, time_pairs
+from autocompile.trial.unseen import Unseen, probe_unseen
 from autocompile.trial.verify import verify
 from autocompile.workload.axes import batch_of
 from autocompile.workload.build import Built, build

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from autocompile.core.job import Acceptance
@@ -54,5 +55,5 @@ def probe_unseen(
 def _between(axis: FreeAxis) -> int:
     """The middle of the widest gap between the sizes seen, or 0 if they have none."""
     seen = sorted(set(axis.seen))
-    gaps = [(high - low, (high + low) // 2) for low, high in zip(seen, seen[1:], strict=False) if high - low > 1]
+    gaps = [(high - low, (high + low) // 2) for low, high in pairwise(seen) if high - low > 1]
     return max(gaps)[1] if gaps else 0
