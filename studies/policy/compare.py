@@ -3,8 +3,9 @@
     python studies/policy/compare.py > studies/policy/README.md
 
 Each search runs as in the product (baseline, plain torch.compile, then its own way) on a clock that only recorded
-trials move. `sampler`: Optuna's TPE alone; `seeds`: the strategy's seeds, which the profile orders, before it; `policy`:
-`autocompile.search.policy`. The best is the lowest amortized time of all recorded programs for an hour's calls.
+trials move. `sampler`: Optuna's TPE alone; `seeds`: the strategy's seeds, which the profile orders, before it;
+`policy`: `autocompile.search.policy`. The best is the lowest amortized time of all recorded programs, for an hour's
+calls.
 """
 
 import tempfile
