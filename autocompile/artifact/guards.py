@@ -60,7 +60,8 @@ class Guard:
             return Refusal("arguments", f"it was compiled for calls like {self._form()}")
         if not self._all_tensors or not leaves:
             return self._examined(leaves)
-        kind = (getattr(leaves[0], "shape", _NO_SHAPE), torch.is_inference_mode_enabled())
+        first = leaves[0].shape if type(leaves[0]) in _PLAIN_TENSORS else _NO_SHAPE
+        kind = (first, torch.is_inference_mode_enabled())
         accepted = self._accepted.get(kind)
         if accepted is not None and accepted(*leaves):
             return [_aligned(leaf) for leaf in leaves] if self._device_type == "cuda" else leaves

@@ -76,7 +76,7 @@ class Accuracy(Record, frozen=True):
 
 
 class Counters(Record, frozen=True):
-    """What the compiler counted."""
+    """What the compiler counted; `unseen`: calls of sizes that no sample has, and for how many it compiles again."""
 
     graphs: int = 0
     graph_breaks: int = 0
@@ -84,6 +84,8 @@ class Counters(Record, frozen=True):
     cudagraph_skips: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    unseen: int = 0
+    unseen_recompiles: int = 0
 
 
 class Contamination(Record, frozen=True):

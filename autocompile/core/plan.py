@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from autocompile.core.buckets import Buckets
 from autocompile.core.serde import Record, to_json
 
 Option = str | int | bool
@@ -24,9 +25,10 @@ class Plan(Record, frozen=True):
     `backend`: a compiler's name, or "" for eager. `options`: the compiler's own, sorted by key.
     `dynamic`: as `torch.compile` takes it; None lets it decide. `scope`: paths of the submodules that
     are compiled in place, or () for the whole model; `left_eager`: of those that the compiler is to leave
-    alone. `ranges`: axes that are marked as varying before anything is compiled for them. `autocast`: the
-    reduced dtype, or "". `memory_format`: `channels_last`, or "" to leave it. `threads`: CPU threads within
-    an operator, or 0 to leave torch's own. `batch`: samples in a call, or 0 for as many as were given.
+    alone. `ranges`: axes that are marked as varying before anything is compiled for them. `buckets`: what
+    calls are filled up to, or None. `autocast`: the reduced dtype, or "". `memory_format`: `channels_last`,
+    or "" to leave it. `threads`: CPU threads within an operator, or 0 to leave torch's own. `batch`: samples
+    in a call, or 0 for as many as were given.
     """
 
     backend: str = ""
@@ -35,6 +37,7 @@ class Plan(Record, frozen=True):
     scope: tuple[str, ...] = ()
     left_eager: tuple[str, ...] = ()
     ranges: tuple[AxisRange, ...] = ()
+    buckets: Buckets | None = None
     autocast: str = ""
     memory_format: str = ""
     threads: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from autocompile.core.buckets import Buckets
 from autocompile.core.estimate import Estimate
 from autocompile.core.pipeline import InputPipeline, LoaderTiming
 from autocompile.core.serde import Record
@@ -90,7 +91,8 @@ class Profile(Record, tag="profile", frozen=True):
     `achieved_bandwidth_share` are what it makes of the `ceilings`, and `overhead_share` is what starting its
     operators takes of a call. Work that stays in caches may go beyond a copy's rate, so beyond 1. `exportable`
     is None where it was not tried. `input_share`: of a step, what waiting for the batch takes;
-    `better_loader` is the loader setting that measured better.
+    `better_loader` is the loader setting that measured better. `buckets` are what calls of varying sizes may be filled
+    up to, None with the `padding_problem` if that changes outputs or was not tried.
     """
 
     baseline_ms: Estimate
@@ -128,3 +130,5 @@ class Profile(Record, tag="profile", frozen=True):
     input_share: float = 0.0
     pipeline: InputPipeline | None = None
     better_loader: LoaderTiming | None = None
+    buckets: Buckets | None = None
+    padding_problem: str = ""

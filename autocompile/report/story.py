@@ -20,6 +20,7 @@ def story(document: Document) -> Iterator[str]:
     yield from _verdict(document)
     yield from _payback(document)
     yield from _certainty(document)
+    yield from _unseen(document)
     yield from _delivery(document)
 
 
@@ -113,6 +114,17 @@ def _certainty(document: Document) -> Iterator[str]:
             f"Its outputs are off by {winner.error:.1e} from {document.profile.reference}, where eager is by "
             f"{document.profile.error_floor:.1e} and {winner.error_limit or 0.0:.1e} is allowed."
         )
+
+
+def _unseen(document: Document) -> Iterator[str]:
+    """What the winner makes of sizes that no sample has."""
+    counters = document.winner.counters
+    if counters is None or not counters.unseen:
+        return
+    if counters.unseen_recompiles:
+        yield "For a size that no sample has it compiles again, which takes its start-up once more."
+    else:
+        yield "For a size that no sample has it is right, too, and compiles nothing."
 
 
 def _delivery(document: Document) -> Iterator[str]:

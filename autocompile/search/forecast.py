@@ -41,6 +41,7 @@ _USUAL: dict[Feature, Usual] = {
     ("dynamic", "dynamic"): Usual(0.05, 0.1, cost=0.2),
     ("dynamic", "marked"): Usual(0.02, 0.1, cost=0.1),
     ("dynamic", "static"): Usual(0.0, 0.1, cost=0.4),
+    ("dynamic", "buckets"): Usual(0.02, 0.15, cost=0.6),
     ("amp", "bf16"): Usual(0.0, 0.5, cost=0.2),
     ("amp", "fp16"): Usual(0.3, 0.5, cost=0.2),
     ("memory_format", "channels_last"): Usual(-0.1, 0.3, cost=0.0),

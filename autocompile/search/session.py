@@ -40,7 +40,7 @@ def run_study(bench: Bench) -> Document:
     """
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
-    around = _surroundings(bench, profile, toolchain)
+    around = surroundings_of(bench, profile, toolchain)
     archive = _archive(bench, around)
     space = _space(bench, archive, around, profile)
     complete = True
@@ -113,7 +113,7 @@ def take_profile(bench: Bench) -> Profile:
     return reply
 
 
-def _surroundings(bench: Bench, profile: Profile, toolchain: Toolchain) -> Surroundings:
+def surroundings_of(bench: Bench, profile: Profile, toolchain: Toolchain) -> Surroundings:
     """What the space depends on, as far as every run of this workload here finds the same."""
     problem = toolchain.problem
     if problem and bench.workload.device_type == "cpu" and not bench.environment.compiler:
@@ -134,6 +134,8 @@ def _surroundings(bench: Bench, profile: Profile, toolchain: Toolchain) -> Surro
         blocks=profile.blocks,
         breaking=breaking_parts(profile.graph_breaks),
         varying=varying_axes(bench.workload.signatures),
+        buckets=profile.buckets,
+        padding_problem=profile.padding_problem,
         compiler_problem=problem,
     )
 

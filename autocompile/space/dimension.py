@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from autocompile.core.buckets import Buckets
 from autocompile.core.candidate import Value
 from autocompile.core.plan import AxisRange, Plan
 from autocompile.core.profile import RepeatedBlock
@@ -16,7 +17,8 @@ class Surroundings:
     """What the choices depend on: device, host and workload.
 
     `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
-    in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples.
+    in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
+    be filled up to, or None and `padding_problem`.
     """
 
     device_type: str
@@ -30,6 +32,8 @@ class Surroundings:
     hottest: tuple[str, ...] = ()
     breaking: tuple[str, ...] = ()
     varying: tuple[AxisRange, ...] = ()
+    buckets: Buckets | None = None
+    padding_problem: str = ""
     compiler_problem: str = ""
     batches: tuple[int, ...] = ()
 

@@ -28,7 +28,7 @@ def _fold_mode(plan: Plan, value: Value, around: Surroundings) -> Plan:
     return _with_options(plan, mode_options(str(value), around))
 
 
-_DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": True, "marked": None}
+_DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": True, "marked": None, "buckets": False}
 
 
 def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
@@ -39,11 +39,17 @@ def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
         Choice(value="static", unavailable=static),
         Choice(value="dynamic"),
         Choice(value="marked", unavailable=marked),
+        Choice(value="buckets", unavailable="" if around.buckets else around.padding_problem or marked),
     )
 
 
 def _fold_dynamic(plan: Plan, value: Value, around: Surroundings) -> Plan:
-    return replace(plan, dynamic=_DYNAMIC[str(value)], ranges=around.varying if value == "marked" else ())
+    return replace(
+        plan,
+        dynamic=_DYNAMIC[str(value)],
+        ranges=around.varying if value == "marked" else (),
+        buckets=around.buckets if value == "buckets" else None,
+    )
 
 
 def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
@@ -142,7 +148,7 @@ DIMENSIONS = (
     ),
     Dimension(
         name="dynamic",
-        meaning="whether shapes are compiled as symbols",
+        meaning="whether shapes are compiled as symbols; or calls filled up to a few sizes",
         choices=_dynamic_choices,
         fold=_fold_dynamic,
         applies=_compiled,

@@ -14,6 +14,25 @@ def restored(output):
 '''
 
 
+_FILLED_UP = """
+def filled_up(call, *args, **kwargs):
+    \"\"\"Arguments filled up to the next of a few sizes, outputs cut back.\"\"\"
+    leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+    size = leaves[{leaf}].shape[{axis}]
+    more = next((bucket for bucket in {sizes} if bucket >= size), size) - size
+    if not more:
+        return call(*args, **kwargs)
+    for leaf, axis, value in {padded}:
+        behind = [0, 0] * (leaves[leaf].dim() - 1 - axis)
+        leaves[leaf] = torch.nn.functional.pad(leaves[leaf], [*behind, 0, more], value=value)
+    args, kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
+    outputs, spec = torch.utils._pytree.tree_flatten(call(*args, **kwargs))
+    for leaf, axis in {cut}:
+        outputs[leaf] = outputs[leaf].narrow(axis, 0, size).contiguous()
+    return torch.utils._pytree.tree_unflatten(outputs, spec)
+"""
+
+
 def snippet(plan: Plan, *, device_type: str, is_module: bool) -> str:
     """Code that defines `run(*args, **kwargs)` from a `model` that is already there."""
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
@@ -72,9 +91,18 @@ def _marking_lines(plan: Plan) -> list[str]:
     ]
 
 
+def _padding_lines(plan: Plan) -> list[str]:
+    if plan.buckets is None:
+        return []
+    first, *_ = padded = [(one.leaf, one.axis, one.fill) for one in plan.buckets.padded]
+    cut = [(one.leaf, one.axis) for one in plan.buckets.cut]
+    filling = _FILLED_UP.format(leaf=first[0], axis=first[1], sizes=plan.buckets.sizes, padded=padded, cut=cut)
+    return filling.rstrip().splitlines()
+
+
 def _run_lines(plan: Plan, device_type: str) -> list[str]:
-    call = "compiled(*args, **kwargs)"
-    lines = ["", "def run(*args, **kwargs):", *_marking_lines(plan)]
+    call = "filled_up(compiled, *args, **kwargs)" if plan.buckets else "compiled(*args, **kwargs)"
+    lines = [*_padding_lines(plan), "", "def run(*args, **kwargs):", *_marking_lines(plan)]
     if not plan.autocast:
         return [*lines, "    with torch.no_grad():", f"        return {call}"]
     helper = _CAST.format(dtype=plan.autocast).splitlines()

@@ -19,6 +19,7 @@ from autocompile.trial.delivered import Delivered, fresh_startup
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.timing import OnCopies, Subject, subject, time_pairs
+from autocompile.trial.unseen import Unseen, probe_unseen
 from autocompile.trial.verify import verify
 from autocompile.workload.axes import batch_of
 from autocompile.workload.build import Built, build
@@ -69,6 +70,11 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         # Process-global: a recompile is now an error, as is going on in eager past the recompile limit.
         torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
         pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
+    with phases("verify"):
+        varies = task.plan.compiles and not task.artifact and len(task.workload.signatures) > 1
+        unseen = probe_unseen(*built[::-1], mine, task.acceptance, task.seed) if varies else Unseen()
+    if unseen.fault:
+        return Failure(stage="verify", kind="wrong_result", message=unseen.fault)
     if isinstance(built[1], Delivered):
         built[1].check()
     steady_s = pairs.candidate.mean_ms / 1e3 * len(samples)
@@ -87,7 +93,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         baseline=pairs.baseline,
         startup=startup,
         accuracy=verified.accuracy,
-        counters=compiler_counters(),
+        counters=replace(compiler_counters(), unseen=unseen.tried, unseen_recompiles=unseen.compiled_again),
         contamination=pairs.contamination,
         peak_memory_bytes=peak_bytes,
         decided=pairs.decided,

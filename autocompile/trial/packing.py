@@ -77,6 +77,8 @@ class _Packing:
 
     def programs(self, samples: Sequence[Sample]) -> Packed:
         """One program for each form of call, over the range of sizes that its samples show."""
+        if self._task.plan.buckets:
+            raise NotExportable("calls are filled up to buckets, which a compiled program does not do")
         if has_hooks(self._model):
             raise NotExportable("the model has hooks, which a compiled program does not run")
         forms = _by_form(samples)

@@ -30,6 +30,7 @@ from autocompile.trial.verify import verify
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import Built, build
 from autocompile.workload.metric import unspool_metric
+from autocompile.workload.padding_proof import PaddingProof, prove_padding
 from autocompile.workload.reference import Reference, make_reference
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import unspool
@@ -55,6 +56,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         eager = build(model, Plan(), device)
     with phases("verify"):
         seen = _compare(task, model, eager, samples)
+        padding = _padding(task, eager, samples)
     with phases("timing"):
         timed = OnCopies(eager) if seen.mutates else eager
         steady = _time_baseline(timed, seen.samples, device, task)
@@ -70,6 +72,8 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
             _figures(seen, steady, kernels, traced),
             peak_memory_bytes=memory,
             blocks=repeated_blocks(model),
+            buckets=padding.buckets,
+            padding_problem=padding.problem,
             notes=(*task.workload.notes, *_notes(task, seen, steady, len(samples))),
         )
         examined = diagnosis.Examined(task.workload, model, timed, seen.samples)
@@ -99,6 +103,13 @@ def _compare(task: ProfileTask, model: Any, eager: Built, samples: tuple[Sample,
     reference = _reference(task, model, samples)
     floor = verify(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
     return _Compared(samples, repeats, reference, floor)
+
+
+def _padding(task: ProfileTask, eager: Built, samples: Sequence[Sample]) -> PaddingProof:
+    """Whether calls may be filled up, where they differ in size; for reading it does not matter."""
+    if task.depth == "full" or len(task.workload.signatures) == 1:
+        return PaddingProof(problem="the inputs have one signature")
+    return prove_padding(eager, samples)
 
 
 def _figures(seen: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:

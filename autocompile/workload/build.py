@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.plan import AxisRange, Plan
+from autocompile.workload.padding import Padder
 
 
 class Marker:
@@ -49,7 +50,7 @@ class Built:
 
     def __init__(self, call: Callable[..., Any], plan: Plan, device_type: str, module: nn.Module | None) -> None:
         self.module = module
-        self._call = call
+        self._call = Padder(call, plan.buckets) if plan.buckets else call
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
         self._device_type = device_type
         self._mark = Marker(plan.ranges) if plan.ranges else None

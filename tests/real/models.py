@@ -254,3 +254,23 @@ class Interrupted(nn.Module):
 
     def forward(self, x):
         return self.after(self.noting(self.before(x)))
+
+
+class Masked(nn.Module):
+    """Attention among the words that a mask leaves; without `heeds` it attends to all of them."""
+
+    def __init__(self, heeds=True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Embedding(50, 16)
+        self.out = nn.Linear(16, 16)
+        self.heeds = heeds
+
+    def forward(self, words, attention_mask):
+        """(batch, length) each; gives (batch, length, 16) and (batch, 16)."""
+        x = self.embedding(words)
+        scores = x @ x.transpose(1, 2)
+        if self.heeds:
+            scores = scores.masked_fill(attention_mask[:, None, :] == 0, -1e9)
+        each = self.out(scores.softmax(-1) @ x)
+        return {"each": each, "first": each[:, 0]}

@@ -248,6 +248,11 @@ def another_child(model):
     return call_of(3, 9)
 
 
+def children_elsewhere(model):
+    vars(model)["_modules"] = {**model._modules, "up": torch.nn.Linear(16, 32)}
+    return call_of(3, 9)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -259,12 +264,26 @@ def another_child(model):
         with_a_parametrization,
         transposed_in_place,
         another_child,
+        children_elsewhere,
     ],
 )
 def test_a_model_that_became_another_is_served_as_it_is(loaded, change):
     model, module = loaded
+    agrees(module, model, call_of(3, 9))
     agrees(module, model, change(model))
-    assert module.status.calls == {"eager": 1}
+    assert module.status.calls == {"aot": 1, "eager": 1}
+
+
+def test_parameters_that_lie_elsewhere_are_followed(loaded):
+    model, module = loaded
+    agrees(module, model, call_of(3, 9))
+    vars(model.up)["_parameters"] = {
+        name: torch.nn.Parameter(torch.randn_like(parameter)) for name, parameter in model.up.named_parameters()
+    }
+    agrees(module, model, call_of(3, 9))
+    model.up.note = "written to, and nothing that is computed with"
+    agrees(module, model, call_of(3, 9))
+    assert module.status.calls == {"aot": 3}
 
 
 def test_under_the_callers_autocast_the_model_serves(loaded):

@@ -1,0 +1,161 @@
+"""Whether calls may be filled up to a few sizes: where the model takes a mask, and filling changes no output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from autocompile.core.buckets import Buckets, CutAxis, PaddedAxis, bucket_sizes
+from autocompile.workload.axes import FreeAxis, free_axes
+from autocompile.workload.padding import filled
+from autocompile.workload.reference import preserved_buffers
+from autocompile.workload.samples import Sample, clone, named_leaves
+
+# Filled calls are computed in another order than those without filling.
+_SAME = 1e-3
+# What a mask says of a place to leave out: most say 0; `key_padding_mask` of torch.nn.MultiheadAttention says True.
+_MASK_FILLS = (0, 1)
+
+
+@dataclass(frozen=True)
+class PaddingProof:
+    """The buckets, if filling up to them is proved to change no output; else the `problem`."""
+
+    buckets: Buckets | None = None
+    problem: str = ""
+
+
+def prove_padding(call: Callable[..., Any], samples: Sequence[Sample]) -> PaddingProof:
+    """Whether calls may be filled up to buckets.
+
+    Proved: the model takes a mask (an argument with `mask` in its name), and with the mask saying so, the outputs for a
+    filled call, cut back, are those of the call as it is, whatever stands in the filled places: nothing, and the
+    sample's own values again.
+    """
+    if len({_form(sample) for sample in samples}) != 1:
+        return PaddingProof(problem="the calls are of several forms")
+    axes = [axis for axis in free_axes(samples, frozenset()) if len(set(axis.seen)) > 1]
+    if len(axes) != 1:
+        return PaddingProof(problem=f"{len(axes) or 'no'} sizes vary independently, and one can be filled up")
+    axis = axes[0]
+    masks = _masks(samples[0], axis)
+    if not masks:
+        return PaddingProof(problem="the model is given no mask that could say what is filling")
+    sizes = bucket_sizes(axis.seen)
+    problem = ""
+    for mask_fill in _MASK_FILLS:
+        padded = tuple(PaddedAxis(leaf, at, mask_fill if leaf in masks else 0) for leaf, at in sorted(axis.places))
+        try:
+            cut = _proved(call, _of_different_sizes(samples, axis), padded, masks)
+        except _ChangesOutputs as fault:
+            problem = problem or str(fault)
+        except Exception as fault:  # whatever a model raises for a size that is not its own
+            problem = problem or f"the model does not take a filled call: {_first_line(fault)}"
+        else:
+            return PaddingProof(Buckets(sizes, padded, cut))
+    return PaddingProof(problem=problem)
+
+
+class _ChangesOutputs(Exception):
+    """Filling is not harmless; says why."""
+
+
+def _proved(
+    call: Callable[..., Any], samples: Sequence[Sample], padded: Sequence[PaddedAxis], masks: frozenset[int]
+) -> tuple[CutAxis, ...]:
+    """Which axes of the outputs are to be cut back. Raises _ChangesOutputs."""
+    found: set[tuple[CutAxis, ...]] = set()
+    for sample in samples:
+        leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
+        size = leaves[padded[0].leaf].shape[padded[0].axis]
+        bucket = bucket_sizes([size + 1])[0]
+        expected = _outputs(call, sample)
+        nothing_there = filled(leaves, padded, bucket - size)
+        for arguments in (nothing_there, _with_values(nothing_there, leaves, padded, masks)):
+            args, kwargs = pytree.tree_unflatten(arguments, spec)
+            outputs = _outputs(call, Sample(args, kwargs))
+            found.add(_cut_axes(outputs, expected, bucket, size))
+    if len(found) != 1:
+        raise _ChangesOutputs("the outputs' sizes follow the filling in different ways")
+    return found.pop()
+
+
+def _cut_axes(outputs: Sequence[Any], expected: Sequence[Any], bucket: int, size: int) -> tuple[CutAxis, ...]:
+    """The axes that have the bucket's size instead of the call's. Raises _ChangesOutputs if values differ then."""
+    if len(outputs) != len(expected):
+        raise _ChangesOutputs("a filled call has another number of outputs")
+    cut = []
+    for leaf, (one, other) in enumerate(zip(outputs, expected, strict=True)):
+        if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+            if type(one) is not type(other) or one != other:
+                raise _ChangesOutputs(f"output {leaf} differs")
+            continue
+        found = one
+        for axis in range(min(one.dim(), other.dim())):
+            if one.shape[axis] == bucket and other.shape[axis] == size:
+                cut.append(CutAxis(leaf, axis))
+                found = found.narrow(axis, 0, size)
+        if not _same(found, other):
+            raise _ChangesOutputs(f"output {leaf} of a filled call is another one, whatever the mask says")
+    return tuple(cut)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not other.is_floating_point() and not other.is_complex():
+        return torch.equal(one, other)
+    if not other.numel():
+        return True
+    # Element by element, as a few places that the filling reaches would be lost in a mean over all.
+    scale = float(other.abs().double().pow(2).mean().sqrt())
+    error = float((one - other).abs().double().max())
+    return error <= max(_SAME, 10 * torch.finfo(other.dtype).eps) * max(scale, 1e-30)
+
+
+def _with_values(
+    nothing_there: Sequence[Any], leaves: Sequence[Any], padded: Sequence[PaddedAxis], masks: frozenset[int]
+) -> list[Any]:
+    """The same with the call's own values, again, in these places, but for the masks."""
+    found = list(nothing_there)
+    for one in padded:
+        if one.leaf not in masks:
+            given = leaves[one.leaf]
+            index = torch.arange(nothing_there[one.leaf].shape[one.axis], device=given.device) % given.shape[one.axis]
+            found[one.leaf] = given.index_select(one.axis, index)
+    return found
+
+
+def _masks(sample: Sample, axis: FreeAxis) -> frozenset[int]:
+    """The leaves that are masks along this axis, going by their names."""
+    named, _spec = named_leaves((sample.args, sample.kwargs))
+    along = {leaf for leaf, _axis in axis.places}
+    return frozenset(leaf for leaf, (name, _value) in enumerate(named) if leaf in along and "mask" in name.lower())
+
+
+def _form(sample: Sample) -> tuple[Any, ...]:
+    leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
+    return str(spec), tuple(
+        (leaf.dtype, leaf.dim()) if isinstance(leaf, torch.Tensor) else repr(leaf) for leaf in leaves
+    )
+
+
+def _of_different_sizes(samples: Sequence[Sample], axis: FreeAxis) -> list[Sample]:
+    """The smallest, the largest and one between."""
+    ordered = sorted(dict(zip(axis.seen, samples, strict=True)).items(), key=lambda one: one[0])
+    return [ordered[position][1] for position in sorted({0, len(ordered) // 2, len(ordered) - 1})]
+
+
+def _outputs(call: Callable[..., Any], sample: Sample) -> list[Any]:
+    own = clone(sample)
+    with torch.no_grad(), preserved_buffers(call):
+        return pytree.tree_leaves(call(*own.args, **own.kwargs))
+
+
+def _first_line(fault: Exception) -> str:
+    said = str(fault).splitlines()
+    return said[0] if said else type(fault).__name__

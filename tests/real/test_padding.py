@@ -1,0 +1,112 @@
+"""Calls filled up to buckets: only where that is proved to change nothing, and then right for every size."""
+
+import models
+import pytest
+import torch
+
+from autocompile.core.buckets import bucket_sizes
+from autocompile.core.outcome import Measurement
+from autocompile.core.plan import Plan
+from autocompile.space.snippet import snippet
+from autocompile.workload.build import build
+from autocompile.workload.padding_proof import prove_padding
+from autocompile.workload.samples import as_samples
+
+LENGTHS = (3, 7, 9, 12, 30)
+
+
+def calls(lengths=LENGTHS, batch=2):
+    torch.manual_seed(0)
+    return [
+        {"words": torch.randint(1, 50, (batch, n)), "attention_mask": torch.ones(batch, n, dtype=torch.long)}
+        for n in lengths
+    ]
+
+
+def proof(model, inputs):
+    return prove_padding(model.eval(), as_samples(inputs))
+
+
+def test_buckets_are_powers_of_two_that_hold_the_sizes():
+    assert bucket_sizes([3, 8, 9, 40]) == (8, 16, 64)
+    assert bucket_sizes([64]) == (64,)
+
+
+def test_a_model_that_heeds_its_mask_may_be_filled_up():
+    found = proof(models.Masked(), calls())
+    assert found.problem == ""
+    assert found.buckets.sizes == (8, 16, 32)
+    assert [(one.leaf, one.axis, one.fill) for one in found.buckets.padded] == [(0, 1, 0), (1, 1, 0)]
+    assert [(one.leaf, one.axis) for one in found.buckets.cut] == [(0, 1)]
+
+
+def inverted():
+    """A mask that is True where nothing is, as of torch's own attention."""
+
+    class Inverted(models.Masked):
+        def forward(self, words, padding_mask):
+            return super().forward(words, (~padding_mask).long())
+
+    return Inverted(), [{"words": one["words"], "padding_mask": one["attention_mask"] == 0} for one in calls()]
+
+
+def test_a_mask_may_say_it_the_other_way_round():
+    found = proof(*inverted())
+    assert [one.fill for one in found.buckets.padded] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        (models.Masked(heeds=False), calls(), "another one, whatever the mask says"),
+        (models.Stack(), [torch.randn(n, 32) for n in (3, 5, 9)], "given no mask"),
+        (models.Masked(), [*calls((3, 9)), *calls((5,), batch=3)], "2 sizes vary independently"),
+        (models.Masked(), calls((4, 4)), "no sizes vary"),
+    ],
+)
+def test_what_may_not_be_filled_up_is_told(model, inputs, said):
+    found = proof(model, inputs)
+    assert found.buckets is None
+    assert said in found.problem
+
+
+def test_few_shapes_are_compiled_and_every_size_is_right(laboratory):
+    profile = laboratory.prepare(models.Masked().eval(), calls())
+    plan = Plan(backend="inductor", dynamic=False, buckets=profile.buckets)
+    found = laboratory.trial(plan)
+    assert isinstance(found, Measurement), found
+    assert found.counters.graphs == len(profile.buckets.sizes)
+    assert (found.counters.unseen, found.counters.unseen_recompiles) == (1, 0)
+
+
+def test_a_size_that_no_sample_has_is_probed(laboratory):
+    laboratory.prepare(models.Masked().eval(), calls((3, 9)))
+    static = laboratory.trial(Plan(backend="inductor", dynamic=False))
+    dynamic = laboratory.trial(Plan(backend="inductor", dynamic=True))
+    assert (static.counters.unseen, static.counters.unseen_recompiles) == (1, 1)
+    assert (dynamic.counters.unseen, dynamic.counters.unseen_recompiles) == (1, 0)
+
+
+def test_sizes_beyond_all_buckets_and_other_calls_are_made_as_they_are():
+    model = models.Masked().eval()
+    buckets = proof(model, calls()).buckets
+    seen = []
+    model.register_forward_pre_hook(
+        lambda _model, _args, kwargs: seen.append(kwargs["words"].shape[-1]), with_kwargs=True
+    )
+    built = build(model, Plan(buckets=buckets), "cpu")
+    for call in calls((5, 8, 33)):
+        assert built(**call)["each"].shape[1] == call["words"].shape[1]
+    assert seen == [8, 8, 33]
+
+
+def test_the_snippet_does_the_same():
+    model = models.Masked().eval()
+    buckets = proof(model, calls()).buckets
+    scope = {"model": model}
+    exec(snippet(Plan(buckets=buckets), device_type="cpu", is_module=True), scope)
+    for call in calls((5, 9, 33)):
+        expected = model(**call)
+        found = scope["run"](**call)
+        for name in expected:
+            torch.testing.assert_close(found[name], expected[name])
