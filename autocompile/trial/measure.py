@@ -72,7 +72,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
     with phases("verify"):
         varies = task.plan.compiles and not task.artifact and len(task.workload.signatures) > 1
-        unseen = probe_unseen(*built[::-1], mine, task.acceptance, task.seed) if varies else Unseen()
+        unseen = probe_unseen(built[1], built[0], mine, task.acceptance, task.seed) if varies else Unseen()
     if unseen.fault:
         return Failure(stage="verify", kind="wrong_result", message=unseen.fault)
     if isinstance(built[1], Delivered):

@@ -18,14 +18,14 @@ from autocompile.search.session import run_study
 from autocompile.search.strategy import load_strategy
 
 STRATEGY = "[search]\nsampler = '{}'\n[dimensions]\nbackend = []\namp = ['off', 'bf16']\nfreezing = []\n"
-PLANS = {
-    Plan(): 1.0,
-    Plan(backend="inductor"): 0.6,
-    Plan(backend="inductor", options={"freezing": True}): 0.5,
-    Plan(autocast="bfloat16"): 3.0,
-    Plan(backend="inductor", autocast="bfloat16"): 2.0,
-    Plan(backend="inductor", autocast="bfloat16", options={"freezing": True}): None,
-}
+PLANS = (
+    (Plan(), 1.0),
+    (Plan(backend="inductor"), 0.6),
+    (Plan(backend="inductor", options={"freezing": True}), 0.5),
+    (Plan(autocast="bfloat16"), 3.0),
+    (Plan(backend="inductor", autocast="bfloat16"), 2.0),
+    (Plan(backend="inductor", autocast="bfloat16", options={"freezing": True}), None),
+)
 
 
 def outcome(plan, ratio):
@@ -37,7 +37,7 @@ def outcome(plan, ratio):
 @pytest.fixture
 def recording(tmp_path):
     about = Recorded(workload(), environment(), Toolchain(2.0, "AVX2", phases_s={"toolchain": 2.0}), profile())
-    trials = [RecordedTrial(plan, outcome(plan, ratio)) for plan, ratio in PLANS.items()]
+    trials = [RecordedTrial(plan, outcome(plan, ratio)) for plan, ratio in PLANS]
     path = tmp_path / "net.jsonl"
     path.write_text("".join(map(to_lines, [about, *trials])))
     return Recording.read(path)
