@@ -63,9 +63,9 @@ class Ledger:
         booked = {purpose: s for purpose, s in self._spent.items() if purpose != OVERHEAD}
         return {**booked, OVERHEAD: max(0.0, self.elapsed_s - sum(booked.values()))}
 
-    def decide(self, action: str, subject: str, reason: str) -> None:
+    def decide(self, action: str, subject: str, reason: str, *, saved_s: float = 0.0) -> None:
         """Write a decision into the journal, and tell it."""
-        decision = Decision(at_s=round(self.elapsed_s, 2), action=action, subject=subject, reason=reason)
+        decision = Decision(round(self.elapsed_s, 2), action, subject, reason, round(saved_s, 1))
         self.decisions.append(decision)
         self._listener.on_decision(decision)
 

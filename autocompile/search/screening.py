@@ -92,7 +92,8 @@ def _by_policy(bench: Bench, space: Space, archive: Archive) -> str:
     hopeless = dropped(space, archive.trials(), _untried(space, archive))
     for one in hopeless:
         saved = f"; that saves some {format_duration(one.saved_s)}"
-        bench.ledger.decide("narrowed", f"{one.dimension}={one.value}", f"{one.reason}: not compiled{saved}")
+        reason = f"{one.reason}: not compiled{saved}"
+        bench.ledger.decide("narrowed", f"{one.dimension}={one.value}", reason, saved_s=one.saved_s)
     values = {(one.dimension, one.value) for one in hopeless}
     while True:
         untried = [c for c in _untried(space, archive) if not values & set(c.values.items())]

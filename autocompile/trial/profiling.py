@@ -106,8 +106,10 @@ def _compare(task: ProfileTask, model: Any, eager: Built, samples: tuple[Sample,
 
 
 def _padding(task: ProfileTask, eager: Built, samples: Sequence[Sample]) -> PaddingProof:
-    """Whether calls may be filled up, where they differ in size; for reading it does not matter."""
-    if task.depth == "full" or len(task.workload.signatures) == 1:
+    """Whether calls may be filled up, where they differ in size; a profile for reading does not ask."""
+    if task.depth == "full":
+        return PaddingProof()
+    if len(task.workload.signatures) == 1:
         return PaddingProof(problem="the inputs have one signature")
     return prove_padding(eager, samples)
 

@@ -94,5 +94,6 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     assert any(
         line.startswith("amp=bf16: 3.0 times slower in eager: not compiled; that saves some") for line in narrowed
     )
+    assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
     assert not any(plan.autocast and plan.compiles for plan in runner.ran)
     assert any("the most gain for a second" in line for line in said(document, "seeded"))
