@@ -19,6 +19,7 @@ from autocompile.core.outcome import Failure, FailureKind
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.workload import Workload
 from autocompile.host import can_fork
+from autocompile.runner.interrupts import Interrupts
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
 
 _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 20, 1 << 14
@@ -50,6 +51,8 @@ class LocalRunner:
         self._count = 0
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / "server.log"
+        self._interrupts = Interrupts()
+        self._interrupts.install()
         self._launcher = launcher or (ForkServer(log) if can_fork() else Spawner(log))
 
     def __enter__(self) -> Self:
@@ -62,6 +65,7 @@ class LocalRunner:
 
     def close(self) -> None:
         """End the server and whatever runs."""
+        self._interrupts.uninstall()
         self._launcher.close()
         self._scratch.cleanup()
 
@@ -70,7 +74,8 @@ class LocalRunner:
         self._launcher.preload(workload.modules, workload.search_path)
 
     def run(self, task: Task, limits: Limits, *, cache: str) -> Reply:
-        """Run `task` in a child of its own; see `core.runner.Runner`."""
+        """Run `task` in a child of its own; see `core.runner.Runner`. After a Ctrl-C nothing is run any more."""
+        self._interrupts.check()
         self._count += 1
         job = Job(
             name=f"{self._count:04d}",

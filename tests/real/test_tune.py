@@ -76,7 +76,7 @@ def small(tmp_path):
 
 def test_the_stencil_from_the_command_line(tmp_path):
     ran = command(
-        "tune", REPOSITORY / "examples" / "stencil.py", "--budget", "120s", "--output", "rec", "--json", cwd=tmp_path
+        "tune", REPOSITORY / "examples" / "stencil.py", "--budget", "70s", "--output", "rec", "--json", cwd=tmp_path
     )
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
@@ -91,12 +91,12 @@ def test_the_stencil_from_the_command_line(tmp_path):
     assert winner["speedup"]["low"] < winner["speedup"]["value"] < winner["speedup"]["high"]
     assert winner["speedup"]["low"] > 1
     assert winner["error"] < winner["error_limit"]
-    assert sum(document["time_spent_s"].values()) <= 120 * 1.05 + 5
+    assert sum(document["time_spent_s"].values()) <= 70 * 1.05 + 5
     assert not (tmp_path / "rec" / ".work").exists()
     shown = command("show", "rec", "--json", cwd=tmp_path)
     assert json.loads(shown.stdout) == document
     script = REPOSITORY / "examples" / "stencil.py"
-    again = command("verify", "rec", script, "--budget", "60s", "--json", cwd=tmp_path)
+    again = command("verify", "rec", script, "--budget", "30s", "--json", cwd=tmp_path)
     outcome = json.loads(again.stdout)
     assert outcome["verdict"] in ("good", "regression")
     assert again.returncode == (0 if outcome["verdict"] == "good" else 1)

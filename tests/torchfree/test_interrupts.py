@@ -1,0 +1,61 @@
+"""Ctrl-C is never lost, and the handler is given back."""
+
+import os
+import signal
+import threading
+import weakref
+
+import pytest
+
+from autocompile.runner.interrupts import Interrupts
+
+
+class Something:
+    pass
+
+
+@pytest.fixture
+def interrupts():
+    found = Interrupts()
+    found.install()
+    yield found
+    found.uninstall()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_one_that_python_drops_is_raised_later(interrupts, recwarn):
+    something = Something()
+    reference = weakref.ref(something, lambda _reference: os.kill(os.getpid(), signal.SIGINT))
+    del something  # what the callback raises is ignored
+    assert reference() is None
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+
+
+def test_one_is_raised_at_once_as_usual(interrupts):
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_without_any_nothing_is_raised(interrupts):
+    interrupts.check()
+
+
+def test_another_handler_and_another_thread_are_left_alone():
+    def own(_number, _frame):
+        pass
+
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        found = Interrupts()
+        found.install()
+        assert signal.getsignal(signal.SIGINT) is own
+        found.uninstall()
+        assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+    thread = threading.Thread(target=Interrupts().install)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
