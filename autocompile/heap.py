@@ -16,6 +16,9 @@ import platform
 # From malloc.h; on 64-bit glibc the largest that its own adjustment comes to (DEFAULT_MMAP_THRESHOLD_MAX and twice it).
 _THRESHOLDS = {"M_MMAP_THRESHOLD": (-3, 32 << 20), "M_TRIM_THRESHOLD": (-1, 64 << 20)}
 
+# Whoever has set one of these, by GLIBC_TUNABLES or an environment variable, has said what the heap should keep.
+_BY_USERS = ("trim_threshold", "mmap_threshold", "mmap_max", "top_pad")
+
 
 def settle_heap() -> bool:
     """Have this process's heap keep what is freed; True where that is glibc's and nobody has set it otherwise."""
@@ -46,6 +49,5 @@ def _is_glibc() -> bool:
 
 
 def _is_set_by_user() -> bool:
-    return "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "") or any(
-        name.startswith("MALLOC_") for name in os.environ
-    )
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    return any(f"glibc.malloc.{name}" in tunables or f"MALLOC_{name.upper()}_" in os.environ for name in _BY_USERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import is_
@@ -14,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.artifact.confirming import Confirmation, exactly
 from autocompile.core.manifest import ConstantGuard, Program, TensorGuard
+from autocompile.workload.forms import parameter_names
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 # GPU kernels are compiled for inputs that start at a multiple of so many bytes.
@@ -40,7 +40,7 @@ class Guard:
     def __init__(self, program: Program, model: Any, device: torch.device) -> None:
         self._positional = program.positional
         self._keywords = program.keywords
-        self._names = _parameter_names(model)
+        self._names = parameter_names(model)
         self._spec = pytree.treespec_loads(program.input_spec)
         self._flat = all(child.is_leaf() for part in self._spec.children() for child in part.children())
         ranges = {axis.name: (axis.low, axis.high) for axis in program.axes}
@@ -208,16 +208,3 @@ def _as_strided(guard: TensorGuard) -> Callable[[torch.Tensor], torch.Tensor | N
 
 
 _LAYOUTS = {"contiguous": _as_contiguous, "channels_last": _as_channels_last, "strided": _as_strided}
-
-
-def _parameter_names(model: Any) -> tuple[str, ...]:
-    """The model's parameters that may be given by position, in order; none where that cannot be told."""
-    function = model.forward if isinstance(model, torch.nn.Module) else model
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
-        return ()
-    return tuple(parameter.name for parameter in parameters if parameter.kind in kinds)

@@ -100,10 +100,11 @@ class _Binding:
 
 
 class Layouts:
-    """Whether tensors are still laid out as they were: their sizes and strides."""
+    """Whether tensors are still laid out as they were: their sizes, strides and dtypes."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self._tensors = tensors
+        # Torch's own check takes no tensor twice, which tied weights are.
+        self._tensors = list({id(tensor): tensor for tensor in tensors}.values())
         self._state = self._look()
         self._confirms = {mode: self._confirmation(in_inference_mode=mode) for mode in (False, True)}
 
@@ -116,7 +117,7 @@ class Layouts:
             return exactly(self._tensors)
 
     def _look(self) -> list[Any]:
-        return [*map(torch.Tensor.stride, self._tensors), *map(torch.Tensor.size, self._tensors)]
+        return [(tensor.stride(), tensor.shape, tensor.dtype) for tensor in self._tensors]
 
 
 class Native:

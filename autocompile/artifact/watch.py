@@ -8,6 +8,7 @@ count; only after a write are they looked through.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -45,7 +46,8 @@ class Watch:
     def __init__(self, model: Any) -> None:
         self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
         self._children = Identities(self._modules, "_modules")
-        self._training = self._modes()
+        self._built_as = self._look()
+        self._renewing = threading.Lock()
         self._dictionaries: list[dict[str, Any]] = []
         self._hooks: list[dict[int, Any]] = []
         self._handles = self._handles_before = -1
@@ -61,7 +63,8 @@ class Watch:
         if not self._modules:
             return ""
         if _version_of(self._dictionaries) != self._state.version:
-            self._state = self._renewed()
+            with self._renewing:  # an older state is never put in the place of a newer one
+                self._state = max(self._state, self._renewed())
         if self._state.fault:
             return self._state.fault
         return "the model has hooks" if self._has_hooks() else ""
@@ -71,13 +74,21 @@ class Watch:
         dictionaries = [written for module in self._modules for written in _dictionaries_of(module)]
         version = _version_of(dictionaries)
         self._hooks = _hooks_of(self._modules)
+        self._handles = self._handles_before = -1
         self._dictionaries = dictionaries
-        if self._modes() != self._training:
-            return _State(version, "a module went from training to evaluation mode, or back")
-        return _State(version, "" if self._children.hold() else "a submodule was replaced")
+        now = self._look()
+        faults = (words for words, value in now.items() if value != self._built_as[words])
+        return _State(version, next(faults, "" if self._children.hold() else "a submodule was replaced"))
 
-    def _modes(self) -> list[bool]:
-        return [module.training for module in self._modules]
+    def _look(self) -> dict[str, list[Any]]:
+        """What is compared, by what is said where it differs."""
+        return {
+            "a module went from training to evaluation mode, or back": [one.training for one in self._modules],
+            "a module is of another class, or has another forward": [
+                (type(one), vars(one).get("forward")) for one in self._modules
+            ],
+            "a module has other parameters or buffers": [_slots_of(one) for one in self._modules],
+        }
 
     def _has_hooks(self) -> bool:
         """Every hook takes the next number before it is registered; only after that are this model's looked through."""
@@ -109,12 +120,17 @@ def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
     return [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]  # noqa: SLF001
 
 
+def _slots_of(module: nn.Module) -> list[tuple[str, bool]]:
+    """The names of a module's parameters and buffers, and which of them are None."""
+    held = (*module._parameters.items(), *module._buffers.items())  # noqa: SLF001
+    return [(name, tensor is None) for name, tensor in held]
+
+
 def _dictionaries_of(module: nn.Module) -> list[dict[str, Any]]:
-    """Those whose change may be one of what the module computes: torch's own leaves ask for no children."""
-    parts: list[dict[str, Any]] = [module._parameters, module._buffers]  # noqa: SLF001
+    """Those whose change may change what the module computes; torch's own leaves ask for nothing they do not have."""
+    parts: list[dict[str, Any]] = [module._modules, module._parameters, module._buffers]  # noqa: SLF001
     is_leaf = type(module).__module__.startswith("torch.nn.modules.") and not isinstance(module, _CONTAINERS)
-    own = [vars(module)] if is_leaf and not module._modules else [vars(module), module._modules]  # noqa: SLF001
-    return [*own, *filter(None, parts)]
+    return [vars(module), *(filter(None, parts) if is_leaf else parts)]
 
 
 def _names_and_ids(held: list[list[tuple[str, Any]]]) -> list[list[tuple[str, int]]]:
@@ -122,7 +138,7 @@ def _names_and_ids(held: list[list[tuple[str, Any]]]) -> list[list[tuple[str, in
 
 
 def _counter() -> Callable[[dict[str, Any]], int]:
-    """The interpreter's version of a dictionary, as torch tells it: a number that every write anywhere raises.
+    """The interpreter's version of a dictionary, as torch tells it: a higher one after every write to it.
 
     Where this torch does not tell, each question has another answer, and everything is looked at every time.
     """

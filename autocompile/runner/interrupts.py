@@ -26,10 +26,11 @@ class Interrupts:
             self._installed = True
 
     def uninstall(self) -> None:
-        """Give the signal back to Python's own handler."""
-        if self._installed:
+        """Give the signal back to Python's own handler, if nobody has taken it meanwhile."""
+        in_main = threading.current_thread() is threading.main_thread()
+        if self._installed and in_main and signal.getsignal(signal.SIGINT) == self._remember:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            self._installed = False
+        self._installed = False
 
     def check(self) -> None:
         """Raises KeyboardInterrupt if there was one."""

@@ -51,9 +51,9 @@ class LocalRunner:
         self._count = 0
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / "server.log"
+        self._launcher = launcher or (ForkServer(log) if can_fork() else Spawner(log))
         self._interrupts = Interrupts()
         self._interrupts.install()
-        self._launcher = launcher or (ForkServer(log) if can_fork() else Spawner(log))
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,8 @@ from autocompile.core.runner import Runner
 from autocompile.core.serde import Record, from_json, to_json
 from autocompile.core.workload import Workload
 
+_BEFORE_COMPILING = ("start", "load", "build")
+
 
 class Recorded(Record, tag="recorded", frozen=True):
     """What was measured before any trial."""
@@ -89,12 +91,16 @@ class ReplayRunner(Runner):
         return reply
 
     def _within(self, outcome: Outcome, limits: Limits) -> Reply:
-        compiling = outcome.phases_s.get("compile", 0.0)
-        if 0 < limits.compile_s < compiling:
-            until = {name: s for name, s in outcome.phases_s.items() if name in ("load", "build")}
-            spent = {**until, "compile": limits.compile_s}
-            return self._after(Failure(stage="compile", kind="timeout", message="ended at its limit", phases_s=spent))
+        before = {name: s for name, s in outcome.phases_s.items() if name in _BEFORE_COMPILING}
+        if 0 < limits.compile_s < outcome.phases_s.get("compile", 0.0):
+            return self._after(_ended("compile", {**before, "compile": limits.compile_s}))
+        if sum(outcome.phases_s.values()) > limits.total_s:
+            return self._after(_ended("timing", {"timing": limits.total_s}))
         return self._after(outcome)
+
+
+def _ended(stage: str, spent: dict[str, float]) -> Failure:
+    return Failure(stage=stage, kind="timeout", message="ended at its limit", phases_s=spent)
 
 
 def to_lines(record: Recorded | RecordedTrial) -> str:

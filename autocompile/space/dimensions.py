@@ -34,12 +34,13 @@ _DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": Tr
 def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
     static = "" if around.signature_count > 1 else "the inputs have one signature, for which automatic is static"
     marked = "" if around.varying else "no axis of the inputs varies"
+    buckets = "" if around.buckets else around.padding_problem or marked or "it was not tried"
     return (
         Choice(value="auto"),
         Choice(value="static", unavailable=static),
         Choice(value="dynamic"),
         Choice(value="marked", unavailable=marked),
-        Choice(value="buckets", unavailable="" if around.buckets else around.padding_problem or marked),
+        Choice(value="buckets", unavailable=buckets),
     )
 
 

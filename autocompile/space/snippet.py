@@ -16,17 +16,24 @@ def restored(output):
 
 _FILLED_UP = """
 def filled_up(call, *args, **kwargs):
-    \"\"\"Arguments filled up to the next of a few sizes, outputs cut back.\"\"\"
-    leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
-    size = leaves[{leaf}].shape[{axis}]
+    \"\"\"Arguments filled up to the next of a few sizes, outputs cut back; other calls as they are.\"\"\"
+    names = {keywords}
+    if len(args) != {positional} or kwargs.keys() != set(names):
+        return call(*args, **kwargs)
+    leaves = [*args, *(kwargs[name] for name in names)]
+    kinds = [f"{{x.dtype}} {{x.dim()}}" if isinstance(x, torch.Tensor) else repr(x) for x in leaves]
+    padded = {padded}
+    if kinds != {kinds} or len({{leaves[leaf].shape[axis] for leaf, axis, _value in padded}}) != 1:
+        return call(*args, **kwargs)
+    size = leaves[padded[0][0]].shape[padded[0][1]]
     more = next((bucket for bucket in {sizes} if bucket >= size), size) - size
     if not more:
         return call(*args, **kwargs)
-    for leaf, axis, value in {padded}:
+    for leaf, axis, value in padded:
         behind = [0, 0] * (leaves[leaf].dim() - 1 - axis)
         leaves[leaf] = torch.nn.functional.pad(leaves[leaf], [*behind, 0, more], value=value)
-    args, kwargs = torch.utils._pytree.tree_unflatten(leaves, spec)
-    outputs, spec = torch.utils._pytree.tree_flatten(call(*args, **kwargs))
+    outputs = call(*leaves[:{positional}], **dict(zip(names, leaves[{positional}:])))
+    outputs, spec = torch.utils._pytree.tree_flatten(outputs)
     for leaf, axis in {cut}:
         outputs[leaf] = outputs[leaf].narrow(axis, 0, size).contiguous()
     return torch.utils._pytree.tree_unflatten(outputs, spec)
@@ -94,9 +101,14 @@ def _marking_lines(plan: Plan) -> list[str]:
 def _padding_lines(plan: Plan) -> list[str]:
     if plan.buckets is None:
         return []
-    first, *_ = padded = [(one.leaf, one.axis, one.fill) for one in plan.buckets.padded]
-    cut = [(one.leaf, one.axis) for one in plan.buckets.cut]
-    filling = _FILLED_UP.format(leaf=first[0], axis=first[1], sizes=plan.buckets.sizes, padded=padded, cut=cut)
+    filling = _FILLED_UP.format(
+        keywords=list(plan.buckets.keywords),
+        positional=plan.buckets.positional,
+        kinds=list(plan.buckets.kinds),
+        sizes=list(plan.buckets.sizes),
+        padded=[(one.leaf, one.axis, one.fill) for one in plan.buckets.padded],
+        cut=[(one.leaf, one.axis) for one in plan.buckets.cut],
+    )
     return filling.rstrip().splitlines()
 
 

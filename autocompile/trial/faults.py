@@ -28,6 +28,11 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
     return Failure(stage=phases.current, kind=_kind(fault, message), message=message[:2000])
 
 
+def is_recompile(fault: BaseException) -> bool:
+    """Whether this is what torch raises where compiling again is forbidden."""
+    return bool(_RECOMPILED.search(f"{type(fault).__name__}: {fault}"))
+
+
 def _kind(fault: BaseException, message: str) -> FailureKind:
     if isinstance(fault, UsageError):
         return "invalid"

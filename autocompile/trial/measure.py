@@ -70,9 +70,11 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         # Process-global: a recompile is now an error, as is going on in eager past the recompile limit.
         torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
         pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
-    with phases("verify"):
-        varies = task.plan.compiles and not task.artifact and len(task.workload.signatures) > 1
-        unseen = probe_unseen(built[1], built[0], mine, task.acceptance, task.seed) if varies else Unseen()
+    unseen = Unseen()
+    if task.plan.compiles and not task.artifact and not pairs.decided:
+        with phases("verify"):
+            candidate.apply_threads()
+            unseen = probe_unseen(built[1], model, mine, task, left_s=phases.left_s - _TO_ANSWER_S)
     if unseen.fault:
         return Failure(stage="verify", kind="wrong_result", message=unseen.fault)
     if isinstance(built[1], Delivered):

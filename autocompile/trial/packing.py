@@ -25,6 +25,7 @@ from autocompile.trial.phases import Phases
 from autocompile.trial.verify import verify
 from autocompile.workload.axes import FreeAxis, batch_axis, free_axes, leaves_of, resized
 from autocompile.workload.build import build
+from autocompile.workload.forms import by_form
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.reference import after_call, make_reference, observe
 from autocompile.workload.samples import Sample, describe, named_leaves
@@ -81,7 +82,7 @@ class _Packing:
             raise NotExportable("calls are filled up to buckets, which a compiled program does not do")
         if has_hooks(self._model):
             raise NotExportable("the model has hooks, which a compiled program does not run")
-        forms = _by_form(samples)
+        forms = by_form(samples)
         if len(forms) > _MOST_PROGRAMS:
             raise NotExportable(f"it is called in {len(forms)} different forms")
         made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
@@ -178,16 +179,6 @@ def _check_writes(model: Any, sample: Sample) -> None:
 def _buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(model, nn.Module):
         yield from model.named_buffers()
-
-
-def _by_form(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Samples that differ in the sizes of their tensors only, together."""
-    forms: dict[Any, list[Sample]] = {}
-    for sample in samples:
-        tensors, constants = describe(sample)
-        form = tuple((spec.path, spec.dtype, len(spec.shape), spec.device) for spec in tensors), constants
-        forms.setdefault(form, []).append(sample)
-    return list(forms.values())
 
 
 def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:

@@ -30,7 +30,7 @@ from autocompile.trial.verify import verify
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import Built, build
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.padding_proof import PaddingProof, prove_padding
+from autocompile.workload.padding_proof import CALLS_OF_A_PROOF, PaddingProof, prove_padding
 from autocompile.workload.reference import Reference, make_reference
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import unspool
@@ -41,6 +41,7 @@ _LONGEST_TRACE_S = 600.0
 # For reading, half a minute and some twenty calls have to do: so much for tracing, so much for a pass over the samples.
 _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
 _WARM_S = 0.5
+_PROOF_SHARE = 0.1
 # Importing the tracer alone takes seconds; a small budget is for trials.
 _WORTH_TRACING_S = 15.0
 
@@ -56,7 +57,6 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         eager = build(model, Plan(), device)
     with phases("verify"):
         seen = _compare(task, model, eager, samples)
-        padding = _padding(task, eager, samples)
     with phases("timing"):
         timed = OnCopies(eager) if seen.mutates else eager
         steady = _time_baseline(timed, seen.samples, device, task)
@@ -72,13 +72,15 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
             _figures(seen, steady, kernels, traced),
             peak_memory_bytes=memory,
             blocks=repeated_blocks(model),
-            buckets=padding.buckets,
-            padding_problem=padding.problem,
             notes=(*task.workload.notes, *_notes(task, seen, steady, len(samples))),
         )
         examined = diagnosis.Examined(task.workload, model, timed, seen.samples)
         bounded = diagnosis.with_bound(figures, examined)
-        return diagnosis.with_details(bounded, examined) if full else bounded
+        if full:
+            return diagnosis.with_details(bounded, examined)
+        # Last, as a GPU does not survive a call that goes beyond a model's sizes.
+        padding = _padding(task, model, samples, seen.repeats.call_s, phases.left_s)
+        return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem)
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,13 @@ def _compare(task: ProfileTask, model: Any, eager: Built, samples: tuple[Sample,
     return _Compared(samples, repeats, reference, floor)
 
 
-def _padding(task: ProfileTask, eager: Built, samples: Sequence[Sample]) -> PaddingProof:
-    """Whether calls may be filled up, where they differ in size; a profile for reading does not ask."""
-    if task.depth == "full":
-        return PaddingProof()
+def _padding(task: ProfileTask, model: Any, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
+    """Whether calls may be filled up, where they differ in size."""
     if len(task.workload.signatures) == 1:
         return PaddingProof(problem="the inputs have one signature")
-    return prove_padding(eager, samples)
+    if CALLS_OF_A_PROOF * call_s > _PROOF_SHARE * left_s:
+        return PaddingProof(problem="whether filling is harmless was not tried, as little of the budget is left")
+    return prove_padding(model, samples)
 
 
 def _figures(seen: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:

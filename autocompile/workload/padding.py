@@ -18,23 +18,32 @@ class Padder:
         self._call, self._buckets = call, buckets
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the call gives for these arguments; without the axes to fill, it is made as it is."""
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        size = self._size_of(leaves)
-        bucket = self._buckets.size_for(size)
+        """What the call gives for these arguments; one of another form than the proved one is made as it is."""
+        leaves = self._leaves(args, kwargs)
+        size = _common_size(leaves, self._buckets.padded) if leaves else 0
+        bucket = self._buckets.size_for(size) if size else 0
         if bucket == size:
             return self._call(*args, **kwargs)
-        args, kwargs = pytree.tree_unflatten(filled(leaves, self._buckets.padded, bucket - size), spec)
-        outputs, output_spec = pytree.tree_flatten(self._call(*args, **kwargs))
+        longer = filled(leaves, self._buckets.padded, bucket - size)
+        named = dict(zip(self._buckets.keywords, longer[self._buckets.positional :], strict=True))
+        outputs, spec = pytree.tree_flatten(self._call(*longer[: self._buckets.positional], **named))
+        if len(outputs) != self._buckets.outputs:
+            return self._call(*args, **kwargs)
         for cut in self._buckets.cut:
             outputs[cut.leaf] = outputs[cut.leaf].narrow(cut.axis, 0, size).contiguous()
-        return pytree.tree_unflatten(outputs, output_spec)
+        return pytree.tree_unflatten(outputs, spec)
 
-    def _size_of(self, leaves: Sequence[Any]) -> int:
-        """The size that all axes to be filled have, or the largest, for which nothing is filled, if they have none."""
-        sizes = {_size_along(leaves, one) for one in self._buckets.padded}
-        largest = self._buckets.sizes[-1]
-        return (sizes.pop() or largest) if len(sizes) == 1 else largest
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arguments in the proved order, or none if they are of another form."""
+        if len(args) != self._buckets.positional or kwargs.keys() != set(self._buckets.keywords):
+            return []
+        leaves = [*args, *(kwargs[name] for name in self._buckets.keywords)]
+        return leaves if tuple(map(kind_of, leaves)) == self._buckets.kinds else []
+
+
+def kind_of(leaf: Any) -> str:
+    """Of an argument: a tensor's dtype and number of axes, or a constant as it is written."""
+    return f"{leaf.dtype} {leaf.dim()}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
 def filled(leaves: Sequence[Any], padded: Sequence[PaddedAxis], more: int) -> list[Any]:
@@ -46,7 +55,7 @@ def filled(leaves: Sequence[Any], padded: Sequence[PaddedAxis], more: int) -> li
     return found
 
 
-def _size_along(leaves: Sequence[Any], one: PaddedAxis) -> int:
-    """0 if there is no such axis."""
-    leaf = leaves[one.leaf] if one.leaf < len(leaves) else None
-    return int(leaf.shape[one.axis]) if isinstance(leaf, torch.Tensor) and leaf.dim() > one.axis else 0
+def _common_size(leaves: Sequence[Any], padded: Sequence[PaddedAxis]) -> int:
+    """The size that all axes to be filled have, or 0 if they differ."""
+    sizes = {int(leaves[one.leaf].shape[one.axis]) for one in padded}
+    return sizes.pop() if len(sizes) == 1 else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +10,18 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.core.buckets import Buckets, CutAxis, PaddedAxis, bucket_sizes
-from autocompile.workload.axes import FreeAxis, free_axes
-from autocompile.workload.padding import filled
+from autocompile.workload.axes import FreeAxis, free_axes, resized
+from autocompile.workload.forms import by_form, parameter_names
+from autocompile.workload.padding import filled, kind_of
 from autocompile.workload.reference import preserved_buffers
-from autocompile.workload.samples import Sample, clone, named_leaves
+from autocompile.workload.samples import Sample, clone
 
 # Filled calls are computed in another order than those without filling.
 _SAME = 1e-3
 # What a mask says of a place to leave out: most say 0; `key_padding_mask` of torch.nn.MultiheadAttention says True.
 _MASK_FILLS = (0, 1)
+# Three sizes, by two fills of the mask, each as it is and filled in two ways; up to twice as large as the samples.
+CALLS_OF_A_PROOF = 36
 
 
 @dataclass(frozen=True)
@@ -29,34 +32,34 @@ class PaddingProof:
     problem: str = ""
 
 
-def prove_padding(call: Callable[..., Any], samples: Sequence[Sample]) -> PaddingProof:
+def prove_padding(model: Any, samples: Sequence[Sample]) -> PaddingProof:
     """Whether calls may be filled up to buckets.
 
-    Proved: the model takes a mask (an argument with `mask` in its name), and with the mask saying so, the outputs for a
-    filled call, cut back, are those of the call as it is, whatever stands in the filled places: nothing, and the
-    sample's own values again.
+    Proved, on the smallest, the largest and a middle sample: the model takes a mask (an argument with `mask` in its
+    name), and with the mask saying so, the outputs for a filled call, cut back, are those of the call as it is, whether
+    the filled places hold nothing or the sample's own values again.
     """
-    if len({_form(sample) for sample in samples}) != 1:
+    if len(by_form(samples)) != 1:
         return PaddingProof(problem="the calls are of several forms")
+    arguments = [*samples[0].args, *samples[0].kwargs.values()]
+    if any(not pytree.tree_structure(one).is_leaf() for one in arguments):
+        return PaddingProof(problem="arguments are nested in others")
     axes = [axis for axis in free_axes(samples, frozenset()) if len(set(axis.seen)) > 1]
     if len(axes) != 1:
         return PaddingProof(problem=f"{len(axes) or 'no'} sizes vary independently, and one can be filled up")
     axis = axes[0]
-    masks = _masks(samples[0], axis)
+    masks = _masks(model, samples[0], axis)
     if not masks:
         return PaddingProof(problem="the model is given no mask that could say what is filling")
-    sizes = bucket_sizes(axis.seen)
     problem = ""
     for mask_fill in _MASK_FILLS:
         padded = tuple(PaddedAxis(leaf, at, mask_fill if leaf in masks else 0) for leaf, at in sorted(axis.places))
         try:
-            cut = _proved(call, _of_different_sizes(samples, axis), padded, masks)
+            return PaddingProof(_proved(model, samples, axis, padded, masks))
         except _ChangesOutputs as fault:
             problem = problem or str(fault)
         except Exception as fault:  # whatever a model raises for a size that is not its own
             problem = problem or f"the model does not take a filled call: {_first_line(fault)}"
-        else:
-            return PaddingProof(Buckets(sizes, padded, cut))
     return PaddingProof(problem=problem)
 
 
@@ -65,23 +68,34 @@ class _ChangesOutputs(Exception):
 
 
 def _proved(
-    call: Callable[..., Any], samples: Sequence[Sample], padded: Sequence[PaddedAxis], masks: frozenset[int]
-) -> tuple[CutAxis, ...]:
-    """Which axes of the outputs are to be cut back. Raises _ChangesOutputs."""
+    model: Any,
+    samples: Sequence[Sample],
+    axis: FreeAxis,
+    padded: tuple[PaddedAxis, ...],
+    masks: frozenset[int],
+) -> Buckets:
+    """The buckets, with what is to be cut back. Raises _ChangesOutputs."""
+    sizes = bucket_sizes(axis.seen)
     found: set[tuple[CutAxis, ...]] = set()
-    for sample in samples:
-        leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
-        size = leaves[padded[0].leaf].shape[padded[0].axis]
-        bucket = bucket_sizes([size + 1])[0]
-        expected = _outputs(call, sample)
+    for sample, size, bucket in _to_be_filled(samples, axis, sizes):
+        expected = _outputs(model, sample)
+        leaves = [*sample.args, *sample.kwargs.values()]
         nothing_there = filled(leaves, padded, bucket - size)
         for arguments in (nothing_there, _with_values(nothing_there, leaves, padded, masks)):
-            args, kwargs = pytree.tree_unflatten(arguments, spec)
-            outputs = _outputs(call, Sample(args, kwargs))
+            named = dict(zip(sample.kwargs, arguments[len(sample.args) :], strict=True))
+            outputs = _outputs(model, Sample(tuple(arguments[: len(sample.args)]), named))
             found.add(_cut_axes(outputs, expected, bucket, size))
     if len(found) != 1:
         raise _ChangesOutputs("the outputs' sizes follow the filling in different ways")
-    return found.pop()
+    return Buckets(
+        sizes=sizes,
+        padded=padded,
+        cut=found.pop(),
+        positional=len(sample.args),
+        keywords=tuple(sample.kwargs),
+        kinds=tuple(map(kind_of, leaves)),
+        outputs=len(expected),
+    )
 
 
 def _cut_axes(outputs: Sequence[Any], expected: Sequence[Any], bucket: int, size: int) -> tuple[CutAxis, ...]:
@@ -130,24 +144,25 @@ def _with_values(
     return found
 
 
-def _masks(sample: Sample, axis: FreeAxis) -> frozenset[int]:
-    """The leaves that are masks along this axis, going by their names."""
-    named, _spec = named_leaves((sample.args, sample.kwargs))
+def _masks(model: Any, sample: Sample, axis: FreeAxis) -> frozenset[int]:
+    """The arguments that are masks along this axis, going by their names."""
+    positional = parameter_names(model)[: len(sample.args)] or [""] * len(sample.args)
     along = {leaf for leaf, _axis in axis.places}
-    return frozenset(leaf for leaf, (name, _value) in enumerate(named) if leaf in along and "mask" in name.lower())
+    names = [*positional, *sample.kwargs]
+    return frozenset(leaf for leaf, name in enumerate(names) if leaf in along and "mask" in name.lower())
 
 
-def _form(sample: Sample) -> tuple[Any, ...]:
-    leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
-    return str(spec), tuple(
-        (leaf.dtype, leaf.dim()) if isinstance(leaf, torch.Tensor) else repr(leaf) for leaf in leaves
-    )
+def _to_be_filled(samples: Sequence[Sample], axis: FreeAxis, sizes: Sequence[int]) -> Iterator[tuple[Sample, int, int]]:
+    """The smallest, the largest and one between, each with its size and its bucket.
 
-
-def _of_different_sizes(samples: Sequence[Sample], axis: FreeAxis) -> list[Sample]:
-    """The smallest, the largest and one between."""
-    ordered = sorted(dict(zip(axis.seen, samples, strict=True)).items(), key=lambda one: one[0])
-    return [ordered[position][1] for position in sorted({0, len(ordered) // 2, len(ordered) - 1})]
+    One that fills its bucket is made shorter, as nothing beyond the largest is asked of the model.
+    """
+    by_size = dict(zip(axis.seen, samples, strict=True))
+    ordered = sorted(size for size in by_size if size > 1)
+    for size in sorted({ordered[0], ordered[len(ordered) // 2], ordered[-1]}):
+        bucket = next(bucket for bucket in sizes if bucket >= size)
+        fits = min(size, bucket - 1)
+        yield (by_size[size] if fits == size else resized(by_size[size], axis.places, fits)), fits, bucket
 
 
 def _outputs(call: Callable[..., Any], sample: Sample) -> list[Any]:

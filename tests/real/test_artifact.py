@@ -253,6 +253,17 @@ def children_elsewhere(model):
     return call_of(3, 9)
 
 
+def another_forward(model):
+    original = model.down.forward
+    model.down.forward = lambda x: original(x) + 1
+    return call_of(3, 9)
+
+
+def another_parameter(model):
+    model.up.register_parameter("more", torch.nn.Parameter(torch.ones(3)))
+    return call_of(3, 9)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -265,6 +276,8 @@ def children_elsewhere(model):
         transposed_in_place,
         another_child,
         children_elsewhere,
+        another_forward,
+        another_parameter,
     ],
 )
 def test_a_model_that_became_another_is_served_as_it_is(loaded, change):

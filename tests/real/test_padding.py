@@ -27,15 +27,16 @@ def proof(model, inputs):
     return prove_padding(model.eval(), as_samples(inputs))
 
 
-def test_buckets_are_powers_of_two_that_hold_the_sizes():
-    assert bucket_sizes([3, 8, 9, 40]) == (8, 16, 64)
+def test_buckets_are_powers_of_two_and_the_largest_size_and_few():
+    assert bucket_sizes([3, 8, 9, 40]) == (8, 16, 40)
     assert bucket_sizes([64]) == (64,)
+    assert bucket_sizes([1 << n for n in range(3, 13)]) == (64, 128, 256, 512, 1024, 2048, 4096)
 
 
 def test_a_model_that_heeds_its_mask_may_be_filled_up():
     found = proof(models.Masked(), calls())
     assert found.problem == ""
-    assert found.buckets.sizes == (8, 16, 32)
+    assert found.buckets.sizes == (8, 16, 30)
     assert [(one.leaf, one.axis, one.fill) for one in found.buckets.padded] == [(0, 1, 0), (1, 1, 0)]
     assert [(one.leaf, one.axis) for one in found.buckets.cut] == [(0, 1)]
 
@@ -62,6 +63,7 @@ def test_a_mask_may_say_it_the_other_way_round():
         (models.Stack(), [torch.randn(n, 32) for n in (3, 5, 9)], "given no mask"),
         (models.Masked(), [*calls((3, 9)), *calls((5,), batch=3)], "2 sizes vary independently"),
         (models.Masked(), calls((4, 4)), "no sizes vary"),
+        (models.Masked(), [*calls((4, 5)), *[{"words": one["words"]} for one in calls((6,))]], "several forms"),
     ],
 )
 def test_what_may_not_be_filled_up_is_told(model, inputs, said):
@@ -87,6 +89,13 @@ def test_a_size_that_no_sample_has_is_probed(laboratory):
     assert (dynamic.counters.unseen, dynamic.counters.unseen_recompiles) == (1, 0)
 
 
+def test_samples_of_several_forms_are_measured_all_the_same(laboratory):
+    laboratory.prepare(models.Stack().eval(), [torch.randn(3, 32), torch.randn(2, 4, 32)])
+    found = laboratory.trial(Plan(backend="inductor"))
+    assert isinstance(found, Measurement), found
+    assert found.counters.unseen == 0
+
+
 def test_sizes_beyond_all_buckets_and_other_calls_are_made_as_they_are():
     model = models.Masked().eval()
     buckets = proof(model, calls()).buckets
@@ -100,13 +109,41 @@ def test_sizes_beyond_all_buckets_and_other_calls_are_made_as_they_are():
     assert seen == [8, 8, 33]
 
 
-def test_the_snippet_does_the_same():
-    model = models.Masked().eval()
-    buckets = proof(model, calls()).buckets
+def as_built(model, plan):
+    return build(model, plan, "cpu")
+
+
+def as_snippet(model, plan):
     scope = {"model": model}
-    exec(snippet(Plan(buckets=buckets), device_type="cpu", is_module=True), scope)
-    for call in calls((5, 9, 33)):
+    exec(snippet(plan, device_type="cpu", is_module=True), scope)
+    return scope["run"]
+
+
+@pytest.mark.parametrize("made", [as_built, as_snippet])
+def test_calls_of_every_size_and_form_are_right(made):
+    model = models.Masked().eval()
+    run = made(model, Plan(buckets=proof(model, calls()).buckets))
+    other_way_round = [dict(reversed(call.items())) for call in calls((5,))]
+    other_dtype = [{**call, "words": call["words"].int()} for call in calls((5,))]
+    for call in [*calls((5, 9, 33)), *other_way_round, *other_dtype]:
         expected = model(**call)
-        found = scope["run"](**call)
+        found = run(**call)
         for name in expected:
             torch.testing.assert_close(found[name], expected[name])
+    by_position = run(*calls((5,))[0].values())
+    torch.testing.assert_close(by_position["each"], model(**calls((5,))[0])["each"])
+
+
+def test_masks_by_position_are_known_by_the_models_own_names():
+    inputs = [tuple(call.values()) for call in calls()]
+    found = proof(models.Masked(), inputs)
+    assert (found.problem, found.buckets.positional, found.buckets.keywords) == ("", 2, ())
+
+
+def test_a_model_is_never_asked_for_more_than_the_largest_sample():
+    model, longest = models.Masked(), []
+    model.register_forward_pre_hook(
+        lambda _model, _args, kwargs: longest.append(kwargs["words"].shape[-1]), with_kwargs=True
+    )
+    assert proof(model, calls()).problem == ""
+    assert max(longest) == max(LENGTHS)

@@ -45,6 +45,14 @@ def test_a_users_own_setting_stays(monkeypatch, name, value):
     assert not heap.settle_heap()
 
 
+@pytest.mark.skipif(not GLIBC, reason="mallopt is glibc's")
+def test_what_is_not_about_keeping_does_not_matter():
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "2"}
+    code = "from autocompile.heap import settle_heap; print(settle_heap())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
 def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(heap.platform, "libc_ver", lambda: ("musl", "1.2"))
     assert not heap.settle_heap()
