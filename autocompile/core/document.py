@@ -70,6 +70,7 @@ class TrialEntry(Record, frozen=True):
     processes: int = 0
     counters: Counters | None = None
     contamination: Contamination | None = None
+    noisy: bool = False
     failure: Failure | None = None
 
 

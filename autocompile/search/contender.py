@@ -32,7 +32,8 @@ class Contender:
     `is_finalist` tells whether any was after the screening. `ratio` is its time for a sample over the
     baseline's. `floor`: the relative difference in latency below which, in this run, nothing is called
     faster. `tail`: the latency that counts over the mean one, with what processes differ by. `excess`: by
-    constraint, how far it is beyond it, relative to the limit; it is kept at or below 0.
+    constraint, how far it is beyond it, relative to the limit; it is kept at or below 0. `noisy`: most of its
+    processes were timed while others took the host's CPU or GPU.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Contender:
     floor: float = 0.0
     tail: Estimate = _NONE
     excess: dict[str, float] = field(default_factory=dict)
+    noisy: bool = False
 
     @property
     def is_feasible(self) -> bool:
@@ -132,6 +134,7 @@ def _contender(trial: Trial, run: _Run) -> Contender:
         floor=run.spread.floor,
         tail=tail if run.goal.objective == "latency" else _NONE,
         excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
+        noisy=mostly_noisy(trial),
     )
 
 
@@ -177,9 +180,19 @@ def _excess(trial: Trial, goal: Goal, *, call_s: float, startup_s: float) -> dic
     return {name: value / limit - 1 for name, (value, limit) in pairs.items() if limit is not None}
 
 
+def mostly_noisy(trial: Trial) -> bool:
+    """Whether more than half of a measured trial's processes were timed on a noisy host."""
+    return 2 * sum(m.contamination.noisy for m in trial.measurements) > len(trial.measurements)
+
+
 def beats(one: Contender, other: Contender, calls: float) -> bool:
-    """Whether `one` is faster than `other` with 95% confidence, and by more than the run's own A/A margin."""
-    return gain(one, other, calls) > open_between(one, other, calls)
+    """Whether `one` is faster than `other` with 95% confidence, and by more than the run's own A/A margin.
+
+    Never on a noisy host. What others take of it is no scatter that an interval could hold, but moves every process
+    alike and each program by another factor: beside one busy process on two cores, a program of 0.7 times the
+    baseline's time takes 1.7 times of it, time and again (`studies/trust`, agreement).
+    """
+    return not (one.noisy or other.noisy) and gain(one, other, calls) > open_between(one, other, calls)
 
 
 def gain(one: Contender, other: Contender, calls: float) -> float:

@@ -51,6 +51,11 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
     if margin > _TOO_NOISY:
         winner = next((c for c in ranking if c.origin == "baseline"), winner)
         reason = f"this host is too noisy for a verdict: one program differed by ±{margin:.0%} between processes"
+    elif best.noisy and winner is not best:
+        reason = (
+            f"{best.label} was ahead, but others used this host while it was timed, which moves every ratio, "
+            f"so nothing is called faster than {winner.label}; tune again while the host is quiet"
+        )
     return Verdict(
         winner=winner,
         ranking=(winner, *(c for c in ranking if c is not winner)),

@@ -12,7 +12,7 @@ from autocompile.core.document import Verdict as VerdictWord
 from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
-from autocompile.search.contender import Contender, beats
+from autocompile.search.contender import Contender, beats, mostly_noisy
 from autocompile.search.judge import Verdict, judge
 from autocompile.space.snippet import snippet
 
@@ -104,6 +104,7 @@ def measured_entry(trial: Trial, one: Contender, given_batch: float | None) -> T
         samples_per_s=given_batch / one.latency_s.value if given_batch else None,
         counters=trial.measurement.counters,
         contamination=latest.contamination,
+        noisy=mostly_noisy(trial),
     )
 
 
@@ -144,4 +145,5 @@ def _contender(document: Document, entry: TrialEntry) -> Contender:
         startup_s=entry.startup_s or 0.0,
         floor=document.noise_floor,
         excess=entry.excess,
+        noisy=entry.noisy,
     )

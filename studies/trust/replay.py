@@ -38,16 +38,19 @@ _BLANK = Measurement(
 )
 
 
-def trial_of(number: int, label: str, origin: Origin, changes: int, processes: Sequence[Sequence[float]]) -> Trial:
+def trial_of(
+    number: int, label: str, origin: Origin, changes: int, processes: Sequence[Sequence[float]], *, noisy: bool = False
+) -> Trial:
     """A trial whose processes had these log ratios, each with its interval; start-up is nothing."""
-    found = [replace(_BLANK, ratio=Estimate(*(math.exp(log) for log in logs))) for logs in processes]
+    blank = replace(_BLANK, contamination=replace(_BLANK.contamination, noisy=noisy))
+    found = [replace(blank, ratio=Estimate(*(math.exp(log) for log in logs))) for logs in processes]
     return Trial(number, label, Candidate({}), Plan(threads=number), origin, found[0], changes, tuple(found))
 
 
-def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, int]) -> Verdict:
-    """The verdict over candidates by label; the one named `baseline` is the baseline."""
+def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, int], *, noisy: bool = False) -> Verdict:
+    """The verdict over candidates by label; the one named `baseline` is the baseline. `noisy`: the host was so."""
     trials = [
-        trial_of(number, label, "baseline" if label == "baseline" else "search", changes[label], found)
+        trial_of(number, label, "baseline" if label == "baseline" else "search", changes[label], found, noisy=noisy)
         for number, (label, found) in enumerate(processes.items())
     ]
     contenders = contenders_of(trials, Goal(calls=CALLS))

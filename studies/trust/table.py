@@ -28,8 +28,12 @@ def main() -> None:
 
 
 def identical(rows: list[Row]) -> None:
-    """A/A: a verdict that prefers one of two identical programs is a false win."""
+    """A/A: a verdict that prefers one of two identical programs is a false win.
+
+    Judged as if noise had not been noticed, since the product calls nothing faster on a noisy host.
+    """
     print("### Verdicts between identical programs\n")
+    print("Judged as if the noise had not been noticed; the product calls nothing faster on a noisy host.\n")
     print("| host | model | one call | verdicts | false wins | false losses | median interval | noise reported |")
     print("|---|---|---|---|---|---|---|---|")
     for condition in CONDITIONS:
@@ -63,7 +67,7 @@ def agreement(rows: list[Row]) -> None:
         seen = [row for row in rows if row["condition"] == condition]
         if not seen:
             continue
-        verdicts = [judged(row["processes"], CHANGES) for row in seen]
+        verdicts = [judged(row["processes"], CHANGES, noisy=mostly_noisy(row)) for row in seen]
         winners = [verdict.winner.label for verdict in verdicts]
         near = sum(truth[winner] - min(truth.values()) <= math.log(1.02) for winner in winners)
         wrong = sum(truth[v.winner.label] > truth[other] for v in verdicts for other in claims(v))
@@ -71,6 +75,11 @@ def agreement(rows: list[Row]) -> None:
         noisy = sum(row["noisy"] > 0 for row in seen)
         print(f"| {condition} | {len(seen)} | {counted} | {near} | {wrong} | {noisy} |")
     print()
+
+
+def mostly_noisy(row: Row) -> bool:
+    """Whether the product said so of most of the processes."""
+    return 2 * int(row["noisy"]) > sum(len(found) for found in row["processes"].values())
 
 
 def planted(rows: list[Row]) -> None:

@@ -86,6 +86,10 @@ def test_the_stencil_from_the_command_line(tmp_path):
     ended = next(d["reason"] for d in document["decisions"] if d["subject"] == "search")
     assert f"{len(document['trials'])} distinct programs tried" in ended or "every distinct program was tried" in ended
     winner = document["winner"]
+    if any(entry["noisy"] for entry in measured if entry["processes"] > 1):
+        assert winner["origin"] == "baseline"
+        assert "others used this host" in document["reason"]
+        return
     assert winner["plan"]["backend"] == "inductor"
     assert winner["compile_s"] > 0
     assert winner["speedup"]["low"] < winner["speedup"]["value"] < winner["speedup"]["high"]

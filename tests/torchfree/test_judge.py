@@ -5,6 +5,7 @@ import pytest
 from builders import baseline, failure, measurement, trial
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from autocompile.core.envelope import Line, lower_envelope
 from autocompile.core.goal import Goal
@@ -105,3 +106,22 @@ def test_the_published_break_evens():
     assert [s.label for s in segments] == ["eager", "regional", "whole"]
     assert math.isclose(segments[1].from_calls, 230, rel_tol=0.02)
     assert math.isclose(segments[2].from_calls, 2570, rel_tol=0.02)
+
+
+def on_a_noisy_host(one, processes):
+    """A trial of which so many processes, of all, were timed beside something else."""
+
+    def noisy(found):
+        return replace(found, contamination=replace(found.contamination, noisy=True))
+
+    finals = tuple(noisy(m) if number < processes else m for number, m in enumerate(one.finals))
+    return replace(one, finals=finals)
+
+
+def test_nothing_is_called_faster_on_a_noisy_host():
+    fast = trial(1, 0.5, label="fast", finals=finals(0.5, 0.5, 0.5))
+    assert judge([baseline(), on_a_noisy_host(fast, 1)], 1e6).winner.label == "fast"
+    verdict = judge([baseline(), on_a_noisy_host(fast, 3)], 1e6)
+    assert verdict.winner.label == "eager"
+    assert verdict.reason.startswith("fast was ahead, but others used this host while it was timed")
+    assert [segment.label for segment in verdict.envelope] == ["eager"]
