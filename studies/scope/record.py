@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
 import autocompile
 from autocompile.core.document import Document, TrialEntry
@@ -44,6 +45,22 @@ at_most = 6
 """
 
 
+class Block(nn.Module):
+    """Attention and two linear layers, normalized before each."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, length, width) in and out."""
+        heads = [part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.mix(self.before(x)).chunk(3, -1)]
+        x = x + self.out(scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+        return x + self.down(gelu(self.up(self.after(x))))
+
+
 def main() -> None:
     """Record what is not recorded yet."""
     for kind, run in {"blocks": blocks, "lengths": lengths}.items():
@@ -56,8 +73,7 @@ def main() -> None:
 def blocks() -> list[dict[str, Any]]:
     """A row for each scope, and one for the envelope."""
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True, dropout=0.0)
-    model = nn.TransformerEncoder(layer, BLOCKS, enable_nested_tensor=False).eval()
+    model = nn.Sequential(*(Block(128) for _ in range(BLOCKS))).eval()
     with tempfile.TemporaryDirectory() as directory:
         strategy = Path(directory) / "whole-or-blocks.toml"
         strategy.write_text(WHOLE_OR_BLOCKS)

@@ -4,7 +4,7 @@ import models
 import pytest
 import torch
 
-from autocompile.core.outcome import Measurement
+from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
 from autocompile.workload.build import build
@@ -34,6 +34,15 @@ def test_what_breaks_the_graph_is_found_and_left_alone(laboratory):
     found = laboratory.trial(Plan(backend="inductor", left_eager=("noting",)))
     assert isinstance(found, Measurement), found
     assert found.counters.graphs == 2
+
+
+def test_what_the_compiler_skips_is_no_candidate(laboratory):
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    laboratory.prepare(model, torch.randn(2, 4, 16))
+    found = laboratory.trial(Plan(backend="inductor", scope=("layers.0", "layers.1")))
+    assert isinstance(found, Failure), found
+    assert (found.kind, found.message.split(":")[0]) == ("unsupported", "nothing was compiled")
 
 
 def test_marked_axes_are_compiled_once_for_all_sizes(laboratory):
