@@ -11,7 +11,7 @@ import torch
 Confirmation = Callable[..., bool]
 
 
-def exactly(tensors: Sequence[torch.Tensor]) -> Confirmation:
+def confirmation_of(tensors: Sequence[torch.Tensor]) -> Confirmation:
     """Confirms tensors of the same types, dtypes, devices, layouts, sizes and strides, in the mode it is made in.
 
     It looks at more than that, such as the dispatch keys, so what it does not confirm may be alike all the same.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.artifact.confirming import Confirmation, exactly
+from autocompile.artifact.confirming import Confirmation, confirmation_of
 from autocompile.core.manifest import ConstantGuard, Program, TensorGuard
 from autocompile.workload.forms import parameter_names
 
@@ -67,7 +67,7 @@ class Guard:
             return [_aligned(leaf) for leaf in leaves] if self._device_type == "cuda" else leaves
         tensors = self._examined(leaves)
         if accepted is None and _passed_on(leaves, tensors) and len(self._accepted) < _MOST_ACCEPTED:
-            self._accepted[kind] = exactly(leaves)
+            self._accepted[kind] = confirmation_of(leaves)
         return tensors
 
     def _examined(self, leaves: list[Any]) -> list[torch.Tensor] | Refusal:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from autocompile.artifact.confirming import Confirmation, exactly
+from autocompile.artifact.confirming import Confirmation, confirmation_of
 from autocompile.artifact.watch import Watch, tensors_of
 from autocompile.core.errors import InvalidArtifact
 from autocompile.core.manifest import Program, Weight
@@ -114,7 +114,7 @@ class Layouts:
 
     def _confirmation(self, *, in_inference_mode: bool) -> Confirmation:
         with torch.inference_mode(in_inference_mode):
-            return exactly(self._tensors)
+            return confirmation_of(self._tensors)
 
     def _look(self) -> list[Any]:
         return [(tensor.stride(), tensor.shape, tensor.dtype) for tensor in self._tensors]

@@ -23,7 +23,7 @@ _BEFORE_COMPILING = ("start", "load", "build")
 
 
 class Recorded(Record, tag="recorded", frozen=True):
-    """What was measured before any trial."""
+    """What was measured before any trial. The workload is without the folders that it lay in, which no replay needs."""
 
     workload: Workload
     environment: Environment

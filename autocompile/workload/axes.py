@@ -141,10 +141,15 @@ def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
     return Sample(args, kwargs)
 
 
-def _outputs(call: Callable[..., Any], sample: Sample) -> list[torch.Tensor]:
+def outputs_of(call: Callable[..., Any], sample: Sample) -> list[Any]:
+    """What a call returns, flattened; it leaves no trace in the sample or in buffers."""
     own = clone(sample)
     with torch.no_grad(), preserved_buffers(call):
-        return [x for x in pytree.tree_leaves(call(*own.args, **own.kwargs)) if isinstance(x, torch.Tensor)]
+        return pytree.tree_leaves(call(*own.args, **own.kwargs))
+
+
+def _outputs(call: Callable[..., Any], sample: Sample) -> list[torch.Tensor]:
+    return [one for one in outputs_of(call, sample) if isinstance(one, torch.Tensor)]
 
 
 def _has_axis(whole: torch.Tensor, size: int) -> bool:

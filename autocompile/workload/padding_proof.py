@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.core.buckets import Buckets, CutAxis, PaddedAxis, bucket_sizes
-from autocompile.workload.axes import FreeAxis, free_axes, resized
+from autocompile.workload.axes import FreeAxis, free_axes, outputs_of, resized
 from autocompile.workload.forms import by_form, parameter_names
 from autocompile.workload.padding import filled, kind_of
-from autocompile.workload.reference import preserved_buffers
-from autocompile.workload.samples import Sample, clone
+from autocompile.workload.samples import Sample
 
 # Filled calls are computed in another order than those without filling.
 _SAME = 1e-3
@@ -78,12 +77,12 @@ def _proved(
     sizes = bucket_sizes(axis.seen)
     found: set[tuple[CutAxis, ...]] = set()
     for sample, size, bucket in _to_be_filled(samples, axis, sizes):
-        expected = _outputs(model, sample)
+        expected = outputs_of(model, sample)
         leaves = [*sample.args, *sample.kwargs.values()]
         nothing_there = filled(leaves, padded, bucket - size)
         for arguments in (nothing_there, _with_values(nothing_there, leaves, padded, masks)):
             named = dict(zip(sample.kwargs, arguments[len(sample.args) :], strict=True))
-            outputs = _outputs(model, Sample(tuple(arguments[: len(sample.args)]), named))
+            outputs = outputs_of(model, Sample(tuple(arguments[: len(sample.args)]), named))
             found.add(_cut_axes(outputs, expected, bucket, size))
     if len(found) != 1:
         raise _ChangesOutputs("the outputs' sizes follow the filling in different ways")
@@ -163,12 +162,6 @@ def _to_be_filled(samples: Sequence[Sample], axis: FreeAxis, sizes: Sequence[int
         bucket = next(bucket for bucket in sizes if bucket >= size)
         fits = min(size, bucket - 1)
         yield (by_size[size] if fits == size else resized(by_size[size], axis.places, fits)), fits, bucket
-
-
-def _outputs(call: Callable[..., Any], sample: Sample) -> list[Any]:
-    own = clone(sample)
-    with torch.no_grad(), preserved_buffers(call):
-        return pytree.tree_leaves(call(*own.args, **own.kwargs))
 
 
 def _first_line(fault: Exception) -> str:

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from portfolio import PORTFOLIO, SPACE, machine_name
 
 from autocompile.core.goal import Goal
@@ -50,7 +51,8 @@ def record(name: str, path: Path, directory: Path) -> None:
         bench = bench_for(name, runner, directory)
         toolchain, profile = prepare_toolchain(bench), take_profile(bench)
         if not path.exists():
-            path.write_text(to_lines(Recorded(bench.workload, bench.environment, toolchain, profile)))
+            nowhere = replace(bench.workload, directory="", search_path=())
+            path.write_text(to_lines(Recorded(nowhere, bench.environment, toolchain, profile)))
         known = Recording.read(path).outcomes
         space, _left_out = open_space(surroundings_of(bench, profile, toolchain), bench.settings.strategy.dimensions)
         for candidate, plan in space.programs:

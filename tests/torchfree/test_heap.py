@@ -12,10 +12,7 @@ from autocompile import heap
 GLIBC = platform.libc_ver()[0] == "glibc"
 # A block below 32 MiB that is freed and asked for again: with settled thresholds, its pages stay.
 FAULTS = """
-import resource, sys
-from autocompile.heap import settle_heap
-if sys.argv[1] == "settled":
-    assert settle_heap()
+import resource
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(10):
@@ -26,14 +23,15 @@ def faults():
 faults()
 print(faults())
 """
+SETTLED = "from autocompile.heap import settle_heap\nassert settle_heap()"
 
 
 @pytest.mark.skipif(not GLIBC, reason="mallopt is glibc's")
-def test_what_is_freed_is_kept():
+@pytest.mark.parametrize("settled", [SETTLED, "\n".join(heap.heap_lines())], ids=["called", "pasted"])
+def test_what_is_freed_is_kept(settled):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    done = subprocess.run(
-        [sys.executable, "-c", FAULTS, "settled"], env=environment, capture_output=True, text=True, check=True
-    )
+    code = f"{settled}\n{FAULTS}"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 100  # each of 10 blocks of 24 MB has 5,860 pages
 
 
@@ -57,8 +55,3 @@ def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(heap.platform, "libc_ver", lambda: ("musl", "1.2"))
     assert not heap.settle_heap()
     assert heap.heap_lines() == []
-
-
-@pytest.mark.skipif(not GLIBC, reason="mallopt is glibc's")
-def test_the_lines_to_paste_run():
-    exec("\n".join(heap.heap_lines()), {})
