@@ -14,6 +14,14 @@ class Something:
     pass
 
 
+@pytest.fixture(autouse=True)
+def handler():
+    """Python's own, whatever a runner that other tests share has put in its place."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def interrupts():
     found = Interrupts()
@@ -46,15 +54,13 @@ def test_another_handler_and_another_thread_are_left_alone():
     def own(_number, _frame):
         pass
 
-    before = signal.signal(signal.SIGINT, own)
-    try:
-        found = Interrupts()
-        found.install()
-        assert signal.getsignal(signal.SIGINT) is own
-        found.uninstall()
-        assert signal.getsignal(signal.SIGINT) is own
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, own)
+    found = Interrupts()
+    found.install()
+    assert signal.getsignal(signal.SIGINT) is own
+    found.uninstall()
+    assert signal.getsignal(signal.SIGINT) is own
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=Interrupts().install)
     thread.start()
     thread.join()
