@@ -1,9 +1,10 @@
-"""What is compiled, and for which shapes: a stack of equal blocks, and sentences of 40 lengths.
+"""What is compiled, and for which shapes: stacks of equal blocks, and sentences of 40 lengths.
 
-    python studies/scope/record.py            # some 20 minutes; run nothing else meanwhile
+    python studies/scope/record.py            # some 30 minutes; run nothing else meanwhile
     python studies/scope/table.py > studies/scope/README.md
 
-`blocks`: 24 equal transformer blocks, compiled whole and each block for itself with one shared program.
+`blocks`: stacks of 24 equal transformer blocks, compiled whole and each block for itself with one shared program: a
+plain block of two widths, as what a block's call costs beside its arithmetic does not grow with it, and BERT's.
 `lengths`: MiniLM (its own weights) over 40 sentences of different lengths, tuned by the default strategy.
 Appends to results/; what is recorded is not run again.
 """
@@ -61,25 +62,54 @@ class Block(nn.Module):
         return x + self.down(gelu(self.up(self.after(x))))
 
 
+def plain(width: int) -> tuple[Any, Any]:
+    """24 plain blocks, 4 sequences of 64."""
+    return nn.Sequential(*(Block(width) for _ in range(BLOCKS))).eval(), torch.randn(4, 64, width)
+
+
+def bert() -> tuple[Any, Any]:
+    """BERT with 24 layers of width 256, random weights, 4 sentences of 64 tokens."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(hidden_size=256, num_hidden_layers=BLOCKS, num_attention_heads=4, intermediate_size=1024)
+    ids = torch.randint(1000, 20000, (4, 64))
+    return BertModel(config).eval(), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+STACKS = {
+    "plain blocks of width 128": lambda: plain(128),
+    "plain blocks of width 256": lambda: plain(256),
+    "BERT of width 256": bert,
+}
+
+
 def main() -> None:
     """Record what is not recorded yet."""
-    for kind, run in {"blocks": blocks, "lengths": lengths}.items():
-        if not recorded(kind):
-            for row in run():
-                append({"kind": kind, **row})
-                print(kind, row, flush=True)
+    for stack in STACKS:
+        if not recorded("blocks", stack):
+            keep("blocks", blocks(stack))
+    if not recorded("lengths"):
+        keep("lengths", lengths())
 
 
-def blocks() -> list[dict[str, Any]]:
+def keep(kind: str, rows: list[dict[str, Any]]) -> None:
+    """Append, and show."""
+    for row in rows:
+        append({"kind": kind, **row})
+        print(kind, row, flush=True)
+
+
+def blocks(stack: str) -> list[dict[str, Any]]:
     """A row for each scope, and one for the envelope."""
     torch.manual_seed(0)
-    model = nn.Sequential(*(Block(128) for _ in range(BLOCKS))).eval()
+    model, inputs = STACKS[stack]()
     with tempfile.TemporaryDirectory() as directory:
         strategy = Path(directory) / "whole-or-blocks.toml"
         strategy.write_text(WHOLE_OR_BLOCKS)
-        document = tuned(model, torch.randn(4, 64, 128), budget="15m", strategy=str(strategy), calls=10_000)
+        document = tuned(model, inputs, budget="15m", strategy=str(strategy), calls=10_000)
     segments = [[s.label, s.from_calls, s.from_low, s.from_high] for s in document.envelope]
-    return [*map(row_of, measured(document)), {"label": "envelope", "segments": segments}]
+    rows = [*map(row_of, measured(document)), {"label": "envelope", "segments": segments}]
+    return [{"stack": stack, **row} for row in rows]
 
 
 def lengths() -> list[dict[str, Any]]:
@@ -137,9 +167,10 @@ def results_path() -> Path:
     return path
 
 
-def recorded(kind: str) -> bool:
+def recorded(kind: str, stack: str | None = None) -> bool:
     """Whether there are rows of this kind."""
-    return any(json.loads(line)["kind"] == kind for line in results_path().read_text().splitlines())
+    rows = map(json.loads, results_path().read_text().splitlines())
+    return any((row["kind"], row.get("stack")) == (kind, stack) for row in rows)
 
 
 def append(row: dict[str, Any]) -> None:

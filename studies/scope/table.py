@@ -15,15 +15,15 @@ def main() -> None:
     for path in sorted((HERE / "results").glob("*.jsonl")):
         machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
         print(f"## {machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}\n")
-        blocks([row for row in rows if row["kind"] == "blocks"])
+        stacks = {row["stack"]: None for row in rows if row["kind"] == "blocks"}
+        for stack in stacks:
+            blocks(stack, [row for row in rows if row.get("stack") == stack])
         lengths([row for row in rows if row["kind"] == "lengths"])
 
 
-def blocks(rows: list[Row]) -> None:
+def blocks(stack: str, rows: list[Row]) -> None:
     """Whole against regional."""
-    if not rows:
-        return
-    print("### 24 equal transformer blocks\n")
+    print(f"### 24 equal blocks: {stack}\n")
     candidates(row for row in rows if row["label"] != "envelope")
     found = {row["label"]: row for row in rows}
     whole, regional = found.get("inductor"), found.get("inductor scope=blocks")
