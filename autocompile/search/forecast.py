@@ -1,15 +1,16 @@
 """What an untried candidate may bring, and what trying it costs: two Bayesian linear models over the values chosen.
 
 A candidate's log ratio to the baseline, and the log of its trial's seconds, are taken to be sums of what its values do,
-each with a prior (what is usual, and how far that goes) that every measured trial narrows. Values that were seen in
-eager tell about compiled candidates too, so a cheap probe steers what is compiled. The conjugate update is the textbook
-one for a normal prior and normal noise (Bishop, Pattern Recognition and Machine Learning, 3.3).
+and some pairs of them, each with a prior (what is usual, and how far that goes) that every measured trial narrows.
+Values that were seen in eager tell about compiled candidates too, so a cheap probe steers what is compiled; a pair says
+where that goes only so far, as with autocast, which in eager converts weights at each call. The conjugate update is the
+textbook one for a normal prior and normal noise (Bishop, Pattern Recognition and Machine Learning, 3.3).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.trial import Trial
+from autocompile.search.evidence import Evidence
 from autocompile.space.space import Space
 
-Feature = tuple[str, Value]
+Chosen = tuple[str, Value]
+Feature = frozenset[Chosen]
 
 
 @dataclass(frozen=True)
@@ -32,27 +35,80 @@ class Usual:
     cost_spread: float = 0.3
 
 
+def _of(**values: Value) -> Feature:
+    return frozenset(values.items())
+
+
 # Measured on CPUs and published for GPUs; wide, as they only order what is tried before anything is known.
 _USUAL: dict[Feature, Usual] = {
-    ("backend", "inductor"): Usual(-0.3, 0.5, cost=1.3),
-    ("mode", "max-autotune"): Usual(0.0, 0.15, cost=0.7),
-    ("mode", "max-autotune-no-cudagraphs"): Usual(0.0, 0.15, cost=0.7),
-    ("mode", "reduce-overhead"): Usual(-0.1, 0.4, cost=0.1),
-    ("dynamic", "dynamic"): Usual(0.05, 0.1, cost=0.2),
-    ("dynamic", "marked"): Usual(0.02, 0.1, cost=0.1),
-    ("dynamic", "static"): Usual(0.0, 0.1, cost=0.4),
-    ("dynamic", "buckets"): Usual(0.02, 0.15, cost=0.6),
-    ("amp", "bf16"): Usual(0.0, 0.5, cost=0.2),
-    ("amp", "fp16"): Usual(0.3, 0.5, cost=0.2),
-    ("memory_format", "channels_last"): Usual(-0.1, 0.3, cost=0.0),
-    ("freezing", True): Usual(-0.05, 0.12, cost=0.1),
-    ("scope", "blocks"): Usual(0.05, 0.15, cost=-0.8),
-    ("scope", "around-breaks"): Usual(0.02, 0.15, cost=0.0),
+    _of(backend="inductor"): Usual(-0.3, 0.5, cost=1.3),
+    _of(mode="max-autotune"): Usual(0.0, 0.15, cost=0.7),
+    _of(mode="max-autotune-no-cudagraphs"): Usual(0.0, 0.15, cost=0.7),
+    _of(mode="reduce-overhead"): Usual(-0.1, 0.4, cost=0.1),
+    _of(dynamic="dynamic"): Usual(0.05, 0.1, cost=0.2),
+    _of(dynamic="marked"): Usual(0.02, 0.1, cost=0.1),
+    _of(dynamic="static"): Usual(0.0, 0.1, cost=0.4),
+    _of(dynamic="buckets"): Usual(0.02, 0.15, cost=0.6),
+    _of(amp="bf16"): Usual(0.0, 0.5, cost=0.2),
+    _of(amp="fp16"): Usual(0.0, 0.5, cost=0.2),
+    _of(memory_format="channels_last"): Usual(-0.1, 0.3),
+    _of(freezing=True): Usual(-0.12, 0.1, cost=0.1),
+    _of(scope="blocks"): Usual(0.05, 0.15, cost=-0.8),
+    _of(scope="around-breaks"): Usual(0.02, 0.15),
+    # Casts are fused into what is compiled; frozen weights are converted once, and laid out for the matrix unit.
+    _of(amp="bf16", backend="inductor"): Usual(-0.05, 0.2, cost_spread=0.1),
+    _of(amp="bf16", freezing=True): Usual(-0.1, 0.3, cost_spread=0.1),
+    _of(amp="bf16", mode="max-autotune-no-cudagraphs"): Usual(-0.05, 0.2, cost_spread=0.1),
+    # What is compiled lays its convolutions out by itself.
+    _of(memory_format="channels_last", backend="inductor"): Usual(0.1, 0.15, cost_spread=0.1),
 }
 _UNKNOWN = Usual(0.05, 0.25)
+
+
+@dataclass(frozen=True)
+class Circumstance:
+    """What is usual otherwise where `holds` says so, and the reason in words."""
+
+    holds: Callable[[Evidence], bool]
+    reason: str
+    usual: Mapping[Feature, Usual]
+
+
+# Of those that hold, the later ones have the last word.
+_CIRCUMSTANCES = (
+    Circumstance(
+        lambda seen: seen.on_cpu,
+        "on a CPU",
+        {_of(amp="fp16"): Usual(0.5, 0.3, cost=0.2), _of(threads=1): Usual(0.5, 0.3)},
+    ),
+    Circumstance(
+        lambda seen: seen.starting_bounds_cpu,
+        "starting operators bounds it, which more threads make no faster",
+        {_of(threads=1): Usual(0.0, 0.3)},
+    ),
+    Circumstance(
+        lambda seen: seen.on_cpu and not seen.has_matrix_unit,
+        "this CPU has no unit for bf16 matrices",
+        {_of(amp="bf16"): Usual(0.7, 0.4, cost=0.2)},
+    ),
+    Circumstance(
+        lambda seen: seen.gpu_starves,
+        "the GPU waits for its launches, so CUDA graphs pay",
+        {
+            _of(mode="reduce-overhead"): Usual(-0.6, 0.4, cost=0.1),
+            _of(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
+        },
+    ),
+)
 # What the sum leaves open: how values act on one another, and what processes differ by.
 _NOISE, _COST_NOISE = 0.06, 0.25
 _FIRST_TRIAL_S = 3.5
+
+
+def _usual(feature: Feature, seen: Evidence) -> tuple[Usual, str]:
+    """What is usual in these circumstances, and the reason if they make a difference."""
+    found = [one for one in _CIRCUMSTANCES if feature in one.usual and one.holds(seen)]
+    return (found[-1].usual[feature], found[-1].reason) if found else (_USUAL.get(feature, _UNKNOWN), "")
 
 
 @dataclass(frozen=True)
@@ -84,22 +140,24 @@ class _Linear:
 
 
 class Forecast:
-    """What is expected of the candidates of one space, given the trials so far."""
+    """What is expected of the candidates of one space, given the circumstances and the trials so far."""
 
-    def __init__(self, space: Space, trials: Sequence[Trial]) -> None:
-        features = [(d.name, v) for d in space.dimensions for v in space.open_values[d.name] if v != space.default(d)]
+    def __init__(self, space: Space, seen: Evidence, trials: Sequence[Trial]) -> None:
+        chosen = [(d.name, v) for d in space.dimensions for v in space.open_values[d.name] if v != space.default(d)]
+        pairs = [feature for feature in _USUAL if len(feature) > 1 and feature <= set(chosen)]
         self._space = space
-        self._places = {feature: position for position, feature in enumerate(features)}
-        usual = [_USUAL.get(feature, _UNKNOWN) for feature in features]
-        self._ratio = _Linear([u.effect for u in usual], [u.spread for u in usual], _NOISE)
-        self._cost = _Linear([u.cost for u in usual], [u.cost_spread for u in usual], _COST_NOISE)
+        self._places = {feature: place for place, feature in enumerate([*(frozenset([c]) for c in chosen), *pairs])}
+        self._reasons = {feature: _usual(feature, seen)[1] for feature in self._places}
+        priors = [_usual(feature, seen)[0] for feature in self._places]
+        self._ratio = _Linear([u.effect for u in priors], [u.spread for u in priors], _NOISE)
+        self._cost = _Linear([u.cost for u in priors], [u.cost_spread for u in priors], _COST_NOISE)
         for trial in trials:
-            seen = self._features(trial.candidate)
+            features = self._features(trial.candidate)
             seconds = sum(trial.outcome.phases_s.values())
             if seconds > 0:
-                self._cost.learn(seen, math.log(seconds / _FIRST_TRIAL_S))
+                self._cost.learn(features, math.log(seconds / _FIRST_TRIAL_S))
             if trial.measurement is not None:
-                self._ratio.learn(seen, math.log(trial.measurement.ratio.value))
+                self._ratio.learn(features, math.log(trial.measurement.ratio.value))
 
     def ratio(self, candidate: Candidate) -> Expected:
         """The logarithm of its time over the baseline's."""
@@ -109,8 +167,13 @@ class Forecast:
         """What its trial takes, start-up and all."""
         return _FIRST_TRIAL_S * math.exp(self._cost.predict(self._features(candidate)).mean)
 
+    def reasons(self, candidate: Candidate) -> list[str]:
+        """What about the circumstances was taken into account, in words."""
+        here = zip(self._places, self._features(candidate), strict=True)
+        return list(
+            dict.fromkeys(self._reasons[feature] for feature, is_on in here if is_on and self._reasons[feature])
+        )
+
     def _features(self, candidate: Candidate) -> NDArray[np.float64]:
-        row = np.zeros(len(self._places))
-        for feature in self._space.changes(candidate).items():
-            row[self._places[feature]] = 1.0
-        return row
+        changes = set(self._space.changes(candidate).items())
+        return np.array([float(feature <= changes) for feature in self._places])

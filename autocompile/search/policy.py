@@ -18,7 +18,7 @@ from autocompile.space.space import Space
 
 # What a value has to be slower by in eager, beyond noise, to be left out of what is compiled.
 _HOPELESS = 1.5
-# Probes of these need no compiling, and tell about what is compiled.
+# These can be tried in eager, which tells about what is compiled.
 _PROBED = ("amp", "memory_format", "threads")
 
 
@@ -40,19 +40,16 @@ class Dropped:
     saved_s: float
 
 
-def probes(space: Space) -> list[Candidate]:
-    """Candidates that compile nothing, one for each value that can be tried so."""
-    found = []
-    for name in _PROBED:
-        dimension = next(one for one in space.dimensions if one.name == name)
-        values = [value for value in space.open_values[name] if value != space.default(dimension)]
-        found += [space.candidate(backend=EAGER, **{name: value}) for value in values]
-    return found
+def probes(space: Space, candidate: Candidate) -> list[Candidate]:
+    """What tells in eager about a candidate that is compiled: each of its values alone that can be tried so."""
+    if not space.plan(candidate).compiles:
+        return []
+    changes = space.changes(candidate)
+    return [space.candidate(backend=EAGER, **{name: changes[name]}) for name in _PROBED if name in changes]
 
 
-def dropped(space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
+def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
     """Values that eager showed to be hopeless here: much slower, or wrong."""
-    forecast = Forecast(space, trials)
     found = []
     for trial in trials:
         changes = space.changes(trial.candidate)
@@ -74,13 +71,12 @@ def _hopeless(trial: Trial) -> str:
 
 
 def choose(
-    space: Space, trials: Sequence[Trial], untried: Sequence[Candidate], *, calls: float, baseline_s: float
+    forecast: Forecast, trials: Sequence[Trial], untried: Sequence[Candidate], *, calls: float, baseline_s: float
 ) -> Choice:
     """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
 
     Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
     """
-    forecast = Forecast(space, trials)
     whole_s = calls * baseline_s
     best = min(
         (_amortized(t.measurement.ratio.value, t.startup_s, whole_s) for t in trials if t.measurement), default=0.0
@@ -96,7 +92,7 @@ def choose(
         f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
         f"the most gain for a second of {len(untried)} untried"
     )
-    return Choice(candidate, reason)
+    return Choice(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
 
 
 def _with_startup(expected: Expected, seconds: float, whole_s: float) -> Expected:

@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from autocompile.core.candidate import Candidate
+from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
@@ -18,8 +18,10 @@ from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
 from autocompile.search.contender import baseline_seconds
-from autocompile.search.policy import choose, dropped, probes
-from autocompile.search.seeds import Evidence, ordered_seeds
+from autocompile.search.evidence import Evidence
+from autocompile.search.forecast import Forecast
+from autocompile.search.policy import Dropped, choose, dropped, probes
+from autocompile.search.seeds import ordered_seeds
 from autocompile.search.spread import spread_of
 from autocompile.space.space import Space
 
@@ -60,16 +62,14 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
 
 def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> None:
     """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
-    if bench.settings.strategy.search.sampler == "policy":
-        reason = _by_policy(bench, space, archive)
-    else:
-        reason = _by_sampler(bench, space, archive, profile)
+    seen = Evidence(profile, bench.environment, bench.workload.device_type)
+    by_policy = bench.settings.strategy.search.sampler == "policy"
+    reason = (_by_policy if by_policy else _by_sampler)(bench, space, archive, seen)
     bench.ledger.decide("stopped", "search", reason)
 
 
-def _by_sampler(bench: Bench, space: Space, archive: Archive, profile: Profile) -> str:
+def _by_sampler(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
     """Seeds, then the sampler's suggestions; why it ended."""
-    seen = Evidence(profile, bench.environment, bench.workload.device_type)
     for seed in ordered_seeds(bench.settings.strategy, space, seen):
         if space.plan(seed.candidate).key not in _keys(archive):
             archive.enqueue(seed.candidate, "seed", space)
@@ -83,28 +83,34 @@ def _by_sampler(bench: Bench, space: Space, archive: Archive, profile: Profile) 
     return reason
 
 
-def _by_policy(bench: Bench, space: Space, archive: Archive) -> str:
-    """Probes in eager, then whatever promises most for its seconds; why it ended."""
-    for probe in probes(space):
-        if space.plan(probe).key not in _keys(archive) and not _reason_to_stop(bench, archive, [probe]):
-            archive.enqueue(probe, "seed", space)
-            one_trial(bench, space, archive)
-    hopeless = dropped(space, archive.trials(), _untried(space, archive))
-    for one in hopeless:
-        saved = f"; that saves some {format_duration(one.saved_s)}"
-        reason = f"{one.reason}: not compiled{saved}"
-        bench.ledger.decide("narrowed", f"{one.dimension}={one.value}", reason, saved_s=one.saved_s)
-    values = {(one.dimension, one.value) for one in hopeless}
+def _by_policy(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
+    """Whatever promises most for its seconds, its values in eager before anything is compiled; why it ended."""
+    hopeless: set[tuple[str, Value]] = set()
     while True:
-        untried = [c for c in _untried(space, archive) if not values & set(c.values.items())]
+        trials, untried = archive.trials(), _untried(space, archive)
+        forecast = Forecast(space, seen, trials)
+        for one in dropped(forecast, space, trials, untried):
+            if (one.dimension, one.value) not in hopeless:
+                hopeless.add((one.dimension, one.value))
+                _narrow(bench, one)
+        untried = [candidate for candidate in untried if not hopeless & set(candidate.values.items())]
         reason = _reason_to_stop(bench, archive, untried)
         if reason:
             return reason
-        trials = archive.trials()
-        choice = choose(space, trials, untried, calls=bench.spread_over(trials), baseline_s=baseline_seconds(trials))
-        bench.ledger.decide("seeded", space.label(choice.candidate), choice.reason)
-        archive.enqueue(choice.candidate, "search", space)
+        calls, baseline_s = bench.spread_over(trials), baseline_seconds(trials)
+        choice = choose(forecast, trials, untried, calls=calls, baseline_s=baseline_s)
+        probe = next((one for one in probes(space, choice.candidate) if one in untried), None)
+        if probe is None:
+            bench.ledger.decide("seeded", space.label(choice.candidate), choice.reason)
+        archive.enqueue(probe or choice.candidate, "search", space)
         one_trial(bench, space, archive)
+
+
+def _narrow(bench: Bench, one: Dropped) -> None:
+    saved = f"; that saves some {format_duration(one.saved_s)}"
+    bench.ledger.decide(
+        "narrowed", f"{one.dimension}={one.value}", f"{one.reason}: not compiled{saved}", saved_s=one.saved_s
+    )
 
 
 def _untried(space: Space, archive: Archive) -> list[Candidate]:

@@ -6,22 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autocompile.core.candidate import Candidate, Value
-from autocompile.core.environment import Environment
-from autocompile.core.profile import Profile
+from autocompile.search.evidence import Evidence
 from autocompile.search.strategy import Strategy
 from autocompile.space.space import Space
-
-# Rule of thumb from profiling practice: below this share of busy time a GPU waits for its launches.
-_STARVED = 0.7
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What an ordering rule may look at."""
-
-    profile: Profile
-    environment: Environment
-    device_type: str
 
 
 @dataclass(frozen=True)
@@ -34,7 +21,7 @@ class Rule:
 
 
 def _starved_gpu(seen: Evidence) -> str:
-    if seen.device_type == "cuda" and seen.profile.busy_share < _STARVED:
+    if seen.gpu_starves:
         return f"the GPU is busy {seen.profile.busy_share:.0%} of the time: launches bound it, so CUDA graphs first"
     return ""
 
@@ -46,13 +33,13 @@ def _breaking_graph(seen: Evidence) -> str:
 
 
 def _no_matrix_unit(seen: Evidence) -> str:
-    if seen.device_type == "cpu" and "amx_bf16" not in seen.environment.cpu_features:
+    if seen.on_cpu and not seen.has_matrix_unit:
         return "this CPU has no AMX unit for bf16, where autocast is usually slower than float32: last"
     return ""
 
 
 def _matrix_unit(seen: Evidence) -> str:
-    if seen.device_type == "cpu" and "amx_bf16" in seen.environment.cpu_features:
+    if seen.on_cpu and seen.has_matrix_unit:
         return "this CPU has an AMX unit for bf16: first"
     return ""
 

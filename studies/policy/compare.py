@@ -5,12 +5,12 @@
 Each search runs as in the product (baseline, plain torch.compile, then its own way) on a clock that only recorded
 trials move. `sampler`: Optuna's TPE alone; `seeds`: the strategy's seeds, which the profile orders, before it;
 `policy`: `autocompile.search.policy`. The best is the lowest amortized time of all recorded programs, for an hour's
-calls.
+calls. Time counts from the profile on: the compiler check before it is paid once on a machine.
 """
 
 import tempfile
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
 import optuna
 from msgspec.structs import replace
@@ -34,7 +34,8 @@ def main() -> None:
     optuna.logging.disable_default_handler()
     print("# The policy: how soon a search is within 2% of the best\n")
     print("Made by `compare.py` from the recordings in `results/`, which `record.py` makes and explains.")
-    print("Seconds on the recorded machine, medians of 10 seeds, profile included.\n")
+    print("Seconds on the recorded machine, medians of 10 seeds, profile included, and the machine's")
+    print("one-off compiler check not. In brackets: the quartiles over the seeds.\n")
     for directory in sorted((HERE / "results").iterdir()):
         recordings = {
             name: Recording.read(path) for name in PORTFOLIO if (path := directory / f"{name}.jsonl").exists()
@@ -52,15 +53,20 @@ def table(recordings: dict[str, Recording]) -> None:
     shares: dict[str, list[float]] = {"sampler": [], "seeds": []}
     for name, recording in recordings.items():
         took = {way: [seconds_to_best(recording, one, seed) for seed in SEEDS] for way, one in ways.items()}
-        middle = {way: median(seconds) for way, seconds in took.items()}
         for way, found in shares.items():
             found.append(median(p / s for p, s in zip(took["policy"], took[way], strict=True)))
         whole = sum(sum(outcome.phases_s.values()) for outcome in recording.outcomes.values())
-        cells = " | ".join(f"{seconds:.0f} s" for seconds in middle.values())
+        cells = " | ".join(spread(seconds) for seconds in took.values())
         against = " | ".join(f"{found[-1]:.2f}" for found in shares.values())
         print(f"| {name} | {len(recording.outcomes)} | {whole:.0f} s | {cells} | {against} |")
     over_all = " | ".join(f"{median(found):.2f}" for found in shares.values())
     print(f"| median | | | {' | ' * (len(ways) - 1)} | {over_all} |\n")
+
+
+def spread(seconds: list[float]) -> str:
+    """The median, and the quartiles."""
+    low, middle, high = quantiles(seconds, method="inclusive")
+    return f"{middle:.0f} s ({low:.0f} to {high:.0f})"
 
 
 def strategies() -> dict[str, Strategy]:
@@ -92,8 +98,8 @@ def seconds_to_best(recording: Recording, strategy: Strategy, seed: int) -> floa
         run_study(bench)
     calls = goal.calls_for(recording.about.profile.baseline_ms.value / 1e3)
     totals = {key: total(outcome, calls) for key, outcome in recording.outcomes.items()}
-    best = min(totals.values())
-    return next(when for when, key in runner.timeline if totals[key] <= best * WITHIN)
+    best, before_s = min(totals.values()), sum(recording.about.toolchain.phases_s.values())
+    return next(when for when, key in runner.timeline if totals[key] <= best * WITHIN) - before_s
 
 
 def total(outcome: object, calls: float) -> float:

@@ -3,10 +3,11 @@
 import math
 
 import pytest
-from builders import failure, measurement, trial
+from builders import environment, failure, measurement, profile, trial
 from msgspec.structs import replace
 from test_search import run, said
 
+from autocompile.search.evidence import Evidence
 from autocompile.search.forecast import Forecast
 from autocompile.search.policy import choose, dropped, probes
 from autocompile.search.strategy import load_strategy
@@ -14,6 +15,7 @@ from autocompile.space.dimension import Surroundings
 from autocompile.space.space import open_space
 
 AROUND = Surroundings(device_type="cpu", cores=4, is_module=True, has_conv=False, signature_count=1)
+SEEN = Evidence(profile(), replace(environment(), cpu_features=("amx_bf16",)), "cpu")
 SPACE, _ = open_space(AROUND, load_strategy("balanced").dimensions)
 
 
@@ -36,16 +38,28 @@ def policy(tmp_path):
     return str(path)
 
 
-def test_probes_compile_nothing_and_change_one_value_each():
-    found = probes(SPACE)
-    assert {SPACE.label(one) for one in found} >= {"eager amp=bf16", "eager threads=1"}
-    assert not any(SPACE.plan(one).compiles for one in found)
+def test_what_is_compiled_is_told_about_by_its_values_in_eager():
+    compiled = SPACE.candidate(backend="inductor", amp="bf16", threads=1, freezing=True)
+    assert [SPACE.label(one) for one in probes(SPACE, compiled)] == ["eager amp=bf16", "eager threads=1"]
+    assert not probes(SPACE, SPACE.candidate(amp="bf16", threads=1))
+
+
+def test_circumstances_change_what_is_expected_and_are_told():
+    plain, cpu = replace(environment(), cpu_features=()), profile(bound="overhead")
+    fast = Forecast(SPACE, Evidence(cpu, replace(plain, cpu_features=("amx_bf16",)), "cpu"), ())
+    slow = Forecast(SPACE, Evidence(cpu, plain, "cpu"), ())
+    half, single = SPACE.candidate(amp="bf16"), SPACE.candidate(threads=1)
+    assert fast.ratio(half).mean < slow.ratio(half).mean
+    assert slow.reasons(half) == ["this CPU has no unit for bf16 matrices"]
+    assert not fast.reasons(half)
+    assert slow.reasons(single) == ["starting operators bounds it, which more threads make no faster"]
+    assert Forecast(SPACE, SEEN, ()).reasons(single) == ["on a CPU"]
 
 
 def test_what_eager_shows_is_expected_of_what_is_compiled():
     base = [seen(1.0, backend="eager"), seen(0.5, number=1, backend="inductor")]
-    fast = Forecast(SPACE, [*base, seen(0.5, number=2, backend="eager", amp="bf16")])
-    slow = Forecast(SPACE, [*base, seen(3.0, number=2, backend="eager", amp="bf16")])
+    fast = Forecast(SPACE, SEEN, [*base, seen(0.5, number=2, backend="eager", amp="bf16")])
+    slow = Forecast(SPACE, SEEN, [*base, seen(3.0, number=2, backend="eager", amp="bf16")])
     both = SPACE.candidate(backend="inductor", amp="bf16")
     assert math.exp(fast.ratio(both).mean) == pytest.approx(0.25, rel=0.15)
     assert math.exp(slow.ratio(both).mean) == pytest.approx(1.5, rel=0.15)
@@ -54,7 +68,7 @@ def test_what_eager_shows_is_expected_of_what_is_compiled():
 def test_seconds_are_learned_by_mode():
     base = [seen(1.0, seconds=3.5, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
     tuned = seen(0.5, seconds=90, number=2, backend="inductor", mode="max-autotune")
-    forecast = Forecast(SPACE, [*base, tuned])
+    forecast = Forecast(SPACE, SEEN, [*base, tuned])
     frozen = SPACE.candidate(backend="inductor", mode="max-autotune", freezing=True)
     assert forecast.seconds(frozen) > 2 * forecast.seconds(SPACE.candidate(backend="inductor", freezing=True))
 
@@ -63,7 +77,7 @@ def test_the_most_gain_for_a_second_comes_first():
     trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
     slow = SPACE.candidate(backend="inductor", mode="max-autotune", freezing=True)
     quick = SPACE.candidate(backend="inductor", freezing=True)
-    choice = choose(SPACE, trials, [slow, quick], calls=1e6, baseline_s=0.01)
+    choice = choose(Forecast(SPACE, SEEN, trials), trials, [slow, quick], calls=1e6, baseline_s=0.01)
     assert choice.candidate == quick
     assert "the most gain for a second of 2 untried" in choice.reason
 
@@ -74,7 +88,8 @@ def test_hopeless_values_are_dropped_with_what_that_saves():
         seen(1.0, number=3, backend="eager", amp="fp16"), outcome=failure("wrong_result", "verify", "off by 0.1")
     )
     untried = [candidate for candidate, _plan in SPACE.programs]
-    found = dropped(SPACE, [seen(1.0, backend="eager"), slow, wrong], untried)
+    trials = [seen(1.0, backend="eager"), slow, wrong]
+    found = dropped(Forecast(SPACE, SEEN, trials), SPACE, trials, untried)
     assert [(one.dimension, one.value) for one in found] == [("amp", "bf16"), ("amp", "fp16")]
     assert found[0].reason == "3.1 times slower in eager"
     assert found[0].saved_s > 100

@@ -1,0 +1,40 @@
+"""What the profile and the machine tell about what may pay, before anything is tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autocompile.core.environment import Environment
+from autocompile.core.profile import Profile
+
+# Rule of thumb from profiling practice: below this share of busy time a GPU waits for its launches.
+_STARVED = 0.7
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What rules and priors may look at."""
+
+    profile: Profile
+    environment: Environment
+    device_type: str
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the model runs on the CPU."""
+        return self.device_type == "cpu"
+
+    @property
+    def gpu_starves(self) -> bool:
+        """Whether a GPU waits for its launches."""
+        return self.device_type == "cuda" and self.profile.busy_share < _STARVED
+
+    @property
+    def starting_bounds_cpu(self) -> bool:
+        """Whether a CPU is busy with starting operators, most of all."""
+        return self.on_cpu and self.profile.bound == "overhead"
+
+    @property
+    def has_matrix_unit(self) -> bool:
+        """Whether a CPU multiplies bf16 matrices in a unit made for it."""
+        return "amx_bf16" in self.environment.cpu_features
