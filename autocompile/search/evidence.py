@@ -18,6 +18,7 @@ class Evidence:
     profile: Profile
     environment: Environment
     device_type: str
+    signature_count: int = 1
 
     @property
     def on_cpu(self) -> bool:
@@ -33,6 +34,11 @@ class Evidence:
     def starting_bounds_cpu(self) -> bool:
         """Whether a CPU is busy with starting operators, most of all."""
         return self.on_cpu and self.profile.bound == "overhead"
+
+    @property
+    def blocks_outside_breaks(self) -> bool:
+        """Whether the graph breaks, and there are repeated blocks that may be whole."""
+        return bool(self.profile.graph_breaks and self.profile.blocks)
 
     @property
     def has_matrix_unit(self) -> bool:

@@ -99,6 +99,23 @@ _CIRCUMSTANCES = (
             _of(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
         },
     ),
+    Circumstance(
+        lambda seen: seen.blocks_outside_breaks,
+        "the whole model's graph breaks, which its repeated blocks may not",
+        {
+            _of(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8),
+            _of(scope="around-breaks"): Usual(-0.1, 0.3),
+        },
+    ),
+    Circumstance(
+        lambda seen: seen.signature_count > 1,
+        "calls come in several sizes, each of which may be compiled again",
+        {
+            _of(dynamic="dynamic"): Usual(-0.1, 0.25),
+            _of(dynamic="marked"): Usual(-0.15, 0.25),
+            _of(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
+        },
+    ),
 )
 # What the sum leaves open: how values act on one another, and what processes differ by.
 _NOISE, _COST_NOISE = 0.06, 0.25

@@ -21,7 +21,7 @@ from autocompile.search.contender import baseline_seconds
 from autocompile.search.evidence import Evidence
 from autocompile.search.forecast import Forecast
 from autocompile.search.policy import Dropped, choose, dropped, probes
-from autocompile.search.seeds import ordered_seeds
+from autocompile.search.seeds import Seed, ordered_seeds
 from autocompile.search.spread import spread_of
 from autocompile.space.space import Space
 
@@ -62,7 +62,8 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
 
 def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> None:
     """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
-    seen = Evidence(profile, bench.environment, bench.workload.device_type)
+    workload = bench.workload
+    seen = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures))
     by_policy = bench.settings.strategy.search.sampler == "policy"
     reason = (_by_policy if by_policy else _by_sampler)(bench, space, archive, seen)
     bench.ledger.decide("stopped", "search", reason)
@@ -71,10 +72,7 @@ def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> No
 def _by_sampler(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
     """Seeds, then the sampler's suggestions; why it ended."""
     for seed in ordered_seeds(bench.settings.strategy, space, seen):
-        if space.plan(seed.candidate).key not in _keys(archive):
-            archive.enqueue(seed.candidate, "seed", space)
-            if seed.reason:
-                bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
+        _enqueue_seed(bench, space, archive, seed)
     repeats = 0
     while not (reason := _reason_to_stop(bench, archive, untried := _untried(space, archive))):
         if repeats >= _PATIENCE:
@@ -84,7 +82,10 @@ def _by_sampler(bench: Bench, space: Space, archive: Archive, seen: Evidence) ->
 
 
 def _by_policy(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
-    """Whatever promises most for its seconds, its values in eager before anything is compiled; why it ended."""
+    """Seeds, then whatever promises most for its seconds, tried in eager before it is compiled; why it ended."""
+    for seed in ordered_seeds(bench.settings.strategy, space, seen):
+        if not _reason_to_stop(bench, archive, [seed.candidate]) and _enqueue_seed(bench, space, archive, seed):
+            one_trial(bench, space, archive)
     hopeless: set[tuple[str, Value]] = set()
     while True:
         trials, untried = archive.trials(), _untried(space, archive)
@@ -104,6 +105,16 @@ def _by_policy(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> 
             bench.ledger.decide("seeded", space.label(choice.candidate), choice.reason)
         archive.enqueue(probe or choice.candidate, "search", space)
         one_trial(bench, space, archive)
+
+
+def _enqueue_seed(bench: Bench, space: Space, archive: Archive, seed: Seed) -> bool:
+    """Have it tried next, if it is new; whether it is."""
+    is_new = space.plan(seed.candidate).key not in _keys(archive)
+    if is_new:
+        archive.enqueue(seed.candidate, "seed", space)
+        if seed.reason:
+            bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
+    return is_new
 
 
 def _narrow(bench: Bench, one: Dropped) -> None:

@@ -27,7 +27,7 @@ def _starved_gpu(seen: Evidence) -> str:
 
 
 def _breaking_graph(seen: Evidence) -> str:
-    if seen.profile.graph_breaks and seen.profile.blocks:
+    if seen.blocks_outside_breaks:
         return f"{len(seen.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks first"
     return ""
 

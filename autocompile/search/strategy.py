@@ -21,7 +21,7 @@ from autocompile.space.dimensions import DIMENSIONS, known_values
 class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
     """What chooses (the `policy`, or Optuna's samplers `tpe` and `random`), TPE's random start, and the most trials."""
 
-    sampler: Literal["policy", "tpe", "random"] = "tpe"
+    sampler: Literal["policy", "tpe", "random"] = "policy"
     random_trials: int = 8
     max_trials: int = 60
 
