@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import product
 
 from msgspec.structs import replace
 
@@ -32,6 +33,9 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     if len(finalists) == 1:
         bench.ledger.decide("skipped", "finals", f"only {finalists[0].label} was measured")
         return
+    left_out = sum(trial.measurement is not None for trial in archive.trials()) - len(finalists)
+    if left_out:
+        bench.ledger.decide("narrowed", "finals", f"{left_out} measured candidates are too far behind to win")
     bench.listener.on_stage("finals")
     durations: list[float] = []
     for round_number, trial in _rounds(bench, archive, finalists):
@@ -49,10 +53,7 @@ def run_finals(bench: Bench, archive: Archive) -> None:
 def _rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[tuple[int, Trial]]:
     """Whom to measure next, and in which round; what an earlier run has done is left out."""
     rules = bench.settings.strategy.finals
-    for round_number in range(rules.processes):
-        for trial in finalists:
-            if len(trial.finals) <= round_number:
-                yield round_number, trial
+    yield from _full_rounds(bench, archive, finalists)
     for round_number in range(rules.processes, rules.at_most):
         tied = unsettled(bench.verdict(archive.trials()), bench.spread_over(archive.trials()))
         if not tied:
@@ -64,6 +65,23 @@ def _rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[
         for number in (c.number for c in tied):
             if len(by_number[number].finals) <= round_number:
                 yield round_number, by_number[number]
+
+
+def _full_rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[tuple[int, Trial]]:
+    """As many as the strategy asks for; who fails in one makes room for the next best."""
+    entered = {trial.number for trial in finalists}
+    while finalists:
+        for round_number, trial in product(range(bench.settings.strategy.finals.processes), finalists):
+            if len(trial.finals) <= round_number and trial.number in _standing(archive):
+                yield round_number, trial
+        failed = len({trial.number for trial in finalists} - _standing(archive))
+        finalists = [trial for trial in _finalists(bench, archive) if trial.number not in entered][:failed]
+        entered |= {trial.number for trial in finalists}
+
+
+def _standing(archive: Archive) -> set[int]:
+    """Who has a measurement, and has not failed since."""
+    return {trial.number for trial in archive.trials() if trial.measurement}
 
 
 def unsettled(verdict: Verdict, calls: float) -> list[Contender]:
@@ -86,9 +104,6 @@ def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
         chosen += [c for c in others if given is not None and c.number == given.number and c not in chosen]
     elsewhere = {segment.label for segment in verdict.envelope}
     chosen += [c for c in ranking if c.label in elsewhere and c not in chosen and c not in always]
-    left_out = len(ranking) - len(always) - len(chosen)
-    if left_out:
-        bench.ledger.decide("narrowed", "finals", f"{left_out} measured candidates are too far behind to win")
     by_number = {trial.number: trial for trial in trials}
     return [by_number[c.number] for c in chosen + always]
 

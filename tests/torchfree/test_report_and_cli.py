@@ -21,7 +21,7 @@ from autocompile.report.text import as_text
 @pytest.fixture(scope="module")
 def document():
     broken = profile(blocks=BLOCKS, graph_breaks=(GraphBreak("net.py", 3, "a print in the way"),))
-    return run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=200)[0]
+    return run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=200, strategy="thorough")[0]
 
 
 def test_the_text_report_says_what_won_and_why(document):

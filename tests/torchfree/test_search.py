@@ -230,7 +230,7 @@ def test_the_study_is_readable_with_optunas_own_tools(tmp_path):
 
 def test_seeds_are_ordered_by_the_profile_and_the_reason_is_kept():
     broken = profile(blocks=BLOCKS, graph_breaks=(GraphBreak("net.py", 3, "print"),))
-    document, runner = run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=100)
+    document, runner = run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=100, strategy="thorough")
     assert runner.ran[2].scope == ("layers.0", "layers.1")
     assert "1 graph breaks in the whole model: its repeated blocks first" in " ".join(said(document, "seeded"))
     assert any("no AMX unit" in line for line in said(document, "seeded"))
@@ -238,8 +238,13 @@ def test_seeds_are_ordered_by_the_profile_and_the_reason_is_kept():
 
 def test_a_starved_gpu_has_cuda_graphs_tried_first():
     starved = profile(busy_share=0.46)
-    _document, runner = run(runner=FakeRunner(usual, FakeClock(), profiled=starved), device="cuda:0")
-    assert runner.ran[2].options.get("triton.cudagraphs")
+    for strategy in ("thorough", "balanced"):
+        document, runner = run(
+            runner=FakeRunner(usual, FakeClock(), profiled=starved), device="cuda:0", strategy=strategy
+        )
+        first = next(plan for plan in runner.ran[2:] if plan.compiles)
+        assert first.options.get("triton.cudagraphs")
+        assert "launches" in said(document, "seeded")[0]
 
 
 def test_time_is_accounted_for_whole():
@@ -314,8 +319,11 @@ def test_a_finalist_that_fails_in_a_fresh_process_cannot_win():
             return failure("wrong_result", "verify", "off, this time")
         return usual(plan)
 
-    document, _ = run(fails_later)
+    document, runner = run(fails_later)
     assert document.winner.label == "inductor"
+    screened = [plan.key for plan in runner.ran if plan.options.get("freezing")]
+    assert len(screened) > len(set(screened)), "a frozen candidate was a finalist"
+    assert max(screened.count(key) for key in screened) == 2, "who fails in a final is not asked again"
     assert any(entry.failure and entry.failure.message == "off, this time" for entry in document.trials)
 
 

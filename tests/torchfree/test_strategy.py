@@ -14,7 +14,7 @@ def test_every_preset_loads_and_is_identified(name):
     assert strategy.name == name
     assert strategy.digest.startswith("sha256:")
     assert strategy.dimensions
-    assert strategy.seeds
+    assert strategy.search.sampler == ("tpe" if name == "thorough" else "policy")
 
 
 @pytest.mark.parametrize(
