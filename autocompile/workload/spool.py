@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Workload
+from autocompile.workload import revival
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.calls import check_alike
 from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
@@ -76,7 +77,7 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
 
 
 def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, ...]]:
-    """The model and its samples, on the device where they were, in a process with the settings they had.
+    """The model and its samples, on the device where they were, in a process of its own with the settings they had.
 
     With a `batch`, the samples are repeated or cut to calls of that size.
     """
@@ -84,7 +85,7 @@ def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, .
         apply_settings(workload.settings)
     if workload.device_type == "cuda":
         torch.cuda.set_device(workload.device)
-    model, samples = torch.load(Path(workload.directory) / _FILE, weights_only=False)
+    model, samples = torch.load(Path(workload.directory) / _FILE, weights_only=False, pickle_module=revival)
     return model, at_batch(samples, batch) if batch else samples
 
 

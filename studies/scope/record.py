@@ -108,7 +108,7 @@ def blocks(stack: str) -> list[dict[str, Any]]:
         strategy.write_text(WHOLE_OR_BLOCKS)
         document = tuned(model, inputs, budget="15m", strategy=str(strategy), calls=10_000)
     segments = [[s.label, s.from_calls, s.from_low, s.from_high] for s in document.envelope]
-    rows = [*map(row_of, measured(document)), {"label": "envelope", "segments": segments}]
+    rows = [*map(row_of, measured(document)), *failures(document), {"label": "envelope", "segments": segments}]
     return [{"stack": stack, **row} for row in rows]
 
 
@@ -125,7 +125,8 @@ def lengths() -> list[dict[str, Any]]:
     ids = [torch.randint(1000, 20000, (1, size), generator=generator) for size in sizes]
     inputs = [{"input_ids": one, "attention_mask": torch.ones_like(one)} for one in ids]
     document = tuned(model, inputs, budget="15m", strategy="balanced", calls=100_000)
-    return [{"winner": entry.number == document.winner.number, **row_of(entry)} for entry in measured(document)]
+    rows = [{"winner": entry.number == document.winner.number, **row_of(entry)} for entry in measured(document)]
+    return [*rows, *failures(document)]
 
 
 def tuned(model: Any, inputs: Any, *, strategy: str, budget: str, calls: int) -> Document:
@@ -136,6 +137,11 @@ def tuned(model: Any, inputs: Any, *, strategy: str, budget: str, calls: int) ->
 def measured(document: Document) -> list[TrialEntry]:
     """In the order of the verdict."""
     return [entry for entry in document.trials if entry.status == "measured"]
+
+
+def failures(document: Document) -> list[dict[str, Any]]:
+    """What could not be measured, and why."""
+    return [{"label": entry.label, "failure": entry.failure.message} for entry in document.trials if entry.failure]
 
 
 def row_of(entry: TrialEntry) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Real children: what is measured, and how every way to fail ends."""
 
+import runpy
+
 import models
 import psutil
 import pytest
@@ -12,6 +14,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.workload import Workload
 from autocompile.runner.launchers import Spawner
 from autocompile.runner.local import LocalRunner
+from autocompile.workload.script import workload_from_script
 
 BF16 = Plan(autocast="bfloat16")
 SQUARE = torch.ones(8, 8)
@@ -35,6 +38,43 @@ def test_a_compiled_module_is_measured(laboratory):
     assert found.accuracy.error <= found.accuracy.limit
     assert found.ratio.low <= found.ratio.value <= found.ratio.high
     assert set(found.phases_s) >= {"load", "build", "compile", "verify", "warm-up", "timing"}
+
+
+SCRIPT = """
+import torch
+from torch.nn.functional import gelu
+
+SCALE = 2.0
+
+def helper(x):
+    return gelu(x) * SCALE
+
+class Part(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return helper(self.linear(gelu(x)))
+
+model = torch.nn.Sequential(Part(), Part()).eval()
+inputs = torch.ones(4, 8)
+"""
+
+
+@pytest.mark.parametrize("name", ["__main__", "tuned"])
+def test_what_a_script_defines_is_compiled_with_its_helpers_and_constants(laboratory, tmp_path, name):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    if name == "__main__":
+        defined = runpy.run_path(str(script), run_name="__main__")
+        model, inputs = defined["model"], defined["inputs"]
+    else:
+        model, inputs = workload_from_script(script)
+    laboratory.prepare(model, inputs)
+    found = laboratory.trial(Plan(backend="inductor"))
+    assert isinstance(found, Measurement), found
+    assert found.counters.graphs == 1
 
 
 def test_every_cache_is_fresh_and_a_named_one_is_kept(laboratory):
