@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -13,8 +11,10 @@ from pathlib import Path
 import psutil
 import pynvml
 
+from autocompile.compilers import cpp_compiler
 from autocompile.core.environment import Environment, Gpu
 from autocompile.core.serde import Record
+from autocompile.processor import cpu_features, cpu_model
 
 
 class Load(Record, frozen=True):
@@ -29,7 +29,7 @@ def environment() -> Environment:
     """Look at this machine; takes some tens of milliseconds."""
     gpus, driver = nvidia_gpus()
     return Environment(
-        cpu=_cpu_model(),
+        cpu=cpu_model(),
         architecture=platform.machine(),
         cpu_features=cpu_features(),
         cores=usable_cores(),
@@ -54,15 +54,6 @@ def usable_cores() -> int:
 def available_memory() -> int:
     """Bytes that can still be allocated without swapping."""
     return int(psutil.virtual_memory().available)
-
-
-def cpp_compiler() -> str:
-    """Name and version of the C++ compiler that Inductor would find on `PATH`, or ""."""
-    for name in filter(None, (os.environ.get("CXX"), "g++", "clang++", "cl")):
-        path = shutil.which(name)
-        if path:
-            return _first_line([path, "--version"]) or name
-    return ""
 
 
 def current_load(interval_s: float = 0.3) -> Load:
@@ -110,50 +101,6 @@ def user_cache_directory() -> Path:
     return Path(base) / "autocompile"
 
 
-_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "asimd", "sve")
-
-
-def cpu_features() -> tuple[str, ...]:
-    """The vector extensions that decide what a compiler emits, of those that this processor has."""
-    words = _cpu_flags()
-    return tuple(name for name in _FEATURES if name in words)
-
-
-_INSTRUCTIONS = (
-    "sse", "ssse", "popcnt", "aes", "pclmul", "avx", "f16c", "fma", "bmi", "abm", "movbe", "adx", "sha_ni", "gfni",
-    "vaes", "vpclmul", "amx", "asimd", "sve", "sme2", "i8mm", "bf16", "fphp", "atomics",
-)  # fmt: skip
-
-
-def instructions() -> tuple[str, ...]:
-    """All extensions that a compiler told to build for this very processor may use, by the kernel's names."""
-    return tuple(sorted(word for word in _cpu_flags() if word.startswith(_INSTRUCTIONS)))
-
-
-def _cpu_flags() -> set[str]:
-    """What every one of the processors has."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return set()
-    found = [set(line.partition(":")[2].split()) for line in text.splitlines() if _lists_flags(line)]
-    return set.intersection(*found) if found else set()
-
-
-def _lists_flags(line: str) -> bool:
-    return line.partition(":")[0].strip().lower() in ("flags", "features")
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
 def _cgroup_quota() -> float:
     """CPUs' worth of time that the cgroup (version 2) grants, or 0 for no bound."""
     try:
@@ -168,15 +115,6 @@ def _version_of(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _first_line(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    lines = done.stdout.splitlines()
-    return lines[0].strip() if lines else ""
 
 
 def can_fork() -> bool:

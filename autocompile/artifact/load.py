@@ -19,11 +19,11 @@ from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.native import Native, NotLoadable, WeightsDiffer, registered_tensors
 from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Eager, Server, Tally
 from autocompile.artifact.watch import Watch
+from autocompile.compilers import cpp_compiler
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
 from autocompile.core.manifest import Absence, Manifest, Served, Tier
 from autocompile.core.plan import Plan
 from autocompile.heap import settle_heap
-from autocompile.host import cpp_compiler
 from autocompile.workload.build import build
 
 OnMismatch = Literal["fallback", "error"]

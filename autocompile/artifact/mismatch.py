@@ -11,7 +11,7 @@ import torch
 
 from autocompile.artifact.watch import has_hooks
 from autocompile.core.manifest import Manifest, Requirements
-from autocompile.host import instructions
+from autocompile.processor import instructions
 from autocompile.workload.fingerprint import model_fingerprint
 
 Name = Literal["model", "hooks", "torch", "python", "architecture", "instructions", "device", "capability"]

@@ -18,7 +18,7 @@ from autocompile.core.manifest import MANIFEST_VERSION, Absence, Manifest, Requi
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
-from autocompile.host import instructions
+from autocompile.processor import instructions
 from autocompile.search.bench import Bench
 from autocompile.search.contender import Contender
 from autocompile.search.judge import Verdict, envelope_of
