@@ -10,6 +10,12 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
 
 _MOST_NAMED = 3
+_ACTIONS = {
+    "narrowed": "Left out",
+    "seeded": "Tried first",
+    "chosen": "Chosen, in this order",
+    "stopped": "Ended early",
+}
 
 
 def story(document: Document) -> Iterator[str]:
@@ -48,7 +54,7 @@ def _search(document: Document) -> Iterator[str]:
         f"{len(measured)} candidates were measured in {format_duration(spent)}, "
         f"{_share(document.time_spent_s.get('compiling', 0.0), spent)} of it compiling{ended}."
     )
-    for action, words in (("narrowed", "Left out beforehand"), ("seeded", "Tried first"), ("stopped", "Ended early")):
+    for action, words in _ACTIONS.items():
         found = [d for d in document.decisions if d.action == action and d.subject not in ("search", "finals")]
         if found:
             more = f"; and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""

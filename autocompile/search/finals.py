@@ -28,7 +28,6 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     After as many as the strategy asks for, those that are still tied with the best go on, up to
     its `at_most`, until they are told apart or surely alike.
     """
-    rules = bench.settings.strategy.finals
     finalists = _finalists(bench, archive)
     if len(finalists) == 1:
         bench.ledger.decide("skipped", "finals", f"only {finalists[0].label} was measured")
@@ -41,9 +40,8 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     for round_number, trial in _rounds(bench, archive, finalists):
         left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.packing)
         if left < max(durations, default=_FIRST_GUESS_S):
-            wanted = rules.processes * len(finalists)
             found = f"{format_duration(left)} left after {len(durations)} processes"
-            bench.ledger.decide("skipped", "finals", found + (f" of {wanted}" if len(durations) < wanted else ""))
+            bench.ledger.decide("skipped", "finals", f"{found}; {trial.label} was to be next")
             return
         began = bench.ledger.elapsed_s
         _one_final(bench, archive, trial, round_number)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocompile.core.candidate import Candidate, Value
+from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.search.evidence import Evidence
 from autocompile.space.space import Space
@@ -104,21 +105,27 @@ _CIRCUMSTANCES = (
         "the whole model's graph breaks, which its repeated blocks may not",
         {
             _of(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8),
-            _of(scope="around-breaks"): Usual(-0.1, 0.3),
         },
+    ),
+    Circumstance(
+        lambda seen: bool(seen.profile.graph_breaks),
+        "what breaks the graph can stay eager",
+        {_of(scope="around-breaks"): Usual(-0.1, 0.3)},
     ),
     Circumstance(
         lambda seen: seen.signature_count > 1,
         "calls come in several sizes, each of which may be compiled again",
         {
-            _of(dynamic="dynamic"): Usual(-0.1, 0.25),
-            _of(dynamic="marked"): Usual(-0.15, 0.25),
+            _of(dynamic="dynamic"): Usual(-0.1, 0.25, cost=0.2),
+            _of(dynamic="marked"): Usual(-0.15, 0.25, cost=0.1),
             _of(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
         },
     ),
 )
 # What the sum leaves open: how values act on one another, and what processes differ by.
 _NOISE, _COST_NOISE = 0.06, 0.25
+# What a trial that fails teaches about the log ratio: its values are not worth much, alone or together.
+_FAILED = 0.7
 _FIRST_TRIAL_S = 3.5
 
 
@@ -143,17 +150,20 @@ class _Linear:
         self._precision = np.diag([1 / d**2 for d in deviations])
         self._weighted = self._precision @ np.array(means)
         self._noise = noise
+        self._covariance: NDArray[np.float64] | None = None
 
     def learn(self, features: NDArray[np.float64], observed: float) -> None:
         """One more observation."""
+        self._covariance = None
         self._precision += np.outer(features, features) / self._noise**2
         self._weighted += features * observed / self._noise**2
 
     def predict(self, features: NDArray[np.float64]) -> Expected:
         """What is expected where these features are."""
-        covariance = np.linalg.inv(self._precision)
-        mean = float(features @ covariance @ self._weighted)
-        return Expected(mean, math.sqrt(float(features @ covariance @ features) + self._noise**2))
+        if self._covariance is None:
+            self._covariance = np.linalg.inv(self._precision)
+        mean = float(features @ self._covariance @ self._weighted)
+        return Expected(mean, math.sqrt(float(features @ self._covariance @ features) + self._noise**2))
 
 
 class Forecast:
@@ -168,13 +178,14 @@ class Forecast:
         priors = [_usual(feature, seen)[0] for feature in self._places]
         self._ratio = _Linear([u.effect for u in priors], [u.spread for u in priors], _NOISE)
         self._cost = _Linear([u.cost for u in priors], [u.cost_spread for u in priors], _COST_NOISE)
+        self._first_s = next((_seconds(trial) for trial in trials if trial.origin == "baseline"), _FIRST_TRIAL_S)
         for trial in trials:
             features = self._features(trial.candidate)
-            seconds = sum(trial.outcome.phases_s.values())
-            if seconds > 0:
-                self._cost.learn(features, math.log(seconds / _FIRST_TRIAL_S))
             if trial.measurement is not None:
                 self._ratio.learn(features, math.log(trial.measurement.ratio.value))
+                self._cost.learn(features, math.log(_seconds(trial) / self._first_s))
+            elif isinstance(trial.outcome, Failure) and trial.outcome.kind != "timeout":
+                self._ratio.learn(features, _FAILED)
 
     def ratio(self, candidate: Candidate) -> Expected:
         """The logarithm of its time over the baseline's."""
@@ -182,7 +193,7 @@ class Forecast:
 
     def seconds(self, candidate: Candidate) -> float:
         """What its trial takes, start-up and all."""
-        return _FIRST_TRIAL_S * math.exp(self._cost.predict(self._features(candidate)).mean)
+        return self._first_s * math.exp(self._cost.predict(self._features(candidate)).mean)
 
     def reasons(self, candidate: Candidate) -> list[str]:
         """What about the circumstances was taken into account, in words."""
@@ -194,3 +205,8 @@ class Forecast:
     def _features(self, candidate: Candidate) -> NDArray[np.float64]:
         changes = set(self._space.changes(candidate).items())
         return np.array([float(feature <= changes) for feature in self._places])
+
+
+def _seconds(trial: Trial) -> float:
+    """What it took, start-up and all."""
+    return sum(trial.outcome.phases_s.values()) or _FIRST_TRIAL_S

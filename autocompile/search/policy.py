@@ -49,16 +49,16 @@ def probes(space: Space, candidate: Candidate) -> list[Candidate]:
 
 
 def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
-    """Values that eager showed to be hopeless here: much slower, or wrong."""
+    """Values with candidates left that eager showed to be hopeless here: much slower, or wrong."""
     found = []
     for trial in trials:
         changes = space.changes(trial.candidate)
         if trial.plan.compiles or len(changes) != 1:
             continue
         (dimension, value), *_ = changes.items()
-        reason = _hopeless(trial)
-        if reason:
-            saved_s = sum(forecast.seconds(one) for one in untried if one[dimension] == value)
+        reason = _hopeless(trial) if dimension in _PROBED else ""
+        saved_s = sum(forecast.seconds(one) for one in untried if one[dimension] == value) if reason else 0.0
+        if saved_s:
             found.append(Dropped(dimension, value, reason, saved_s))
     return found
 
@@ -70,22 +70,32 @@ def _hopeless(trial: Trial) -> str:
     return f"{ratio.value:.1f} times slower in eager" if ratio.low > _HOPELESS else ""
 
 
-def choose(
-    forecast: Forecast, trials: Sequence[Trial], untried: Sequence[Candidate], *, calls: float, baseline_s: float
-) -> Choice:
+@dataclass(frozen=True)
+class Stakes:
+    """Whom to beat, and what start-up counts: `best` is the amortized log ratio to the baseline of the best so far.
+
+    `whole_s` is how long all calls would take the baseline. `startup_s` is what a compiled candidate takes to start,
+    where that is known beforehand; else it is what its trial takes, which is compiling above all.
+    """
+
+    best: float
+    whole_s: float
+    startup_s: float | None = None
+
+
+def choose(forecast: Forecast, space: Space, untried: Sequence[Candidate], stakes: Stakes) -> Choice:
     """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
 
     Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
     """
-    whole_s = calls * baseline_s
-    best = min(
-        (_amortized(t.measurement.ratio.value, t.startup_s, whole_s) for t in trials if t.measurement), default=0.0
-    )
     scored = []
     for candidate in untried:
         seconds = forecast.seconds(candidate)
-        expected = _with_startup(forecast.ratio(candidate), seconds, whole_s)
-        scored.append((_improvement(expected, best) / seconds, expected, seconds, candidate))
+        startup_s = 0.0
+        if space.plan(candidate).compiles:
+            startup_s = seconds if stakes.startup_s is None else stakes.startup_s
+        expected = _with_startup(forecast.ratio(candidate), startup_s / stakes.whole_s)
+        scored.append((_improvement(expected, stakes.best) / seconds, expected, seconds, candidate))
     _gain, expected, seconds, candidate = max(scored, key=lambda one: one[0])
     speed = math.exp(-expected.mean)
     reason = (
@@ -95,14 +105,10 @@ def choose(
     return Choice(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
 
 
-def _with_startup(expected: Expected, seconds: float, whole_s: float) -> Expected:
-    """The amortized ratio: start-up is nearly all that a trial of something compiled takes."""
-    return Expected(_amortized(math.exp(expected.mean), seconds, whole_s), expected.deviation)
-
-
-def _amortized(ratio: float, startup_s: float, whole_s: float) -> float:
-    """The logarithm of a ratio to the baseline with start-up spread over `whole_s` seconds of the baseline's calls."""
-    return math.log(ratio + startup_s / whole_s)
+def _with_startup(expected: Expected, startup: float) -> Expected:
+    """The amortized log ratio; `startup` is in units of the baseline's whole time, and only the latency varies."""
+    ratio = math.exp(expected.mean)
+    return Expected(math.log(ratio + startup), expected.deviation * ratio / (ratio + startup))
 
 
 def _improvement(expected: Expected, best: float) -> float:

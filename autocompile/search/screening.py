@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
@@ -17,11 +18,11 @@ from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
-from autocompile.search.contender import baseline_seconds
+from autocompile.search.contender import TYPICAL_LOAD_S, baseline_seconds
 from autocompile.search.evidence import Evidence
 from autocompile.search.forecast import Forecast
-from autocompile.search.policy import Dropped, choose, dropped, probes
-from autocompile.search.seeds import Seed, ordered_seeds
+from autocompile.search.policy import Dropped, Stakes, choose, dropped, probes
+from autocompile.search.seeds import ordered_seeds
 from autocompile.search.spread import spread_of
 from autocompile.space.space import Space
 
@@ -64,15 +65,25 @@ def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> No
     """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
     workload = bench.workload
     seen = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures))
+    _try_seeds(bench, space, archive, seen)
     by_policy = bench.settings.strategy.search.sampler == "policy"
-    reason = (_by_policy if by_policy else _by_sampler)(bench, space, archive, seen)
+    reason = _by_policy(bench, space, archive, seen) if by_policy else _by_sampler(bench, space, archive)
     bench.ledger.decide("stopped", "search", reason)
 
 
-def _by_sampler(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
-    """Seeds, then the sampler's suggestions; why it ended."""
+def _try_seeds(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> None:
+    """One by one, so that none is left in the study's queue when time is up."""
     for seed in ordered_seeds(bench.settings.strategy, space, seen):
-        _enqueue_seed(bench, space, archive, seed)
+        if space.plan(seed.candidate).key in _keys(archive) or _reason_to_stop(bench, archive, [seed.candidate]):
+            continue
+        if seed.reason:
+            bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
+        archive.enqueue(seed.candidate, "seed", space)
+        one_trial(bench, space, archive)
+
+
+def _by_sampler(bench: Bench, space: Space, archive: Archive) -> str:
+    """As Optuna's sampler suggests; why it ended."""
     repeats = 0
     while not (reason := _reason_to_stop(bench, archive, untried := _untried(space, archive))):
         if repeats >= _PATIENCE:
@@ -82,39 +93,34 @@ def _by_sampler(bench: Bench, space: Space, archive: Archive, seen: Evidence) ->
 
 
 def _by_policy(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
-    """Seeds, then whatever promises most for its seconds, tried in eager before it is compiled; why it ended."""
-    for seed in ordered_seeds(bench.settings.strategy, space, seen):
-        if not _reason_to_stop(bench, archive, [seed.candidate]) and _enqueue_seed(bench, space, archive, seed):
-            one_trial(bench, space, archive)
+    """Whatever promises most for its seconds, tried in eager before it is compiled; why it ended."""
     hopeless: set[tuple[str, Value]] = set()
     while True:
         trials, untried = archive.trials(), _untried(space, archive)
+        untried = [candidate for candidate in untried if not hopeless & set(candidate.values.items())]
         forecast = Forecast(space, seen, trials)
         for one in dropped(forecast, space, trials, untried):
-            if (one.dimension, one.value) not in hopeless:
-                hopeless.add((one.dimension, one.value))
-                _narrow(bench, one)
+            hopeless.add((one.dimension, one.value))
+            _narrow(bench, one)
         untried = [candidate for candidate in untried if not hopeless & set(candidate.values.items())]
         reason = _reason_to_stop(bench, archive, untried)
         if reason:
             return reason
-        calls, baseline_s = bench.spread_over(trials), baseline_seconds(trials)
-        choice = choose(forecast, trials, untried, calls=calls, baseline_s=baseline_s)
+        choice = choose(forecast, space, untried, _stakes(bench, trials))
         probe = next((one for one in probes(space, choice.candidate) if one in untried), None)
-        if probe is None:
-            bench.ledger.decide("seeded", space.label(choice.candidate), choice.reason)
+        first = f"before {space.label(choice.candidate)}: " if probe else ""
+        bench.ledger.decide("chosen", space.label(probe or choice.candidate), first + choice.reason)
         archive.enqueue(probe or choice.candidate, "search", space)
         one_trial(bench, space, archive)
 
 
-def _enqueue_seed(bench: Bench, space: Space, archive: Archive, seed: Seed) -> bool:
-    """Have it tried next, if it is new; whether it is."""
-    is_new = space.plan(seed.candidate).key not in _keys(archive)
-    if is_new:
-        archive.enqueue(seed.candidate, "seed", space)
-        if seed.reason:
-            bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
-    return is_new
+def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
+    """What there is to win, by the goal."""
+    calls, baseline_s = bench.spread_over(trials), baseline_seconds(trials)
+    best = bench.best(trials)  # None while nothing keeps the goal: as if it were the baseline
+    ratio = best.per_call_s(calls).value / baseline_s if best else 1.0
+    startup_s = TYPICAL_LOAD_S if bench.settings.goal.deploy == "artifact" else None
+    return Stakes(math.log(ratio), calls * baseline_s, startup_s)
 
 
 def _narrow(bench: Bench, one: Dropped) -> None:

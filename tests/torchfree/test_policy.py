@@ -1,5 +1,6 @@
 """The policy: probes in eager, drops what is hopeless there, then takes the most gain for a second."""
 
+import dataclasses
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from test_search import run, said
 
 from autocompile.search.evidence import Evidence
 from autocompile.search.forecast import Forecast
-from autocompile.search.policy import choose, dropped, probes
+from autocompile.search.policy import Stakes, choose, dropped, probes
 from autocompile.search.strategy import load_strategy
 from autocompile.space.dimension import Surroundings
 from autocompile.space.space import open_space
@@ -77,9 +78,41 @@ def test_the_most_gain_for_a_second_comes_first():
     trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
     slow = SPACE.candidate(backend="inductor", mode="max-autotune", freezing=True)
     quick = SPACE.candidate(backend="inductor", freezing=True)
-    choice = choose(Forecast(SPACE, SEEN, trials), trials, [slow, quick], calls=1e6, baseline_s=0.01)
+    choice = choose(Forecast(SPACE, SEEN, trials), SPACE, [slow, quick], Stakes(math.log(0.5), 1e4))
     assert choice.candidate == quick
     assert "the most gain for a second of 2 untried" in choice.reason
+
+
+def test_where_an_artifact_is_loaded_compiling_costs_production_nothing():
+    trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
+    frozen, eager = SPACE.candidate(backend="inductor", freezing=True), SPACE.candidate(threads=2)
+    forecast = Forecast(SPACE, SEEN, trials)
+    few_calls = 5.0
+    assert choose(forecast, SPACE, [frozen, eager], Stakes(math.log(0.9), few_calls)).candidate == eager
+    assert choose(forecast, SPACE, [frozen, eager], Stakes(math.log(0.9), few_calls, 0.1)).candidate == frozen
+
+
+def test_values_that_fail_when_compiled_are_not_tried_over_and_over():
+    trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
+    frozen = SPACE.candidate(backend="inductor", mode="max-autotune-no-cudagraphs", freezing=True)
+    crash = replace(
+        seen(1.0, seconds=4.0, number=2, backend="inductor", freezing=True), outcome=failure("error", "compile", "no")
+    )
+    before, after = (Forecast(SPACE, SEEN, known) for known in (trials, [*trials, crash]))
+    assert after.ratio(frozen).mean > before.ratio(frozen).mean + 0.2
+    assert after.seconds(frozen) == pytest.approx(before.seconds(frozen))
+
+
+def test_a_batch_size_that_is_slower_in_eager_is_not_dropped():
+    around = dataclasses.replace(AROUND, batches=(1, 32))
+    space, _ = open_space(around, {"backend": (), "batch": ()})
+    slow = replace(
+        seen(3.0, number=2, backend="eager"),
+        candidate=space.candidate(batch=32),
+        plan=space.plan(space.candidate(batch=32)),
+    )
+    untried = [candidate for candidate, _plan in space.programs]
+    assert not dropped(Forecast(space, SEEN, [slow]), space, [slow], untried)
 
 
 def test_hopeless_values_are_dropped_with_what_that_saves():
@@ -111,4 +144,4 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     )
     assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
     assert not any(plan.autocast and plan.compiles for plan in runner.ran)
-    assert any("the most gain for a second" in line for line in said(document, "seeded"))
+    assert any("the most gain for a second" in line for line in said(document, "chosen"))
