@@ -54,12 +54,16 @@ _USUAL: dict[Feature, Usual] = {
     _of(amp="fp16"): Usual(0.0, 0.5, cost=0.2),
     _of(memory_format="channels_last"): Usual(-0.1, 0.3),
     _of(freezing=True): Usual(-0.12, 0.1, cost=0.1),
-    _of(scope="blocks"): Usual(0.05, 0.15, cost=-0.8),
+    _of(scope="blocks"): Usual(0.08, 0.1, cost=-0.8),
+    _of(scope="hottest-1"): Usual(0.2, 0.12, cost=-0.3),
+    _of(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
     _of(scope="around-breaks"): Usual(0.02, 0.15),
     # Casts are fused into what is compiled; frozen weights are converted once, and laid out for the matrix unit.
     _of(amp="bf16", backend="inductor"): Usual(-0.05, 0.2, cost_spread=0.1),
     _of(amp="bf16", freezing=True): Usual(-0.1, 0.3, cost_spread=0.1),
     _of(amp="bf16", mode="max-autotune-no-cudagraphs"): Usual(-0.05, 0.2, cost_spread=0.1),
+    # Frozen weights are constants, so no two blocks share a program.
+    _of(scope="blocks", freezing=True): Usual(0.15, 0.15, cost=0.9, cost_spread=0.1),
     # What is compiled lays its convolutions out by itself.
     _of(memory_format="channels_last", backend="inductor"): Usual(0.1, 0.15, cost_spread=0.1),
 }
