@@ -48,14 +48,22 @@ class Guard:
         self._device_type = device.type
         self._all_tensors = all(isinstance(guard, TensorGuard) for guard in program.guards)
         self._accepted: dict[tuple[torch.Size, bool], Confirmation] = {}
+        # Of the last call that was recognized: most calls are like the one before.
+        self._latest: Confirmation = confirmation_of(())
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | Refusal:
         """The tensors to run on, or why this call is not the program's."""
+        leaves = self._leaves(args, kwargs)
+        # Not confirmed under autocast or a transform, which show in the dispatch keys.
+        if leaves is not None and self._latest(*leaves):
+            return self._ready(leaves)
+        return self._looked_at(leaves)
+
+    def _looked_at(self, leaves: list[Any] | None) -> list[torch.Tensor] | Refusal:
         if torch.is_autocast_enabled(self._device_type):
             return Refusal("autocast", "it is called under torch.autocast")
         if torch._C._functorch.maybe_current_level() is not None:  # noqa: SLF001
             return Refusal("transform", "it is called under a functional transform")
-        leaves = self._leaves(args, kwargs)
         if leaves is None:
             return Refusal("arguments", f"it was compiled for calls like {self._form()}")
         if not self._all_tensors or not leaves:
@@ -64,11 +72,15 @@ class Guard:
         kind = (first, torch.is_inference_mode_enabled())
         accepted = self._accepted.get(kind)
         if accepted is not None and accepted(*leaves):
-            return [_aligned(leaf) for leaf in leaves] if self._device_type == "cuda" else leaves
+            self._latest = accepted
+            return self._ready(leaves)
         tensors = self._examined(leaves)
         if accepted is None and _passed_on(leaves, tensors) and len(self._accepted) < _MOST_ACCEPTED:
-            self._accepted[kind] = confirmation_of(leaves)
+            self._accepted[kind] = self._latest = confirmation_of(leaves)
         return tensors
+
+    def _ready(self, leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+        return [_aligned(leaf) for leaf in leaves] if self._device_type == "cuda" else leaves
 
     def _examined(self, leaves: list[Any]) -> list[torch.Tensor] | Refusal:
         tensors: list[torch.Tensor] = []
@@ -88,7 +100,7 @@ class Guard:
         if len(kwargs) != len(self._keywords):
             return None
         try:
-            ordered = [kwargs[name] for name in self._keywords]
+            ordered = list(map(kwargs.__getitem__, self._keywords))
         except KeyError:
             return None
         if self._flat:

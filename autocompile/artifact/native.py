@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -11,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
-from autocompile.artifact.confirming import Confirmation, confirmation_of
+from autocompile.artifact.outputs import assembler
+from autocompile.artifact.placement import placement_of
 from autocompile.artifact.watch import Watch, tensors_of
 from autocompile.core.errors import InvalidArtifact
 from autocompile.core.manifest import Program, Weight
@@ -34,9 +33,9 @@ class _Binding:
     """A program on one set of weights. Weights that are changed in place are followed, as their memory is shared."""
 
     def __init__(
-        self, program: Program, package: str, model: Any, watch: Watch, lifted: dict[str, torch.Tensor]
+        self, program: Program, directory: Path, model: Any, watch: Watch, lifted: dict[str, torch.Tensor]
     ) -> None:
-        self._watch, self._version = watch, watch.version
+        self._watch, self._seen = watch, watch.state
         self._registered = tensors_of(model)
         self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._live: list[torch.Tensor] = []
@@ -45,11 +44,11 @@ class _Binding:
             weight.name: lifted[weight.name] if weight.lifted else self._bound(weight, model)
             for weight in program.weights
         }
-        self._addresses = self._look_where()
-        self._layouts = Layouts(self._live)
+        library = directory / program.placement_file if program.placement_file else None
+        self._lie_as_they_did = placement_of(self._live, library)
         on_gpu = [constant.device.index for constant in self._constants.values() if constant.device.type == "cuda"]
         try:
-            runner = runner_of(package, on_gpu[0] if on_gpu else -1)
+            runner = runner_of(str(directory / program.file), on_gpu[0] if on_gpu else -1)
             runner.load_constants(self._constants, use_inactive=False, check_full_update=True, user_managed=True)
         except RuntimeError as fault:
             raise NotLoadable(str(fault).splitlines()[0]) from fault
@@ -57,21 +56,16 @@ class _Binding:
 
     def is_current(self) -> bool:
         """Whether the model still has the weights that this was bound to, in the same memory, laid out the same."""
-        return self._has_its_tensors() and self._look_where() == self._addresses and self._layouts.hold()
+        return bool((self._watch.state is self._seen or self._has_its_tensors()) and self._lie_as_they_did())
 
     def _has_its_tensors(self) -> bool:
         """Looked at only after something was written to the model's modules."""
-        version = self._watch.version
-        if version == self._version:
-            return True
+        state = self._watch.state
         held = all(kept_in.get(name) is tensor for kept_in, name, tensor in self._attributes)
         if held and self._registered.hold():
-            self._version = version
+            self._seen = state
             return True
         return False
-
-    def _look_where(self) -> list[int]:
-        return list(map(torch.Tensor.data_ptr, self._live))
 
     def _bound(self, weight: Weight, model: Any) -> torch.Tensor:
         tensor = self._found(weight.path, model)
@@ -99,27 +93,6 @@ class _Binding:
         raise WeightsDiffer(f"there is no {path}")
 
 
-class Layouts:
-    """Whether tensors are still laid out as they were: their sizes, strides and dtypes."""
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        # Torch's own check takes no tensor twice, which tied weights are.
-        self._tensors = list({id(tensor): tensor for tensor in tensors}.values())
-        self._state = self._look()
-        self._confirms = {mode: self._confirmation(in_inference_mode=mode) for mode in (False, True)}
-
-    def hold(self) -> bool:
-        """Whether nothing has changed."""
-        return self._confirms[torch.is_inference_mode_enabled()](*self._tensors) or self._look() == self._state
-
-    def _confirmation(self, *, in_inference_mode: bool) -> Confirmation:
-        with torch.inference_mode(in_inference_mode):
-            return confirmation_of(self._tensors)
-
-    def _look(self) -> list[Any]:
-        return [(tensor.stride(), tensor.shape, tensor.dtype) for tensor in self._tensors]
-
-
 class Native:
     """One compiled program and the model whose weights it takes; binds again when the model's tensors were replaced.
 
@@ -128,12 +101,11 @@ class Native:
     """
 
     def __init__(self, program: Program, directory: Path, model: Any, watch: Watch) -> None:
-        self._program, self._model, self._watch = program, model, watch
-        self._package = str(directory / program.file)
+        self._program, self._directory, self._model, self._watch = program, directory, model, watch
         self._lifted = _read_constants(program, directory)
         self._binding = self._bind()
         self._binding_again = threading.Lock()
-        self._assemble = _assembler(program)
+        self._assemble = assembler(program)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
         """Run on the tensors that the guard gave. Raises WeightsDiffer if the model's weights do not fit any more."""
@@ -152,7 +124,7 @@ class Native:
             return self._binding
 
     def _bind(self) -> _Binding:
-        return _Binding(self._program, self._package, self._model, self._watch, self._lifted)
+        return _Binding(self._program, self._directory, self._model, self._watch, self._lifted)
 
 
 def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -195,24 +167,3 @@ def _read_constants(program: Program, directory: Path) -> dict[str, torch.Tensor
     if missing:
         raise InvalidArtifact(f"has no constant {missing[0]}", where=os.fspath(directory / program.constants_file))
     return found
-
-
-def _assembler(program: Program) -> Callable[[list[torch.Tensor]], Any]:
-    """Puts the program's tensors into the structure that the model returns."""
-    spec = pytree.treespec_loads(program.output_spec)
-    fixed = [None if literal is None else ast.literal_eval(literal) for literal in program.outputs]
-    is_tensor = [literal is None for literal in program.outputs]
-    if spec.is_leaf():
-        return lambda tensors: tensors[0]
-    if all(is_tensor) and spec.type is tuple and all(child.is_leaf() for child in spec.children()):
-        return tuple
-    if all(is_tensor) and all(child.is_leaf() for child in spec.children()) and spec.type in pytree.SUPPORTED_NODES:
-        unflatten, context = pytree.SUPPORTED_NODES[spec.type].unflatten_fn, spec.context
-        return lambda tensors: unflatten(tensors, context)
-
-    def assemble(tensors: list[torch.Tensor]) -> Any:
-        following: Iterator[torch.Tensor] = iter(tensors)
-        leaves = [next(following) if tensor else value for tensor, value in zip(is_tensor, fixed, strict=True)]
-        return pytree.tree_unflatten(leaves, spec)
-
-    return assemble

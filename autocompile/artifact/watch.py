@@ -35,7 +35,9 @@ class Identities:
         return [list(vars(module)[part].items()) for module in self._modules for part in self._parts]
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
+    """What a look at the modules found: how new their dictionaries are, and what differs, or ""."""
+
     version: int
     fault: str
 
@@ -51,25 +53,21 @@ class Watch:
         self._dictionaries: list[dict[str, Any]] = []
         self._hooks: list[dict[int, Any]] = []
         self._handles = self._handles_before = -1
-        self._state = self._renewed()
-
-    @property
-    def version(self) -> int:
-        """Of the modules' dictionaries when they were last looked at: another one whenever one was written to."""
-        return self._state.version
+        # As of the last look; another object whenever one of the modules' dictionaries was written to since.
+        self.state = self._renewed()
 
     def changed(self) -> str:
         """What differs now, in words, or ""."""
         if not self._modules:
             return ""
-        if _version_of(self._dictionaries) != self._state.version:
+        if _version_of(self._dictionaries) != self.state.version:
             with self._renewing:  # an older state is never put in the place of a newer one
-                self._state = max(self._state, self._renewed())
-        if self._state.fault:
-            return self._state.fault
+                self.state = max(self.state, self._renewed())
+        if self.state.fault:
+            return self.state.fault
         return "the model has hooks" if self._has_hooks() else ""
 
-    def _renewed(self) -> _State:
+    def _renewed(self) -> State:
         """The version is taken before anything is looked at, so that what is written meanwhile is seen next time."""
         dictionaries = [written for module in self._modules for written in _dictionaries_of(module)]
         version = _version_of(dictionaries)
@@ -78,7 +76,7 @@ class Watch:
         self._dictionaries = dictionaries
         now = self._look()
         faults = (words for words, value in now.items() if value != self._built_as[words])
-        return _State(version, next(faults, "" if self._children.hold() else "a submodule was replaced"))
+        return State(version, next(faults, "" if self._children.hold() else "a submodule was replaced"))
 
     def _look(self) -> dict[str, list[Any]]:
         """What is compared, by what is said where it differs."""

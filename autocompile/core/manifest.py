@@ -71,7 +71,8 @@ class Program(Record, frozen=True):
     `file`: the package. `positional` and `keywords` are the call's form, `input_spec` the structure of
     its arguments and `output_spec` that of its outputs, as torch writes a pytree. `guards` are its
     arguments' in the order in which they are flattened. `outputs`: for each leaf of the output a
-    literal, or None where it is the program's next tensor.
+    literal, or None where it is the program's next tensor. `placement_file` is the compiled check of where
+    the weights lie, "" if there is none.
     """
 
     file: str
@@ -84,6 +85,7 @@ class Program(Record, frozen=True):
     constants_file: str
     output_spec: str
     outputs: tuple[str | None, ...]
+    placement_file: str = ""
 
 
 class Requirements(Record, frozen=True):

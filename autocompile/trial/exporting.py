@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from autocompile.artifact.native import registered_tensors, runner_of
 from autocompile.core.manifest import Axis, ConstantGuard, Program, TensorGuard, Weight
 from autocompile.core.plan import Plan
+from autocompile.trial.placing import compiled_placement
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample, named_leaves
 
@@ -134,6 +135,7 @@ def compile_ahead(
         constants_file=constants_file,
         output_spec=_spec_text(seen.spec, "its output"),
         outputs=tuple(seen.literals),
+        placement_file=compiled_placement(directory),
     )
 
 

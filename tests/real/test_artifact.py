@@ -302,12 +302,26 @@ def test_parameters_that_lie_elsewhere_are_followed(loaded):
 def test_under_the_callers_autocast_the_model_serves(loaded):
     model, module = loaded
     call = call_of(3, 9)
+    module(**call)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = module(**call)
         with torch.no_grad():
             expected = model(**call)
     assert torch.equal(got.scores, expected.scores)
     assert "torch.autocast" in module.status.fallbacks[0].reason
+    module(**call)
+    assert module.status.calls == {"aot": 2, "eager": 1}
+
+
+def test_under_a_functional_transform_the_model_serves(loaded):
+    model, module = loaded
+    call = call_of(3, 9)
+    module(**call)
+    with torch.no_grad():
+        got = torch.vmap(lambda factor: module(**call).scores * factor)(torch.ones(2))
+        torch.testing.assert_close(got[1], model(**call).scores)
+    assert "transform" in module.status.fallbacks[0].reason
+    assert module.status.calls == {"aot": 1, "eager": 1}
 
 
 def test_inference_mode_and_gradients(loaded):

@@ -1,0 +1,93 @@
+"""A program's tensors, put into the structure that the model returns."""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from autocompile.core.manifest import Program
+
+Assemble = Callable[[Sequence[torch.Tensor]], Any]
+# Where the libraries' output records are filled, when they are constructed.
+_FILLED_BY = ("transformers.utils.generic", "diffusers.utils.outputs")
+
+
+def assembler(program: Program) -> Assemble:
+    """What puts the program's tensors into its output's structure."""
+    spec = pytree.treespec_loads(program.output_spec)
+    fixed = [None if literal is None else ast.literal_eval(literal) for literal in program.outputs]
+    is_tensor = [literal is None for literal in program.outputs]
+    if spec.is_leaf():
+        return lambda tensors: tensors[0]
+    is_flat = all(is_tensor) and all(child.is_leaf() for child in spec.children())
+    if is_flat and spec.type is tuple:
+        return tuple
+    if is_flat and spec.type in pytree.SUPPORTED_NODES:
+        unflatten, context = pytree.SUPPORTED_NODES[spec.type].unflatten_fn, spec.context
+        construct: Assemble = lambda tensors: unflatten(tensors, context)  # noqa: E731  a name for the type
+        return _Records(construct) if _is_a_librarys_record(spec.type) else construct
+
+    def assemble(tensors: Sequence[torch.Tensor]) -> Any:
+        following: Iterator[torch.Tensor] = iter(tensors)
+        leaves = [next(following) if tensor else value for tensor, value in zip(is_tensor, fixed, strict=True)]
+        return pytree.tree_unflatten(leaves, spec)
+
+    return assemble
+
+
+class _Records:
+    """Records as their constructor fills them, which goes over all fields several times.
+
+    How it does so is seen from the first one, and later ones are filled directly, where that gives the same.
+    """
+
+    def __init__(self, construct: Assemble) -> None:
+        self._construct = construct
+        self._fill: Assemble | None = None
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
+        if self._fill is not None:
+            return self._fill(tensors)
+        made = self._construct(tensors)
+        self._fill = _filler(made, tensors) or self._construct
+        return made
+
+
+def _filler(made: Any, tensors: Sequence[torch.Tensor]) -> Assemble | None:
+    """What makes the same record of these tensors as `made`; None if there is more to it than where they lie."""
+    kind, known = type(made), {id(None): len(tensors), **{id(tensor): i for i, tensor in enumerate(tensors)}}
+    attributes, items = vars(made), dict(OrderedDict.items(made))
+    if not all(id(value) in known for value in (*attributes.values(), *items.values())):
+        return None
+    to_attributes = [(name, known[id(value)]) for name, value in attributes.items()]
+    to_items = [(name, known[id(value)]) for name, value in items.items()]
+
+    def fill(tensors: Sequence[torch.Tensor]) -> Any:
+        held = (*tensors, None)
+        record = OrderedDict.__new__(kind)
+        attributes = vars(record)
+        for name, i in to_attributes:
+            attributes[name] = held[i]
+        for name, i in to_items:
+            OrderedDict.__setitem__(record, name, held[i])
+        return record
+
+    return fill if _contents(fill(tensors)) == _contents(made) else None
+
+
+def _contents(record: Any) -> list[list[tuple[str, int]]]:
+    return [[(name, id(value)) for name, value in part] for part in (vars(record).items(), OrderedDict.items(record))]
+
+
+def _is_a_librarys_record(kind: type) -> bool:
+    """Whether nothing else than the library's own code runs when one is constructed."""
+    as_dataclass = vars(kind).get("__dataclass_params__")
+    if as_dataclass is None or not as_dataclass.init or not issubclass(kind, OrderedDict):
+        return False
+    filled_by = getattr(getattr(kind, "__post_init__", None), "__module__", "")
+    return filled_by in _FILLED_BY and kind.__new__ is OrderedDict.__new__
