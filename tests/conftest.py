@@ -1,5 +1,6 @@
 """Fixtures for all tests. What lies in tests/real runs torch and is marked so."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "real" in Path(item.fspath).relative_to(REPOSITORY / "tests").parts:
             item.add_marker(pytest.mark.real)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c():
+    """Heard by what tests start, also where these run in the background of a shell, which has them ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

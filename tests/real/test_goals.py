@@ -128,7 +128,10 @@ def test_batches_are_tuned_from_the_command_line(tmp_path):
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
-    assert document["winner"]["batch"] == 8
+    measured = [entry for entry in document["trials"] if entry["status"] == "measured"]
+    assert max(measured, key=lambda entry: entry["speedup"]["value"])["batch"] == 8
+    if not any(entry["noisy"] for entry in measured):
+        assert document["winner"]["batch"] == 8
     assert document["winner_as_given"]["batch"] is None
     assert document["goal"]["objective"] == "throughput"
     report = (tmp_path / "rec" / "report.html").read_text()
