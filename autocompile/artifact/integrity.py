@@ -16,7 +16,7 @@ import msgspec
 
 from autocompile.artifact.private import PrivateDirectory
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
-from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest
+from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest, files_of
 from autocompile.core.serde import from_json, to_json, write_atomically
 
 MANIFEST = "manifest.json"
@@ -101,7 +101,7 @@ def _decode(data: bytes, path: Path) -> Manifest:
             remedy="tune again with this version",
         )
     named = {entry.path for entry in manifest.files}
-    for needed in {name for p in manifest.programs for name in (p.file, p.constants_file) if name}:
+    for needed in {path for program in manifest.programs for path in files_of(program)}:
         if needed not in named:
             raise InvalidArtifact(f"names no digest for {needed}", where=str(path), remedy=_AGAIN)
     return manifest

@@ -33,19 +33,28 @@ class _Binding:
     """A program on one set of weights. Weights that are changed in place are followed, as their memory is shared."""
 
     def __init__(
-        self, program: Program, directory: Path, model: Any, watch: Watch, lifted: dict[str, torch.Tensor]
+        self,
+        program: Program,
+        directory: Path,
+        model: Any,
+        watch: Watch,
+        lifted: dict[str, torch.Tensor],
+        devices: dict[str, torch.device],
     ) -> None:
+        self._devices = devices
         self._watch, self._seen = watch, watch.state
         self._registered = tensors_of(model)
         self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._live: list[torch.Tensor] = []
+        found = {weight.name: self._fitting(weight, model) for weight in program.weights if not weight.lifted}
+        library = directory / program.placement_file if program.placement_file else None
+        # Noted before anything is bound: what another thread moves in between is seen at the next call.
+        self._lie_as_they_did = placement_of(self._live, library)
         # Keeps the memory: the program holds addresses only.
         self._constants = {
-            weight.name: lifted[weight.name] if weight.lifted else self._bound(weight, model)
+            weight.name: lifted[weight.name] if weight.lifted else found[weight.name].detach()
             for weight in program.weights
         }
-        library = directory / program.placement_file if program.placement_file else None
-        self._lie_as_they_did = placement_of(self._live, library)
         on_gpu = [constant.device.index for constant in self._constants.values() if constant.device.type == "cuda"]
         try:
             runner = runner_of(str(directory / program.file), on_gpu[0] if on_gpu else -1)
@@ -67,11 +76,15 @@ class _Binding:
             return True
         return False
 
-    def _bound(self, weight: Weight, model: Any) -> torch.Tensor:
+    def _fitting(self, weight: Weight, model: Any) -> torch.Tensor:
         tensor = self._found(weight.path, model)
         dtype = getattr(torch, weight.dtype)
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
             raise WeightsDiffer(f"{weight.path} is a {type(tensor).__name__} of layout {tensor.layout}")
+        if tensor.device != self._devices.setdefault(weight.path, tensor.device):
+            raise WeightsDiffer(f"{weight.path} is on {tensor.device}, and was on {self._devices[weight.path]}")
+        if tensor.is_conj() or tensor.is_neg():
+            raise WeightsDiffer(f"{weight.path} is a view that is conjugated or negated when it is read")
         if tuple(tensor.shape) != weight.shape or tensor.dtype is not dtype:
             raise WeightsDiffer(f"{weight.path} is {tensor.dtype} {tuple(tensor.shape)}, not {dtype} {weight.shape}")
         if tensor.stride() != weight.stride:
@@ -79,7 +92,7 @@ class _Binding:
         for path in weight.tied:
             if self._found(path, model).data_ptr() != tensor.data_ptr():
                 raise WeightsDiffer(f"{weight.path} and {path} were one tensor, and are two")
-        return tensor.detach()
+        return tensor
 
     def _found(self, path: str, model: Any) -> torch.Tensor:
         owner, name = _owner_of(model, path)
@@ -103,6 +116,8 @@ class Native:
     def __init__(self, program: Program, directory: Path, model: Any, watch: Watch) -> None:
         self._program, self._directory, self._model, self._watch = program, directory, model, watch
         self._lifted = _read_constants(program, directory)
+        # Where the weights were when it was loaded.
+        self._devices: dict[str, torch.device] = {}
         self._binding = self._bind()
         self._binding_again = threading.Lock()
         self._assemble = assembler(program)
@@ -124,7 +139,7 @@ class Native:
             return self._binding
 
     def _bind(self) -> _Binding:
-        return _Binding(self._program, self._directory, self._model, self._watch, self._lifted)
+        return _Binding(self._program, self._directory, self._model, self._watch, self._lifted, self._devices)
 
 
 def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

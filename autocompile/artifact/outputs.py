@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,10 @@ from autocompile.core.manifest import Program
 Assemble = Callable[[Sequence[torch.Tensor]], Any]
 # Where the libraries' output records are filled, when they are constructed.
 _FILLED_BY = ("transformers.utils.generic", "diffusers.utils.outputs")
+# What a class of its own would have to run when one is constructed, or to keep its fields elsewhere.
+_RUNS_OR_KEEPS = ("__new__", "__post_init__", "__setattr__", "__setitem__", "__slots__")
+# The file that a dataclass's own constructor is said to be of.
+_GENERATED = "<string>"
 
 
 def assembler(program: Program) -> Assemble:
@@ -54,6 +59,8 @@ class _Records:
         if self._fill is not None:
             return self._fill(tensors)
         made = self._construct(tensors)
+        if len(set(map(id, tensors))) < len(tensors):
+            return made  # which of two that are one lies where does not show
         self._fill = _filler(made, tensors) or self._construct
         return made
 
@@ -85,9 +92,14 @@ def _contents(record: Any) -> list[list[tuple[str, int]]]:
 
 
 def _is_a_librarys_record(kind: type) -> bool:
-    """Whether nothing else than the library's own code runs when one is constructed."""
-    as_dataclass = vars(kind).get("__dataclass_params__")
-    if as_dataclass is None or not as_dataclass.init or not issubclass(kind, OrderedDict):
+    """Whether nothing else than the library's own code runs when one is constructed, and it keeps all in the open."""
+    if "__dataclass_fields__" not in vars(kind) or not issubclass(kind, OrderedDict):
         return False
-    filled_by = getattr(getattr(kind, "__post_init__", None), "__module__", "")
-    return filled_by in _FILLED_BY and kind.__new__ is OrderedDict.__new__
+    if getattr(getattr(kind, "__post_init__", None), "__module__", "") not in _FILLED_BY:
+        return False
+    users = [base for base in kind.__mro__ if base.__module__ not in _FILLED_BY and base not in OrderedDict.__mro__]
+    if any(name in vars(base) for base in users for name in _RUNS_OR_KEEPS):
+        return False
+    is_generated = inspect.unwrap(kind.__init__).__code__.co_filename == _GENERATED
+    described = (inspect.getattr_static(kind, name, None) for name in vars(kind)["__dataclass_fields__"])
+    return is_generated and not any(hasattr(one, "__set__") for one in described)

@@ -63,7 +63,8 @@ int64_t unchanged(const Tensor *tensors, int64_t count, const int64_t *notes) {
     __builtin_prefetch((*(const void *const *const *)tensors[i])[2]);
   for (int64_t i = 0; i < count; i++) {
     int64_t words = look(tensors[i], seen);
-    if (!words || memcmp(seen, notes, words * sizeof *seen))
+    /* As many dimensions as noted: before that is known, the notes may end sooner. */
+    if (!words || seen[2] != notes[2] || memcmp(seen, notes, words * sizeof *seen))
       return 0;
     notes += words;
   }

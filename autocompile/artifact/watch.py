@@ -61,8 +61,8 @@ class Watch:
         if not self._modules:
             return ""
         if _version_of(self._dictionaries) != self.state.version:
-            with self._renewing:  # an older state is never put in the place of a newer one
-                self.state = max(self.state, self._renewed())
+            with self._renewing:  # so that an older state is never put in the place of a newer one
+                self.state = self._renewed()
         if self.state.fault:
             return self.state.fault
         return "the model has hooks" if self._has_hooks() else ""

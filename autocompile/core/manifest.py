@@ -88,6 +88,11 @@ class Program(Record, frozen=True):
     placement_file: str = ""
 
 
+def files_of(program: Program) -> tuple[str, ...]:
+    """The files that a program is put together of."""
+    return tuple(filter(None, (program.file, program.constants_file, program.placement_file)))
+
+
 class Requirements(Record, frozen=True):
     """What an artifact needs to be used: versions and the kind of machine that its code was made for.
 

@@ -14,7 +14,7 @@ from autocompile.artifact.integrity import entry_for, listed, write_manifest
 from autocompile.artifact.store import settle
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Limits, Packed, PackTask
-from autocompile.core.manifest import MANIFEST_VERSION, Absence, Manifest, Requirements, Served, Tier
+from autocompile.core.manifest import MANIFEST_VERSION, Absence, Manifest, Program, Requirements, Served, Tier
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
@@ -246,12 +246,16 @@ def _configured(one: Contender, winner: Winner) -> Served:
 def with_files(directory: Path, manifest: Manifest) -> Manifest:
     """The manifest with the files that a child left for its tier, in a directory that is named by what they hold."""
     name = settle(directory, manifest.tier)
-    programs = tuple(
-        replace(p, file=f"{name}/{p.file}", constants_file=f"{name}/{p.constants_file}" if p.constants_file else "")
-        for p in manifest.programs
-    )
+    programs = tuple(_within(name, program) for program in manifest.programs)
     files = tuple(entry_for(directory, path) for path in listed(directory, name))
     return replace(manifest, programs=programs, files=files)
+
+
+def _within(directory: str, program: Program) -> Program:
+    file, constants_file, placement_file = (
+        path and f"{directory}/{path}" for path in (program.file, program.constants_file, program.placement_file)
+    )
+    return replace(program, file=file, constants_file=constants_file, placement_file=placement_file)
 
 
 def _limits(bench: Bench) -> Limits:

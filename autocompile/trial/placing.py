@@ -17,13 +17,15 @@ def compiled_placement(directory: Path) -> str:
     """The library's name in `directory`, where it is put; "" if it cannot be compiled, and Python has to look."""
     from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  imports the compiler
 
-    library = directory / _NAME
+    library, unfinished = directory / _NAME, directory / f"{_NAME}.unfinished"
     if library.exists():
         return _NAME
     torch_lib = Path(torch.__file__).parent / "lib"
-    command = [get_cpp_compiler(), "-x", "c", "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(library)]
     try:
+        command = [get_cpp_compiler(), "-x", "c", "-O2", "-shared", "-fPIC", str(SOURCE), "-o", str(unfinished)]
         subprocess.run([*command, f"-L{torch_lib}", "-ltorch_cpu"], capture_output=True, timeout=_LIMIT_S, check=True)
-    except (OSError, subprocess.SubprocessError):
+        unfinished.replace(library)
+    except (OSError, RuntimeError, subprocess.SubprocessError):
+        unfinished.unlink(missing_ok=True)
         return ""
     return _NAME

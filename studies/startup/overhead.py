@@ -15,17 +15,18 @@ from record import keep, results_path
 from torch import nn
 from workloads import minilm
 
-from autocompile.artifact.guards import Guard
-from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.native import Native
-from autocompile.artifact.serving import AheadOfTime, Eager, Tally
-from autocompile.artifact.watch import Watch
+from autocompile.artifact.integrity import write_manifest
+from autocompile.artifact.load import load
+from autocompile.artifact.mismatch import requirements
+from autocompile.artifact.module import CompiledModule
 from autocompile.core.job import Timing
+from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.plan import Plan
 from autocompile.heap import settle_heap
+from autocompile.search.packing import with_files
 from autocompile.trial.exporting import compile_ahead
 from autocompile.trial.timing import subject, time_pairs
-from autocompile.workload.build import build
+from autocompile.workload.fingerprint import model_fingerprint
 from autocompile.workload.samples import Sample
 
 PROCESS_TIMING = Timing(precision=0.002, limit_s=30.0)
@@ -108,13 +109,25 @@ def main() -> None:
 
 
 def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
-    """The model as its artifact is served."""
-    program = compile_ahead(model, Plan(backend="inductor"), sample, (), directory, "program")
-    tally = Tally()
-    watch = Watch(model)
-    programs = [(Guard(program, model, torch.device("cpu")), Native(program, directory, model, watch))]
-    eager = Eager(build(model, Plan(), "cpu"), tally)
-    return CompiledModule(AheadOfTime(programs, watch, eager, eager, tally), model, About("study"), tally)
+    """The model as production loads it."""
+    left = directory / "aot"
+    left.mkdir()
+    program = compile_ahead(model, Plan(backend="inductor"), sample, (), left, "program")
+    manifest = Manifest(
+        manifest_version=MANIFEST_VERSION,
+        label="study",
+        plan=Plan(backend="inductor"),
+        device_type="cpu",
+        model_fingerprint=model_fingerprint(model),
+        tier="aot",
+        absences=(),
+        requirements=requirements(with_python=False, device_type="cpu"),
+        programs=(program,),
+    )
+    write_manifest(directory, with_files(directory, manifest))
+    module = load(directory, model)
+    assert module.status.tier == "aot", module.status
+    return module
 
 
 def overhead(module: CompiledModule, against: Bare, inputs: dict[str, torch.Tensor]) -> dict[str, float]:

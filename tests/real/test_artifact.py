@@ -1,6 +1,7 @@
 """What production loads: the compiled program behind its guards, the carried cache, and what serves otherwise."""
 
 import copy
+import functools
 import json
 import os
 import subprocess
@@ -193,6 +194,22 @@ def test_changes_of_the_weights_are_followed(loaded, change):
     after = agrees(module, model, call).scores
     assert not torch.allclose(before, after)
     assert module.status.calls == {"aot": 2}
+
+
+def test_where_weights_lie_is_looked_at_by_the_artifacts_own_library(scorer, loaded):
+    (program,) = open_manifest(scorer[1]).programs
+    assert program.placement_file in {entry.path for entry in open_manifest(scorer[1]).files}
+    (_guard, native), *_ = loaded[1]._server._programs
+    assert isinstance(native._binding._lie_as_they_did, functools.partial)
+
+
+def test_a_model_that_moved_away_complains_itself(loaded):
+    model, module = loaded
+    agrees(module, model, call_of(3, 9))
+    model.to("meta")
+    with pytest.raises(RuntimeError, match="meta"):
+        module(**call_of(3, 9))
+    assert "is on meta" in module.status.fallbacks[0].reason
 
 
 def in_double(model):

@@ -24,20 +24,54 @@ class Checked(ModelOutput):
 
 
 @dataclass
-class Undecorated(ModelOutput):
+class Plain(ModelOutput):
     scores: torch.Tensor = None
+    more: torch.Tensor = None
 
 
-class Renamed(Undecorated):
+class Renamed(Plain):
     def __init__(self, **fields):
         super().__init__(**fields)
         self.label = "renamed"
 
 
+@dataclass
+class Constructed(ModelOutput):
+    scores: torch.Tensor = None
+
+    def __init__(self, scores=None):
+        self.scores = scores
+        self.label = "renamed"
+        self.__post_init__()
+
+
+@dataclass
+class Setting(ModelOutput):
+    scores: torch.Tensor = None
+
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        self.__dict__["label"] = "renamed"
+
+
+@dataclass(slots=True)
+class Slotted(ModelOutput):
+    scores: torch.Tensor = None
+
+
 def assembled(output):
     """Three times the same, as later ones may be made in another way than the first."""
     tensors, spec = pytree.tree_flatten(output)
-    program = Program(
+    assemble = assembler(program_for(spec, len(tensors)))
+    made = []
+    for _ in range(3):
+        tensors = [tensor + 1 for tensor in tensors]
+        made.append((assemble(tensors), tensors))
+    return made
+
+
+def program_for(spec, outputs):
+    return Program(
         file="",
         positional=0,
         keywords=(),
@@ -47,14 +81,8 @@ def assembled(output):
         weights=(),
         constants_file="",
         output_spec=pytree.treespec_dumps(spec),
-        outputs=(None,) * len(tensors),
+        outputs=(None,) * outputs,
     )
-    assemble = assembler(program)
-    made = []
-    for _ in range(3):
-        tensors = [tensor + 1 for tensor in tensors]
-        made.append((assemble(tensors), tensors))
-    return made
 
 
 def test_a_librarys_record_is_as_its_constructor_makes_it():
@@ -85,6 +113,24 @@ def test_plain_structures(output):
         assert all(one is other for one, other in zip(pytree.tree_leaves(made), tensors, strict=True))
 
 
-def test_a_subclass_with_a_constructor_of_its_own_is_constructed_every_time():
-    for made, _tensors in assembled(Renamed(scores=torch.ones(2))):
+@pytest.mark.parametrize("kind", [Renamed, Constructed, Setting])
+def test_what_else_a_class_does_is_done_every_time(kind):
+    for made, _tensors in assembled(kind(scores=torch.ones(2))):
         assert made.label == "renamed"
+
+
+def test_fields_may_be_slots():
+    for made, tensors in assembled(Slotted(scores=torch.ones(2))):
+        assert made.scores is tensors[0]
+
+
+def test_two_outputs_that_are_one_tensor_at_first_are_told_apart_later():
+    one, other = torch.ones(2), torch.zeros(2)
+    tensors, spec = pytree.tree_flatten(Plain(scores=one, more=other))
+    assemble = assembler(program_for(spec, 2))
+    both = assemble([one, one])
+    assert both.scores is both.more is one
+    for _ in range(2):
+        made = assemble(tensors)
+        assert made.scores is one
+        assert made.more is other

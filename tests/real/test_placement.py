@@ -1,5 +1,8 @@
 """Whether weights lie where a program was told: the compiled check and Python's have to see the same."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -21,7 +24,8 @@ def watched(request, library):
     """A model and what tells whether its tensors were moved."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    tensors = [*model.parameters(), *model.buffers()]
+    # The one that is moved comes last, where what was noted ends.
+    tensors = [*model.parameters(), *model.buffers()][::-1]
     look = InC(tensors, library) if request.param is InC else InPython(tensors)
     return model, tensors, look.hold
 
@@ -59,10 +63,20 @@ def swapped(weight):
     torch.utils.swap_tensors(weight, nn.Parameter(torch.zeros(8, 8)))
 
 
+def with_more_dimensions(weight):
+    weight.data = weight.data.view(2, 2, 2, 8)
+
+
+def sparse(weight):
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.eye(8).to_sparse()))
+
+
 @pytest.mark.parametrize(
     "change",
     [
         transposed,
+        with_more_dimensions,
+        sparse,
         elsewhere,
         a_part_of_it,
         read_as_integers,
@@ -92,6 +106,24 @@ def test_what_moves_nothing_is_not_seen_as_a_move(watched):
     model[0].weight.data = before.t()
     assert not hold()
     model[0].weight.data = before
+    assert hold()
+
+
+def test_what_is_conjugated_where_it_lies_is_seen(library):
+    tensor = torch.ones(3, dtype=torch.complex64)
+    hold = placement_of([tensor], library)
+    assert hold()
+    tensor.data = tensor.data.conj()
+    assert not hold()
+
+
+def test_it_keeps_what_it_looks_at(library):
+    tensors = [torch.ones(4)]
+    alive = weakref.ref(tensors[0])
+    hold = placement_of(tensors, library)
+    tensors.clear()
+    gc.collect()
+    assert alive() is not None
     assert hold()
 
 
