@@ -22,8 +22,9 @@ def ctrl_c():
 
 @pytest.fixture(scope="session", autouse=True)
 def user_cache(tmp_path_factory):
-    """One toolchain cache for the whole session, and none of the user's."""
+    """One toolchain cache for the whole session, and none of the user's; and bytecode, which not everybody forbids."""
     patch = pytest.MonkeyPatch()
+    patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     patch.setenv("AUTOCOMPILE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import sysconfig
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,16 +43,24 @@ def workload_from_script(path: Path) -> tuple[Any, Any]:
 
 def _run(path: Path) -> ModuleType:
     name = f"_tuned_{path.stem.replace('.', '_')}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    spec = importlib.util.spec_from_file_location(name, path, loader=_ScriptLoader(name, str(path)))
+    if spec is None or path.suffix != ".py":
         raise InvalidWorkload("is not a Python file", where=str(path), remedy="give a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent.resolve()))
     cloudpickle.register_pickle_by_value(module)
     loader = spec.loader
+    assert loader is not None
     _guarded(lambda: loader.exec_module(module), path)
     return module
+
+
+class _ScriptLoader(SourceFileLoader):
+    """Reads and leaves no bytecode, as Python does not for what it is given to run."""
+
+    def path_stats(self, path: Any) -> Any:
+        raise OSError(f"{path} is a script")
 
 
 def _guarded(call: Any, path: Path) -> Any:
