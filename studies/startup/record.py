@@ -9,6 +9,7 @@ compiler cache, as a new machine has. Starts are appended to results/, so that a
 """
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import autocompile
 from autocompile.host import environment
 
 HERE = Path(__file__).parent
@@ -61,6 +63,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["minilm", "mobilenet", "gpt"])
     parser.add_argument("--directory", type=Path, help="keeps what is prepared (default: a temporary directory)")
     arguments = parser.parse_args()
+    # As an installer leaves a package; everything else here was installed.
+    compileall.compile_dir(Path(autocompile.__file__).parent, quiet=1)
     path = results_path()
     with tempfile.TemporaryDirectory() as temporary:
         root = arguments.directory or Path(temporary)
