@@ -1,7 +1,7 @@
 /* Whether tensors lie where they lay, laid out as they were.
  *
- * Compiled when an artifact is packed, and asked before every call: see placement.py. It knows torch by its
- * stable C interface alone, for which a tensor is a pointer to an at::Tensor.
+ * Compiled when an artifact is packed, and asked before every call: see placement.py. What it compares it has from
+ * torch's stable C interface, for which a tensor is a pointer to an at::Tensor; only what it prefetches is guessed.
  */
 #include <stdint.h>
 #include <string.h>

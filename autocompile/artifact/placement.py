@@ -95,7 +95,7 @@ class InPython:
                 return False
             confirmed = self._confirms[torch.is_inference_mode_enabled()](*self._tensors)
             return confirmed or self._look_how() == self._layouts
-        except (RuntimeError, NotImplementedError):  # one without memory of its own, as sparse ones are
+        except RuntimeError:  # one without memory of its own, as sparse ones are
             return False
 
     def _confirmation(self, *, in_inference_mode: bool) -> Confirmation:

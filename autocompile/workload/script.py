@@ -43,15 +43,14 @@ def workload_from_script(path: Path) -> tuple[Any, Any]:
 
 def _run(path: Path) -> ModuleType:
     name = f"_tuned_{path.stem.replace('.', '_')}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_ScriptLoader(name, str(path)))
+    loader = _ScriptLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or path.suffix != ".py":
         raise InvalidWorkload("is not a Python file", where=str(path), remedy="give a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent.resolve()))
     cloudpickle.register_pickle_by_value(module)
-    loader = spec.loader
-    assert loader is not None
     _guarded(lambda: loader.exec_module(module), path)
     return module
 

@@ -212,6 +212,18 @@ def test_a_model_that_moved_away_complains_itself(loaded):
     assert "is on meta" in module.status.fallbacks[0].reason
 
 
+def test_a_layer_that_lost_what_was_written_last_complains_itself(loaded):
+    model, module = loaded
+    agrees(module, model, call_of(3, 9))
+    model.up.bias = torch.nn.Parameter(torch.ones_like(model.up.bias))
+    agrees(module, model, call_of(3, 9))
+    model.up._parameters.clear()
+    for _ in range(2):
+        with pytest.raises(AttributeError, match="weight"):
+            module(**call_of(3, 9))
+    assert module.status.calls == {"aot": 2, "eager": 2}
+
+
 def in_double(model):
     model.double()
     return {name: tensor.double() for name, tensor in call_of(3, 9).items()}

@@ -142,3 +142,4 @@ def test_there_need_be_no_tensors_and_no_library(library, tmp_path):
 def test_what_does_not_compile_leaves_it_to_python(tmp_path, monkeypatch):
     monkeypatch.setattr(placing, "SOURCE", tmp_path / "missing.c")
     assert placing.compiled_placement(tmp_path) == ""
+    assert not list(tmp_path.iterdir())

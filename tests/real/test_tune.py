@@ -149,15 +149,16 @@ print("status", fast.status.tier)
     assert "status" in ran.stdout
 
 
-def test_a_repl(tmp_path):
-    (tmp_path / "strategy.toml").write_text(EAGER_ONLY)
-    call = "autocompile.optimize(model, inputs, 60, strategy='strategy.toml', progress=False)"
-    typed = f"{SMALL}\nimport autocompile\nprint(repr({call}))\n"
+def test_a_repl(tmp_path, light):
+    call = f"autocompile.optimize(model, inputs, 60, strategy={str(light)!r}, progress=False)"
+    measured = "[entry.label for entry in rec.trials if entry.status == 'measured']"
+    typed = f"{SMALL}\nimport autocompile\nrec = {call}\nprint(repr(rec), {measured})\n"
     ran = subprocess.run(
         [sys.executable], input=typed, capture_output=True, text=True, cwd=tmp_path, timeout=280, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert "<Recommendation for Net" in ran.stdout
+    assert "'inductor'" in ran.stdout
 
 
 def test_a_candidate_that_segfaults_does_not_end_the_study(tmp_path):
