@@ -6,22 +6,25 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from autocompile.artifact.private import PrivateDirectory
-from autocompile.core.errors import InvalidValue
+from autocompile.core.errors import GoalUnmet, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.progress import Silence
 from autocompile.core.units import parse_duration
 from autocompile.core.workload import Workload
 from autocompile.profiling import USUAL_S, ReadableProfile, profile_workload
 from autocompile.recommendation import Recommendation
+from autocompile.report.limits import unmet
 from autocompile.report.progress import LiveProgress
+from autocompile.scratch import Scratch
 from autocompile.search.bench import Settings
 from autocompile.search.strategy import load_strategy
 from autocompile.tuning import Request, Source, tune
 from autocompile.workload.metric import spool_metric
 from autocompile.workload.spool import spool
+
+OnUnmet = Literal["nearest", "error"]
 
 
 def optimize(  # noqa: PLR0913
@@ -36,6 +39,7 @@ def optimize(  # noqa: PLR0913
     storage: str | None = None,
     seed: int = 0,
     progress: bool = True,
+    on_unmet: OnUnmet = "nearest",
 ) -> Recommendation:
     """Find the fastest correct way to run `model` on `inputs`, by measuring.
 
@@ -45,18 +49,23 @@ def optimize(  # noqa: PLR0913
     is amortized (default: an hour of the baseline's calls); `goal`, that and what counts as correct, as
     an `autocompile.Goal`; `strategy`, a preset's name or a TOML file;
     `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
-    `storage`, an Optuna storage URL for the study instead.
+    `storage`, an Optuna storage URL for the study instead; `on_unmet`, what to do if nothing that was measured
+    keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
+    (`error`).
 
     Raises UsageError (see `autocompile.errors`) for whatever the caller can mend, before or at the
-    first measurement. Ctrl-C ends the search, and what is known so far is returned, its
+    first measurement; at the end, with `on_unmet="error"`, GoalUnmet, which holds the recommendation: the run is kept
+    in `output` all the same. Ctrl-C ends the search, and what is known so far is returned, its
     `document.complete` false.
     """
     if goal is not None and calls is not None:
         raise InvalidValue("is given twice", where="calls", remedy="give it in the goal only")
     if not isinstance(seed, int):
         raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
+    if on_unmet not in get_args(OnUnmet):
+        raise InvalidValue(f"{on_unmet!r} is unknown", where="on_unmet", remedy="give 'nearest' or 'error'")
     goal = goal or Goal(calls=calls)
-    keeps = PrivateDirectory()
+    keeps = Scratch()
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
         settings=settings,
@@ -67,7 +76,10 @@ def optimize(  # noqa: PLR0913
     )
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
         document = tune(_from_memory(model, inputs), request, listener)
-    return Recommendation(document, model, Path(output) if output is not None else keeps.path, keeps)
+    found = Recommendation(document, model, Path(output) if output is not None else keeps.path, keeps)
+    if on_unmet == "error" and not document.is_feasible:
+        raise GoalUnmet(unmet(document), recommendation=found)
+    return found
 
 
 def profile(model: Any, inputs: Any, *, progress: bool = True) -> ReadableProfile:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 from autocompile.core.environment import Environment
 from autocompile.core.errors import RunnerError
 from autocompile.core.job import Limits, ToolchainTask
+from autocompile.core.notices import BUSY_SHARE
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.serde import Record
 from autocompile.core.units import format_bytes, format_duration
 from autocompile.host import current_load, environment
 from autocompile.runner.local import LocalRunner
+from autocompile.scratch import Scratch
 
 _COMPILE_S = 120.0
-_BUSY = 0.15
 
 
 class Finding(Record, frozen=True):
@@ -58,7 +57,7 @@ def _of_machine(machine: Environment) -> Iterator[Finding]:
 def _of_load() -> Iterator[Finding]:
     load = current_load(1.0)
     found = f"{load.busy_share:.0%} busy, {load.steal_share:.0%} stolen, {load.runnable_per_core:.1f} runnable a core"
-    if load.busy_share > _BUSY or load.steal_share > _BUSY:
+    if load.busy_share > BUSY_SHARE or load.steal_share > BUSY_SHARE:
         yield Finding(
             subject="load",
             state="poor",
@@ -74,8 +73,7 @@ def _of_torch(machine: Environment) -> Iterator[Finding]:
         yield Finding(subject="torch", state="missing", found="not installed", remedy="pip install torch")
         return
     yield Finding(subject="torch", state="good", found=f"{machine.torch}, Python {machine.python}")
-    with tempfile.TemporaryDirectory(prefix="autocompile-") as directory:
-        work = Path(directory)
+    with Scratch() as work:
         try:
             with LocalRunner(work / "jobs", work / "toolchain") as runner:
                 for device in ("cpu", *(["cuda"] if machine.gpus else [])):

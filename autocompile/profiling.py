@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,6 +15,7 @@ from autocompile.core.units import format_duration
 from autocompile.core.workload import Workload
 from autocompile.report.profile import profile_lines
 from autocompile.runner.local import LocalRunner
+from autocompile.scratch import Scratch
 from autocompile.tuning import Source
 
 # What a profile is made for; beyond it come some twenty calls, and how long one takes only the child finds out.
@@ -42,13 +41,14 @@ def profile_workload(source: Source, listener: Listener) -> ReadableProfile:
     """
     listener.on_stage("profile")
     listener.on_task("profile of the baseline")
-    with tempfile.TemporaryDirectory(prefix="autocompile-") as directory:
-        work = Path(directory)
-        with LocalRunner(work / "jobs", work / "toolchain", on_phase=listener.on_phase) as runner:
-            workload = source(runner, work / "workload", _LIMIT_S)
-            runner.preload(workload)
-            task = ProfileTask(workload, str(work / "reference.pt"), _TIMING, seed=0, depth="full")
-            reply = runner.run(task, Limits(total_s=_LIMIT_S), cache="profile")
+    with (
+        Scratch() as work,
+        LocalRunner(work / "jobs", work / "toolchain", on_phase=listener.on_phase) as runner,
+    ):
+        workload = source(runner, work / "workload", _LIMIT_S)
+        runner.preload(workload)
+        task = ProfileTask(workload, str(work / "reference.pt"), _TIMING, seed=0, depth="full")
+        reply = runner.run(task, Limits(total_s=_LIMIT_S), cache="profile")
     assert isinstance(reply, Profile | Failure)
     if isinstance(reply, Failure):
         raise _fault(reply, workload.name)

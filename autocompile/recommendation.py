@@ -13,9 +13,9 @@ from autocompile.core.candidate import Value
 from autocompile.core.decision import Decision
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.estimate import Estimate
+from autocompile.report.brief import as_brief
 from autocompile.report.html import as_html, as_page
 from autocompile.report.story import story
-from autocompile.report.text import as_text
 
 
 class Recommendation:
@@ -71,7 +71,7 @@ class Recommendation:
         write_recommendation(Path(directory), self.document, self._artifact, as_page(self.document))
 
     def __str__(self) -> str:
-        return as_text(self.document)
+        return as_brief(self.document)
 
     def __repr__(self) -> str:
         winner = self.document.winner

@@ -15,6 +15,7 @@ from autocompile.artifact.directory import (
     STUDY,
     check_output,
     check_same_workload,
+    check_workload,
     read_document,
     working_directory,
     write_recommendation,
@@ -22,12 +23,13 @@ from autocompile.artifact.directory import (
 from autocompile.artifact.store import deliver
 from autocompile.core.document import Document
 from autocompile.core.environment import Environment
-from autocompile.core.errors import InvalidRecommendation, InvalidWorkload
+from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import CaptureTask, Limits
+from autocompile.core.notices import of_load, of_workload
 from autocompile.core.outcome import Failure
 from autocompile.core.progress import Listener
 from autocompile.core.workload import Workload
-from autocompile.host import environment, user_cache_directory
+from autocompile.host import current_load, environment, user_cache_directory
 from autocompile.report.html import as_page
 from autocompile.runner.local import LocalRunner
 from autocompile.search.archive import sqlite_url
@@ -69,7 +71,7 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
         check_output(output)
     with _bench(source, request, listener, output) as bench:
         if output:
-            check_same_workload(output, bench.workload.fingerprint)
+            check_same_workload(output, bench.workload)
         document = run_study(bench)
         if output:
             write_recommendation(output, document, bench.artifact, as_page(document))
@@ -85,12 +87,7 @@ def verify(directory: Path, source: Source, request: Request, listener: Listener
     """
     document = read_document(directory)
     with _bench(source, request, listener, None) as bench:
-        if bench.workload.fingerprint != document.workload.fingerprint:
-            raise InvalidRecommendation(
-                "is for another workload (the model's code, structure or inputs differ)",
-                where=str(directory),
-                remedy="tune it again",
-            )
+        check_workload(directory, document, bench.workload)
         return recheck(bench, document, directory)
 
 
@@ -99,18 +96,21 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
     """A working directory, a runner in it, and the workload on it."""
     started = time.monotonic() if request.began is None else request.began
     machine = environment()
+    ledger = Ledger(request.budget_s, listener, started=started)
+    ledger.notice(of_load(current_load().busy_share))
     with (
         working_directory(output) as work,
         LocalRunner(work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase) as runner,
     ):
         workload = source(runner, work / "workload", request.budget_s)
+        ledger.notice(of_workload(workload))
         runner.preload(workload)
         (work / "artifact").mkdir()
         yield Bench(
             workload=workload,
             environment=machine,
             runner=runner,
-            ledger=Ledger(request.budget_s, listener, started=started),
+            ledger=ledger,
             listener=listener,
             settings=_with_storage(request.settings, output),
             reference=work / "reference.pt",
@@ -127,6 +127,7 @@ def from_script(script: Path, *, tries_loaders: bool = False) -> Source:
     if not script.is_file():
         fault = "is a directory" if script.is_dir() else "no such script"
         raise InvalidWorkload(fault, where=str(script), remedy="give the path of a Python file")
+    _check_syntax(script)
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
         task = CaptureTask(str(script.resolve()), str(directory), tries_loaders)
@@ -140,12 +141,21 @@ def from_script(script: Path, *, tries_loaders: bool = False) -> Source:
                 where=str(script),
                 remedy="give a larger budget",
             )
-        if "SystemExit" in reply.message and reply.log_tail:
-            said = next((line for line in reversed(reply.log_tail.splitlines()) if "error" in line), "")
-            raise InvalidWorkload(f"{reply.message}: {said.strip()}" if said else reply.message)
-        raise InvalidWorkload(reply.message)
+        if reply.kind == "invalid":
+            raise InvalidWorkload(reply.message)  # which says where
+        raise InvalidWorkload(reply.message, where=str(script), remedy=f"run `python {script}` to see it whole")
 
     return source
+
+
+def _check_syntax(script: Path) -> None:
+    """Raises InvalidWorkload at once for a script that is no Python, before a process is started for it."""
+    try:
+        compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as fault:
+        line = f", line {fault.lineno}" if isinstance(fault, SyntaxError) and fault.lineno else ""
+        said = fault.msg if isinstance(fault, SyntaxError) else str(fault)
+        raise InvalidWorkload(f"is not valid Python{line}: {said}", where=str(script)) from fault
 
 
 def _with_storage(settings: Settings, output: Path | None) -> Settings:

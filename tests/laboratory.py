@@ -6,7 +6,7 @@ from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.outcome import Failure
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
-from autocompile.search.packing import with_files
+from autocompile.search.packing import identity_of_packed, with_files
 from autocompile.workload.spool import spool
 
 TIMING = Timing(precision=0.2, limit_s=0.5)
@@ -55,7 +55,7 @@ class Laboratory:
             label="as packed",
             plan=plan,
             device_type=self.workload.device_type,
-            model_fingerprint=self.workload.model_fingerprint,
+            identity=identity_of_packed(self.workload.identity, reply),
             tier=tier,
             absences=(),
             requirements=reply.requirements,

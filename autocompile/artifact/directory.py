@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from autocompile.artifact.integrity import MANIFEST
 from autocompile.artifact.store import deliver, is_store
 from autocompile.core.document import SCHEMA_VERSION, Document
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
+from autocompile.core.identity import Identity, differences, summary
+from autocompile.core.manifest import Manifest
 from autocompile.core.serde import from_json, to_json, write_atomically
+from autocompile.core.workload import Workload
+from autocompile.scratch import Scratch, claim, clear
 
 DOCUMENT, SNIPPET, REPORT, STUDY, WORK = (
     "recommendation.json", "snippet.py", "report.html", "study.db", ".work",
 )  # fmt: skip
 _OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK})
+_OWNER = "pid"
 _ELSEWHERE = "choose another output directory, or empty this one"
 
 
@@ -31,8 +34,9 @@ def read_document(directory: Path) -> Document:
     try:
         data = path.read_bytes()
     except OSError as fault:
+        why = "" if directory.is_dir() and isinstance(fault, FileNotFoundError) else f" ({fault.strerror})"
         raise InvalidRecommendation(
-            f"holds no recommendation ({fault.strerror})",
+            f"holds no recommendation{why}",
             where=str(directory),
             remedy="make one with `autocompile tune`",
         ) from fault
@@ -55,7 +59,7 @@ def write_recommendation(directory: Path, document: Document, artifact: Path, re
     Raises OutputConflict if something else lies there, another workload's recommendation included.
     """
     check_output(directory)
-    check_same_workload(directory, document.workload.fingerprint)
+    _check_same(directory, document.workload.fingerprint)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / SNIPPET, document.snippet.encode())
     write_atomically(directory / REPORT, report.encode())
@@ -68,7 +72,7 @@ def check_output(directory: Path) -> None:
     if not directory.exists():
         return
     if not directory.is_dir():
-        raise OutputConflict("is a file", where=str(directory), remedy=_ELSEWHERE)
+        raise OutputConflict("is a file", where=str(directory), remedy="choose another output directory")
     others = sorted(entry.name for entry in directory.iterdir() if not _is_ours(entry.name))
     if others:
         raise OutputConflict(f"holds something else ({others[0]})", where=str(directory), remedy=_ELSEWHERE)
@@ -80,14 +84,48 @@ def _is_ours(name: str) -> bool:
     )  # half-written when it was killed
 
 
-def check_same_workload(directory: Path, fingerprint: str) -> None:
-    """Raises OutputConflict if the recommendation there is for another workload."""
+def check_same_workload(directory: Path, workload: Workload) -> None:
+    """Raises OutputConflict, naming what differs, if the recommendation there is for another workload."""
+    _check_same(directory, workload.fingerprint, _what_differs(directory, workload))
+
+
+def _check_same(directory: Path, fingerprint: str, differs: str = "") -> None:
     if (directory / DOCUMENT).exists() and read_document(directory).workload.fingerprint != fingerprint:
-        raise OutputConflict(
-            "holds the recommendation of another workload (the model's code, structure or inputs differ)",
-            where=str(directory),
-            remedy=_ELSEWHERE,
-        )
+        fault = f"holds the recommendation of another workload{differs}"
+        raise OutputConflict(fault, where=str(directory), remedy=_ELSEWHERE)
+
+
+def check_workload(directory: Path, document: Document, workload: Workload) -> None:
+    """Raises InvalidRecommendation, naming what differs, if `document`, in `directory`, is for another workload."""
+    if document.workload.fingerprint != workload.fingerprint:
+        fault = f"is for another workload{_what_differs(directory, workload)}"
+        raise InvalidRecommendation(fault, where=str(directory), remedy="tune it again")
+
+
+def _what_differs(directory: Path, workload: Workload) -> str:
+    """What a workload differs in from the one that the recommendation in `directory` is for, as far as it tells.
+
+    The manifest is read, and nothing that it names is opened.
+    """
+    try:
+        then = from_json((directory / MANIFEST).read_bytes(), Manifest).identity
+        signatures = read_document(directory).workload.signatures
+    except (OSError, msgspec.DecodeError, InvalidRecommendation):
+        return ""
+    found = differences(*_of_common_attributes(then, workload.identity))
+    if found:
+        return f": {summary(found)}"
+    return ": its inputs have other sizes, dtypes or shares" if signatures != workload.signatures else ""
+
+
+def _of_common_attributes(then: Identity, now: Identity) -> tuple[Identity, Identity]:
+    """Both with the attributes that are recorded of both: an artifact keeps those that it depends on itself."""
+    common = then.attributes.keys() & now.attributes.keys()
+    one, other = (
+        msgspec.structs.replace(identity, attributes={n: t for n, t in identity.attributes.items() if n in common})
+        for identity in (then, now)
+    )
+    return one, other
 
 
 @contextmanager
@@ -97,14 +135,14 @@ def working_directory(output: Path | None) -> Iterator[Path]:
     What a killed run left there is removed first. Raises OutputConflict if a run is still at work there.
     """
     if output is None:
-        with tempfile.TemporaryDirectory(prefix="autocompile-") as temporary:
-            yield Path(temporary)
+        with Scratch() as temporary:
+            yield temporary
         return
     check_output(output)
     existed = output.exists()
     work = output / WORK
     try:
-        _claim(work)
+        claimed = _claim(work)
     except OSError as fault:
         raise OutputConflict(
             f"cannot be written to ({fault.strerror})", where=str(output), remedy="choose another output directory"
@@ -113,20 +151,21 @@ def working_directory(output: Path | None) -> Iterator[Path]:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        os.close(claimed)
         if not existed and not any(output.iterdir()):
             output.rmdir()
 
 
-def _claim(work: Path) -> None:
-    owner = work / "pid"
-    try:
-        pid = int(owner.read_text())
-    except (OSError, ValueError):
-        pid = 0
-    if pid and pid != os.getpid() and psutil.pid_exists(pid):
+def _claim(work: Path) -> int:
+    """The descriptor that keeps others out, with nothing left there of a run that was killed."""
+    work.mkdir(parents=True, exist_ok=True)
+    claimed = claim(work / _OWNER)
+    if claimed is None:
+        pid = (work / _OWNER).read_text()
         raise OutputConflict(
             f"another run (process {pid}) is at work there", where=str(work.parent), remedy="wait for it, or end it"
         )
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    owner.write_text(str(os.getpid()))
+    clear(work, _OWNER)
+    os.truncate(claimed, 0)
+    os.write(claimed, str(os.getpid()).encode())
+    return claimed

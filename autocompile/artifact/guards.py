@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.artifact.confirming import Confirmation, confirmation_of
+from autocompile.artifact.differing import differing_arguments, nested_otherwise
 from autocompile.core.manifest import ConstantGuard, Program, TensorGuard
 from autocompile.workload.forms import parameter_names
 
@@ -25,10 +26,18 @@ _NO_SHAPE = torch.Size()
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a call goes elsewhere: a `kind` to count by, and a message for this call."""
+    """Why a call goes elsewhere: a `kind` to count by, and a message for this call.
+
+    `of_form`: it has other arguments, so that the values of those it has were not looked at.
+    """
 
     kind: str
     message: str
+    of_form: bool = False
+
+    def or_nearer(self, other: Refusal) -> Refusal:
+        """Of two programs' refusals, that of the one that takes these arguments, if only one does."""
+        return other if self.of_form and not other.of_form else self
 
 
 class Guard:
@@ -57,15 +66,17 @@ class Guard:
         # Not confirmed under autocast or a transform, which show in the dispatch keys.
         if leaves is not None and self._latest(*leaves):
             return self._ready(leaves)
-        return self._looked_at(leaves)
+        return self._looked_at(leaves, args, kwargs)
 
-    def _looked_at(self, leaves: list[Any] | None) -> list[torch.Tensor] | Refusal:
+    def _looked_at(
+        self, leaves: list[Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[torch.Tensor] | Refusal:
         if torch.is_autocast_enabled(self._device_type):
             return Refusal("autocast", "it is called under torch.autocast")
         if torch._C._functorch.maybe_current_level() is not None:  # noqa: SLF001
             return Refusal("transform", "it is called under a functional transform")
         if leaves is None:
-            return Refusal("arguments", f"it was compiled for calls like {self._form()}")
+            return self._of_form(args, kwargs)
         if not self._all_tensors or not leaves:
             return self._examined(leaves)
         first = leaves[0].shape if type(leaves[0]) in _PLAIN_TENSORS else _NO_SHAPE
@@ -122,8 +133,12 @@ class Guard:
             return None
         return moved, named
 
-    def _form(self) -> str:
-        return f"({', '.join([*['...'] * self._positional, *(f'{name}=...' for name in self._keywords)])})"
+    def _of_form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal:
+        differing = differing_arguments(self._names, self._positional, self._keywords, args, kwargs)
+        if not differing:
+            moved_args, moved = self._in_form(args, kwargs) or (args, kwargs)
+            differing = nested_otherwise(self._spec, self._keywords, moved_args, moved)
+        return Refusal(differing, differing, of_form=True)
 
 
 Check = Callable[[Any, dict[str, int], list[torch.Tensor]], Refusal | None]

@@ -14,10 +14,9 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from autocompile.artifact.private import PrivateDirectory
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest, files_of
-from autocompile.core.serde import from_json, to_json, write_atomically
+from autocompile.core.serde import Record, from_json, to_json, write_atomically
 
 MANIFEST = "manifest.json"
 _AGAIN = "pack it again with `autocompile tune`, or restore the copy that was deployed"
@@ -45,12 +44,6 @@ class Opened:
 
     manifest: Manifest
     contents: dict[str, bytes]
-
-    def unpack(self) -> PrivateDirectory:
-        """The files where nobody can change them after they were checked."""
-        private = PrivateDirectory()
-        private.put(self.contents)
-        return private
 
 
 def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
@@ -89,14 +82,21 @@ def open_artifact(directory: Path, digest: str | None = None) -> Opened:
         raise
 
 
+class _Versioned(Record, frozen=True):
+    """What manifests of all versions have in common."""
+
+    manifest_version: int
+
+
 def _decode(data: bytes, path: Path) -> Manifest:
     try:
-        manifest = from_json(data, Manifest)
+        version = from_json(data, _Versioned).manifest_version
+        manifest = from_json(data, Manifest) if version == MANIFEST_VERSION else None
     except msgspec.DecodeError as fault:
         raise InvalidArtifact(f"cannot be read: {fault}", where=str(path), remedy=_AGAIN) from fault
-    if manifest.manifest_version != MANIFEST_VERSION:
+    if manifest is None:
         raise InvalidArtifact(
-            f"has version {manifest.manifest_version}, and this autocompile reads {MANIFEST_VERSION}",
+            f"has version {version}, and this autocompile reads {MANIFEST_VERSION}",
             where=str(path),
             remedy="tune again with this version",
         )

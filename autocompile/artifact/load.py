@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +10,18 @@ from typing import Any, Literal, get_args
 import msgspec
 import torch
 
+from autocompile.artifact import starting
 from autocompile.artifact.carried import install
 from autocompile.artifact.guards import Guard
 from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, mismatches
 from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.native import Native, NotLoadable, WeightsDiffer, registered_tensors
-from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Eager, Server, Tally
+from autocompile.artifact.serving import EAGER, AheadOfTime, Background, Compiling, Eager, Server, Tally
 from autocompile.artifact.watch import Watch
 from autocompile.compilers import cpp_compiler
+from autocompile.core.caution import warn
+from autocompile.core.envelope import at_calls
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
 from autocompile.core.manifest import Absence, Manifest, Served, Tier
 from autocompile.core.plan import Plan
@@ -28,8 +30,6 @@ from autocompile.workload.build import build
 
 OnMismatch = Literal["fallback", "error"]
 Fallback = Literal["eager", "jit"]
-# From `warnings.warn` up to whoever calls `load`.
-_OF_THE_CALLER = 4
 
 
 def load(
@@ -63,8 +63,9 @@ def load(
     manifest = opened.manifest
     _check_model(manifest, model)
     found = mismatches(manifest, model)
-    if found and on_mismatch == "error":
-        raise InvalidRecommendation(found[0].message, where=str(path), remedy="tune it again for what is here")
+    grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
+    if grave and on_mismatch == "error":
+        raise InvalidRecommendation(grave[0].message, where=str(path), remedy="tune it again for what is here")
     if manifest.device_type == "cpu":
         settle_heap()
     loading = _Loading(directory, opened, manifest, model, fallback, background, Tally())
@@ -72,7 +73,7 @@ def load(
         return loading.instead(loading.eager(), found[0].message)
     better = None if model is None else _better_for(manifest, calls)
     if better is not None:
-        return loading.configuration(better, f"for {calls:,} calls {better.label} is quicker, start-up included")
+        return loading.configuration(better, f"for {calls:,} calls {better.label} is preferred, start-up included")
     if manifest.plan.threads:
         torch.set_num_threads(manifest.plan.threads)
     return loading.by_tier[manifest.tier](found)
@@ -103,11 +104,10 @@ class _Loading:
 
     def module(self, server: Server, *, absence: str = "", notes: Sequence[str] = ()) -> CompiledModule:
         """The module that this server serves; `absence` is why it is not the artifact's own tier."""
-        absences, label = self.manifest.absences, self.manifest.label
+        absences = self.manifest.absences
         if absence:
             absences = (Absence(self.manifest.tier, absence), *absences)
-            label = "eager" if server.tier == "eager" and self.manifest.plan.compiles else label
-        return CompiledModule(server, self.model, About(label, absences, tuple(notes)), self.tally)
+        return CompiledModule(server, self.model, About(absences, tuple(notes)), self.tally)
 
     def configuration(self, other: Served, reason: str) -> CompiledModule:
         """Another configuration than the packed one, for a reason; what it compiles, it compiles at the first call."""
@@ -115,18 +115,35 @@ class _Loading:
         if other.plan.threads:
             torch.set_num_threads(other.plan.threads)
         if not other.plan.compiles:
-            built = Eager(build(self.model, other.plan, self.manifest.device_type), self.tally)
+            built = Eager(build(self.model, other.plan, self.manifest.device_type), self.tally, other.label)
             return rest.module(built, absence=reason, notes=rest._own_weights())  # noqa: SLF001
         problem = self._no_compiler()
         if problem:
             return rest.module(rest.eager(), absence=problem)
-        return rest.module(rest._compiled("jit"), absence=reason, notes=rest._own_weights())  # noqa: SLF001
+        notes = [rest._compiles(other.startup_s), *rest._own_weights()]  # noqa: SLF001
+        return rest.module(rest._compiled("jit"), absence=reason, notes=notes)  # noqa: SLF001
 
     def instead(self, server: Server, reason: str) -> CompiledModule:
         """Something else than the artifact serves, which its user should hear of."""
-        message = f"{reason}; it is served {server.tier}; tune it again"
-        warnings.warn(message, RuntimeWarning, stacklevel=_OF_THE_CALLER)
+        served = f"served {server.tier}"
+        if server.tier == "jit":
+            served += f", which {self._compiles(starting.start_of(self.manifest, 'jit'))}"
+        warn(f"{reason}; it is {served}; tune it again")
         return self.module(server, absence=reason)
+
+    def _compiles(self, startup_s: float | None) -> str:
+        """That it compiles, when, and for how long."""
+        return starting.compiles(startup_s, "in the background" if self.background else "at the first call")
+
+    def _not_packed(self) -> str:
+        """What is said of an artifact that is the configuration alone; as a warning, where calls wait for it."""
+        said = self._compiles(starting.start_of(self.manifest, "jit"))
+        if not self.background:
+            why = starting.why_not_packed(self.manifest.absences)
+            remedy = "call it once before it has to answer, or load it with background=True"
+            message = f"{self.manifest.label} {said}: it was not packed{f' ({why})' if why else ''}; {remedy}"
+            warn(message)
+        return said
 
     def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
         if found:
@@ -135,11 +152,10 @@ class _Loading:
         if device.type != self.manifest.device_type:
             fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
             return self.instead(self.eager(), fault)
-        watch = Watch(self.model)
-        files = self.opened.unpack()
+        watch = Watch(self.model, self.manifest.identity.attributes)
         try:
             programs = [
-                (Guard(program, self.model, device), Native(program, files.path, self.model, watch))
+                (Guard(program, self.model, device), Native(program, self.opened.contents, self.model, watch))
                 for program in self.manifest.programs
             ]
         except WeightsDiffer as difference:
@@ -148,22 +164,26 @@ class _Loading:
             raise InvalidArtifact(
                 f"its program cannot be loaded: {fault}", where=str(self.directory), remedy="tune it again"
             ) from fault
-        return self.module(AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, files))
+        served = AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, self.manifest.label)
+        return self.module(served, notes=starting.untimed(self.manifest))
 
     def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = (found[0].message if found else "") or self._no_compiler()
+        grave = next((mismatch.message for mismatch in found if not mismatch.is_only_noted), "")
+        problem = grave or self._no_compiler()
         if problem:
             return self.instead(self._behind(), problem)
         install(self.opened.contents)
-        return self.module(self._compiled("cache"), notes=self._own_weights())
+        starts = starting.starts_the_compiler(starting.start_of(self.manifest, "cache"))
+        noted = (mismatch.message for mismatch in found)
+        notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_weights()]
+        return self.module(self._compiled("cache"), notes=notes)
 
     def _jit(self, found: Sequence[Mismatch]) -> CompiledModule:
         problem = self._no_compiler()
         if problem:
             return self.instead(self.eager(), problem)
-        return self.module(
-            self._compiled("jit"), notes=[*(mismatch.message for mismatch in found), *self._own_weights()]
-        )
+        notes = [self._not_packed(), *(mismatch.message for mismatch in found), *self._own_weights()]
+        return self.module(self._compiled("jit"), notes=notes)
 
     def _no_compiler(self) -> str:
         """Why nothing can be compiled here, or ""."""
@@ -182,7 +202,7 @@ class _Loading:
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
         notes = [*(mismatch.message for mismatch in found), *self._own_weights()]
-        return self.module(Eager(built, self.tally), notes=notes)
+        return self.module(Eager(built, self.tally, self.manifest.label), notes=notes)
 
     def _behind(self) -> Server:
         """What serves where the artifact does not."""
@@ -194,7 +214,8 @@ class _Loading:
     def _compiled(self, tier: Tier) -> Server:
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
         kind = Background if self.background else Compiling
-        return kind(built, self.eager(), Watch(self.model), self.tally, tier)
+        watch = Watch(self.model, self.manifest.identity.attributes)
+        return kind(built, self.eager(), watch, self.tally, tier, self.manifest.label)
 
 
 def _device_of(model: Any, device_type: str) -> torch.device:
@@ -206,18 +227,22 @@ def _device_of(model: Any, device_type: str) -> torch.device:
 
 
 def _better_for(manifest: Manifest, calls: int | None) -> Served | None:
-    """What serves so many calls quicker than the artifact itself, which is measured first; None if nothing does."""
+    """What the verdict prefers to the artifact itself for so many calls; None if nothing."""
     if calls is None or not manifest.served:
         return None
     work = calls * manifest.batch_factor
-    best = min(manifest.served, key=lambda one: one.startup_s + work * one.latency_s)
-    return None if best.plan == manifest.plan else best
+    if not manifest.envelope:  # packed by a version that kept no verdicts for other numbers of calls
+        best = min(manifest.served, key=lambda one: one.startup_s + work * one.latency_s)
+        return None if best.plan == manifest.plan else best
+    label = at_calls(manifest.envelope, work).label
+    return next((one for one in manifest.served if one.label == label and one.plan != manifest.plan), None)
 
 
 class _NoModel:
     """Stands where the model would serve, and was not given."""
 
     tier: Tier = "eager"
+    label = EAGER
 
     def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
         raise UsageError(

@@ -10,16 +10,24 @@ from typing import Any, Literal
 import torch
 
 from autocompile.artifact.watch import has_hooks
+from autocompile.core.identity import differences, summary
 from autocompile.core.manifest import Manifest, Requirements
+from autocompile.core.plan import Plan
 from autocompile.processor import instructions
-from autocompile.workload.fingerprint import model_fingerprint
+from autocompile.workload.identity import identity_like
 
-Name = Literal["model", "hooks", "torch", "python", "architecture", "instructions", "device", "capability"]
+Name = Literal[
+    "model", "attributes", "figures", "hooks", "torch", "python", "architecture", "instructions", "device", "capability"
+]
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """What differs (`name`), in words, and whether it is the model: another model's configuration is not applied."""
+    """What differs (`name`), in words, and whether it is the model: another model's configuration is not applied.
+
+    A compiled program holds old values of `attributes`. Where the model's own code runs, it runs with the new ones, and
+    only the `figures` are of another model: that is noted.
+    """
 
     name: Name
     message: str
@@ -28,6 +36,11 @@ class Mismatch:
     def is_of_the_model(self) -> bool:
         """Whether what was tuned is another model."""
         return self.name == "model"
+
+    @property
+    def is_only_noted(self) -> bool:
+        """Whether what was packed is used all the same."""
+        return self.name == "figures"
 
 
 def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
@@ -47,9 +60,17 @@ def requirements(*, with_python: bool, device_type: str) -> Requirements:
 
 
 def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
-    if model is not None and model_fingerprint(model) != manifest.model_fingerprint:
-        yield Mismatch("model", "the model has another structure, code or mode than the one that was tuned")
-    if has_hooks(model):
+    if model is not None:
+        found = differences(manifest.identity, identity_like(model, manifest.identity))
+        moved = [one for one in found if one.kind == "attributes"]
+        changed = [one for one in found if one.kind != "attributes"]
+        if changed:
+            yield Mismatch("model", f"the model is not the one that was tuned: {summary(changed)}")
+        if moved and manifest.tier == "aot":
+            yield Mismatch("attributes", f"the model is not as it was tuned: {summary(moved)}")
+        elif moved and manifest.plan != Plan():
+            yield Mismatch("figures", f"the figures are of the model as it was tuned: {summary(moved)}")
+    if manifest.tier == "aot" and has_hooks(model):
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 
 

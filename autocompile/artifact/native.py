@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import io
 import threading
-from collections.abc import Callable, Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from autocompile.artifact.placement import placement_of
 from autocompile.artifact.watch import Watch, tensors_of
 from autocompile.core.errors import InvalidArtifact
 from autocompile.core.manifest import Program, Weight
+from autocompile.scratch import Scratch
 
 # Calls in so many threads run at once; a program's runners share its weights.
 _RUNNERS = 4
@@ -35,7 +37,7 @@ class _Binding:
     def __init__(
         self,
         program: Program,
-        directory: Path,
+        files: Mapping[str, bytes],
         model: Any,
         watch: Watch,
         lifted: dict[str, torch.Tensor],
@@ -47,9 +49,9 @@ class _Binding:
         self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._live: list[torch.Tensor] = []
         found = {weight.name: self._fitting(weight, model) for weight in program.weights if not weight.lifted}
-        library = directory / program.placement_file if program.placement_file else None
+        unpacked = Scratch()
         # Noted before anything is bound: what another thread moves in between is seen at the next call.
-        self._lie_as_they_did = placement_of(self._live, library)
+        self._lie_as_they_did = placement_of(self._live, _library(program, files, unpacked))
         # Keeps the memory: the program holds addresses only.
         self._constants = {
             weight.name: lifted[weight.name] if weight.lifted else found[weight.name].detach()
@@ -57,11 +59,13 @@ class _Binding:
         }
         on_gpu = [constant.device.index for constant in self._constants.values() if constant.device.type == "cuda"]
         try:
-            runner = runner_of(str(directory / program.file), on_gpu[0] if on_gpu else -1)
+            runner = _loaded(files[program.file], unpacked.path, on_gpu[0] if on_gpu else -1)
             runner.load_constants(self._constants, use_inactive=False, check_full_update=True, user_managed=True)
         except RuntimeError as fault:
             raise NotLoadable(str(fault).splitlines()[0]) from fault
         self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = runner.run
+        # What is mapped into memory needs its file no longer; a GPU's kernels are read when they are first called.
+        self._unpacked = None if runner.get_metadata().get("AOTI_DEVICE_KEY") == "cpu" else unpacked
 
     def is_current(self) -> bool:
         """Whether the model still has the weights that this was bound to, in the same memory, laid out the same."""
@@ -109,13 +113,14 @@ class _Binding:
 class Native:
     """One compiled program and the model whose weights it takes; binds again when the model's tensors were replaced.
 
-    `directory` is where its files lie, and have to stay; `watch` is the model's, asked before each call.
+    `files` are what its files hold, by their paths; `watch` is the model's, asked before each call.
     Raises WeightsDiffer if the model's weights are not the program's, NotLoadable if the package is none.
     """
 
-    def __init__(self, program: Program, directory: Path, model: Any, watch: Watch) -> None:
-        self._program, self._directory, self._model, self._watch = program, directory, model, watch
-        self._lifted = _read_constants(program, directory)
+    def __init__(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> None:
+        self._program, self._model, self._watch = program, model, watch
+        self._lifted = _read_constants(program, files)
+        self._files = {path: files[path] for path in (program.file, program.placement_file) if path}
         # Where the weights were when it was loaded.
         self._devices: dict[str, torch.device] = {}
         self._binding = self._bind()
@@ -139,7 +144,7 @@ class Native:
             return self._binding
 
     def _bind(self) -> _Binding:
-        return _Binding(self._program, self._directory, self._model, self._watch, self._lifted, self._devices)
+        return _Binding(self._program, self._files, self._model, self._watch, self._lifted, self._devices)
 
 
 def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -159,7 +164,9 @@ def _owner_of(model: Any, path: str) -> tuple[Any, str]:
 
 
 def runner_of(package: str, index: int = -1) -> Any:
-    """What runs a package: torch's own class; `index` is the CUDA device's, -1 for the current one.
+    """What runs a package, a file or a directory with what it holds: torch's own class.
+
+    `index` is the CUDA device's, -1 for the current one.
 
     The public `torch._inductor.aoti_load_package` is not used where the class beneath it is there: it
     imports the compiler, and looks for a C++ compiler to probe the processor with.
@@ -172,13 +179,38 @@ def runner_of(package: str, index: int = -1) -> Any:
     return inductor.aoti_load_package(package, device_index=index).loader
 
 
-def _read_constants(program: Program, directory: Path) -> dict[str, torch.Tensor]:
+def _loaded(package: bytes, scratch: Path, index: int) -> Any:
+    """What runs a package, unpacked in `scratch`: torch itself leaves what it unpacks if the process is killed.
+
+    Raises RuntimeError if torch cannot load it.
+    """
+    unpacked, whole = scratch / "unpacked", scratch / "program.pt2"
+    try:
+        with zipfile.ZipFile(io.BytesIO(package)) as archive:
+            names = archive.namelist()
+            # The rest is source code and what tells about the package itself.
+            archive.extractall(unpacked, [name for name in names if "/data/" in name and not name.endswith(".cpp")])
+        return runner_of(str(unpacked), index)
+    except (RuntimeError, zipfile.BadZipFile):  # before 2.13 torch unpacks for itself; or it says what is wrong
+        whole.write_bytes(package)
+        return runner_of(str(whole), index)
+
+
+def _library(program: Program, files: Mapping[str, bytes], scratch: Scratch) -> Path | None:
+    """Where the compiled check of the weights' places lies now."""
+    if not program.placement_file:
+        return None
+    scratch.put({"placement.so": files[program.placement_file]})
+    return scratch.path / "placement.so"
+
+
+def _read_constants(program: Program, files: Mapping[str, bytes]) -> dict[str, torch.Tensor]:
     if not program.constants_file:
         return {}
-    from safetensors.torch import load_file  # noqa: PLC0415  few programs have constants of their own
+    from safetensors.torch import load  # noqa: PLC0415  few programs have constants of their own
 
-    found = load_file(directory / program.constants_file)
+    found = load(files[program.constants_file])
     missing = [weight.name for weight in program.weights if weight.lifted and weight.name not in found]
     if missing:
-        raise InvalidArtifact(f"has no constant {missing[0]}", where=os.fspath(directory / program.constants_file))
+        raise InvalidArtifact(f"has no constant {missing[0]}", where=program.constants_file)
     return found

@@ -21,6 +21,12 @@ from autocompile.workload.samples import Sample, clone
 _LOG = logging.getLogger("autocompile")
 # Compiled for in the background, at most: beyond so many kinds of call a compiler gives up too.
 _MOST_KINDS = 16
+# The model as it is, as a configuration.
+EAGER = "eager"
+
+
+# Reasons that are told apart: a caller may bring new ones without end.
+_MOST_REASONS, _OTHERS = 64, "others"
 
 
 class Tally:
@@ -39,8 +45,11 @@ class Tally:
     def refused(self, refusal: Refusal) -> None:
         """One more call that a better tier could not serve; said once for each kind of reason."""
         with self._lock:
-            count, first = self._refused.get(refusal.kind, (0, refusal.message))
-            self._refused[refusal.kind] = (count + 1, first)
+            kind = refusal.kind
+            if kind not in self._refused and len(self._refused) >= _MOST_REASONS:
+                kind, refusal = _OTHERS, Refusal(_OTHERS, "other reasons, of which there are many")
+            count, first = self._refused.get(kind, (0, refusal.message))
+            self._refused[kind] = (count + 1, first)
         if count == 0:
             _LOG.warning("a call was served by the fallback: %s; said once, see module.status", refusal.message)
 
@@ -58,9 +67,10 @@ class Tally:
 
 
 class Server(Protocol):
-    """Serves a call like the model would."""
+    """Serves a call like the model would; `label` is the configuration that it is."""
 
     tier: Tier
+    label: str
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         """The model's output for these arguments."""
@@ -72,8 +82,8 @@ class Eager:
 
     tier: Tier = "eager"
 
-    def __init__(self, built: Built, tally: Tally) -> None:
-        self._built, self._tally = built, tally
+    def __init__(self, built: Built, tally: Tally, label: str = EAGER) -> None:
+        self._built, self._tally, self.label = built, tally, label
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._tally.served(self.tier)
@@ -86,8 +96,9 @@ class Compiling:
     Where compiling fails and the model itself does not, or the model is put together otherwise by now, eager serves.
     """
 
-    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier) -> None:
+    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier, label: str) -> None:
         self.tier: Tier = tier
+        self.label = label
         self._built, self._eager, self._watch, self._tally = built, eager, watch, tally
         self._first = threading.Lock()
         self._compiled = self._failed = False
@@ -107,6 +118,7 @@ class Compiling:
                 except Exception as fault:  # the compiler's, or the model's own, which eager raises again
                     output = self._eager(args, kwargs)
                     self._failed = True
+                    self.tier, self.label = self._eager.tier, self._eager.label
                     self._tally.refused(Refusal("compiler", f"compiling failed: {type(fault).__name__}: {fault}"))
                     return output
                 self._compiled = True
@@ -117,8 +129,9 @@ class Compiling:
 class Background:
     """Eager, until a thread has compiled for a kind of call; from then on that kind is served compiled."""
 
-    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier) -> None:
+    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier, label: str) -> None:
         self.tier: Tier = tier
+        self.label = label
         self._built, self._eager, self._watch, self._tally = built, eager, watch, tally
         self._ready: set[Hashable] = set()
         self._asked: set[Hashable] = set()
@@ -131,7 +144,11 @@ class Background:
             kind = _kind_of(args, kwargs)
         except Exception:  # arguments that cannot be described are for the model to judge
             return self._eager(args, kwargs)
-        if kind in self._ready and not self._watch.changed():
+        changed = self._watch.changed()
+        if changed:
+            self._tally.refused(Refusal("model", changed))
+            return self._eager(args, kwargs)
+        if kind in self._ready:
             output = self._built(*args, **kwargs)
             self._tally.served(self.tier)
             return output
@@ -169,7 +186,7 @@ class AheadOfTime:
     """Compiled programs behind guards, with something that can serve every call behind them.
 
     A call that no program was made for goes to the `fallback`; a model that is not put together as it was is
-    `eager`'s, as a fallback may have been built of what it was. `files` are kept for programs to be bound again.
+    `eager`'s, as a fallback may have been built of what it was.
     """
 
     tier: Tier = "aot"
@@ -181,19 +198,20 @@ class AheadOfTime:
         fallback: Server,
         eager: Server,
         tally: Tally,
-        files: object = None,
+        label: str,
     ) -> None:
         self._programs, self._watch, self._fallback, self._eager = programs, watch, fallback, eager
-        self._tally, self._files = tally, files
+        self._tally, self.label = tally, label
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         changed = self._watch.changed()
         if changed:
             return self._as_it_is(Refusal("model", changed), args, kwargs)
+        refusal = None
         for guard, native in self._programs:
             accepted = guard(args, kwargs)
             if isinstance(accepted, Refusal):
-                refusal = accepted
+                refusal = refusal.or_nearer(accepted) if refusal else accepted
                 continue
             try:
                 output = native(accepted)
@@ -201,6 +219,7 @@ class AheadOfTime:
                 return self._as_it_is(Refusal("weights", str(difference)), args, kwargs)
             self._tally.served(self.tier)
             return output
+        assert refusal is not None
         self._tally.refused(refusal)
         return self._fallback(args, kwargs)
 

@@ -17,6 +17,9 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
+from autocompile.core.identity import moved_attributes, summary
+from autocompile.workload.identity import attribute_text, held_at
+
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -43,10 +46,18 @@ class State(NamedTuple):
 
 
 class Watch:
-    """Sees what no weight tells: another submodule in the place of one, hooks, training mode."""
+    """Sees what no weight tells: another submodule in the place of one, hooks, other values of attributes.
 
-    def __init__(self, model: Any) -> None:
-        self._modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    `attributes` are those that matter, by path, as `core.identity` has them; by default the mode of every module.
+    """
+
+    def __init__(self, model: Any, attributes: Iterable[str] | None = None) -> None:
+        named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+        self._modules = list(named.values())
+        self._roots = {"": model}
+        paths = (f"{path}.training".lstrip(".") for path in named) if attributes is None else attributes
+        self._attributes = tuple(paths) if named else ()
+        self._values = self._texts()
         self._children = Identities(self._modules, "_modules")
         self._built_as = self._look()
         self._renewing = threading.Lock()
@@ -70,23 +81,37 @@ class Watch:
     def _renewed(self) -> State:
         """The version is taken before anything is looked at, so that what is written meanwhile is seen next time."""
         dictionaries = [written for module in self._modules for written in _dictionaries_of(module)]
+        dictionaries += self._settings()
         version = _version_of(dictionaries)
         self._hooks = _hooks_of(self._modules)
         self._handles = self._handles_before = -1
         self._dictionaries = dictionaries
         now = self._look()
-        faults = (words for words, value in now.items() if value != self._built_as[words])
-        return State(version, next(faults, "" if self._children.hold() else "a submodule was replaced"))
+        faults = [words for words, value in now.items() if value != self._built_as[words]]
+        faults += [] if self._children.hold() else ["a submodule was replaced"]
+        moved = summary(moved_attributes(self._values, self._texts()))
+        return State(version, next(filter(None, (*faults, moved)), ""))
 
     def _look(self) -> dict[str, list[Any]]:
         """What is compared, by what is said where it differs."""
         return {
-            "a module went from training to evaluation mode, or back": [one.training for one in self._modules],
             "a module is of another class, or has another forward": [
                 (type(one), vars(one).get("forward")) for one in self._modules
             ],
             "a module has other parameters or buffers": [_slots_of(one) for one in self._modules],
         }
+
+    def _texts(self) -> dict[str, str]:
+        """The attributes' present values, wherever they lie now: a whole `config` may have been replaced."""
+        texts = {path: attribute_text(self._roots, path) for path in self._attributes}
+        return {path: text for path, text in texts.items() if text is not None}
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """The dictionaries of plain objects, such as a `config`, that hold attributes."""
+        own = {id(vars(module)) for module in self._modules}
+        places = (held_at(self._roots, path) for path in self._attributes)
+        held = {id(place[0]): place[0] for place in places if place is not None}
+        return [kept_in for key, kept_in in held.items() if key not in own]
 
     def _has_hooks(self) -> bool:
         """Every hook takes the next number before it is registered; only after that are this model's looked through."""

@@ -28,8 +28,8 @@ def tune(
     percentile: Annotated[
         int | None, typer.Option(help="Of the latency objective and --max-latency: 50, 90, 95, 99.")
     ] = None,
-    max_latency: Annotated[str | None, typer.Option(help="A call may take no longer: 5ms.")] = None,
-    max_startup: Annotated[str | None, typer.Option(help="A start may take no longer: 10s.")] = None,
+    max_latency: Annotated[str | None, typer.Option(help="A call may take no longer: 5ms; with its unit.")] = None,
+    max_startup: Annotated[str | None, typer.Option(help="A start may take no longer: 10s; with its unit.")] = None,
     max_memory: Annotated[str | None, typer.Option(help="The peak may be no higher: 2GiB.")] = None,
     batch: Annotated[str, typer.Option(help="Samples in a call: fixed, tune, or sizes to try: 1,8,32.")] = "fixed",
     tolerance: Annotated[
@@ -51,8 +51,9 @@ def tune(
     from autocompile.core.progress import Silence
     from autocompile.core.serde import to_json
     from autocompile.core.units import parse_duration
+    from autocompile.report.brief import brief
     from autocompile.report.progress import LiveProgress
-    from autocompile.report.text import render, terminal
+    from autocompile.report.text import terminal
     from autocompile.search.bench import Settings
     from autocompile.search.strategy import load_strategy
     from autocompile.tuning import Request, from_script
@@ -82,7 +83,7 @@ def tune(
     if json:
         print(to_json(document, indent=2).decode())
     else:
-        terminal().print(render(document))
+        terminal().print(brief(document, str(output)))
         print(f"\nKept in {output}; load it with autocompile.load({str(output)!r}, model)")
     if not document.complete:
         sys.exit(130)

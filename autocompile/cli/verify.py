@@ -14,13 +14,17 @@ def verify(
     script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
     budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "5m",
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
     """Measure a recommendation again on this host; exit status 1 on a wrong result or a regression beyond noise."""
+    from contextlib import nullcontext
+
     from autocompile.artifact.directory import read_document
     from autocompile.core.goal import Goal
     from autocompile.core.progress import Silence
     from autocompile.core.serde import to_json
     from autocompile.core.units import parse_duration
+    from autocompile.report.progress import LiveProgress
     from autocompile.report.recheck import recheck_lines
     from autocompile.search.bench import Settings
     from autocompile.search.strategy import load_strategy
@@ -29,6 +33,8 @@ def verify(
 
     settings = Settings(Goal(tolerance=read_document(directory).tolerance), load_strategy("balanced"), 0, None)
     request = Request(settings, parse_duration(budget, where="--budget"), None)
-    found = run(directory, from_script(script), request, Silence())
+    source = from_script(script)
+    with nullcontext(Silence()) if quiet else LiveProgress(request.budget_s) as listener:
+        found = run(directory, source, request, listener)
     print(to_json(found, indent=2).decode() if json else "\n".join(recheck_lines(found)))
     sys.exit(0 if found.verdict == "good" else 1)

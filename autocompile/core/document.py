@@ -24,7 +24,16 @@ from autocompile.core.workload import Signature
 SCHEMA_VERSION = 3
 
 Verdict = Literal[
-    "winner", "baseline", "faster", "slower", "not distinguishable", "beyond a limit", "wrong result", "failed"
+    "winner",
+    "nearest",
+    "baseline",
+    "faster",
+    "slower",
+    "not distinguishable",
+    "not judged",
+    "beyond a limit",
+    "wrong result",
+    "failed",
 ]
 
 
@@ -41,7 +50,8 @@ class TrialEntry(Record, frozen=True):
     included; `startup_s`: all that a process pays once, as the goal's `deploy` has it start. `excess`: by
     constraint, how far it is beyond it, relative to the limit (0 or less keeps it). `error`: root mean square
     error against the reference, relative to it; `error_limit`: what it may be. `verdict` is against the
-    baseline, by what the goal ranks by.
+    baseline, by what the goal ranks by; the first by rank is the `winner`, or, where nothing keeps the goal's
+    constraints, the `nearest`. `not judged`: others used the host while it, or the baseline, was timed.
     """
 
     rank: int | None
@@ -89,24 +99,31 @@ class WorkloadEntry(Record, frozen=True):
 
 
 class TradeOff(Record, frozen=True):
-    """A Pareto point: nothing that was measured is as good in all three and better in one.
+    """The winner, or a Pareto point: nothing that was measured is as good in all three and better in one.
 
-    `latency_ms` is for the samples of one of the baseline's calls.
+    `latency_ms` is for the samples of one of the baseline's calls. `is_feasible`: whether it keeps the goal's
+    constraints; what does not keep them hides nothing that does.
     """
 
     label: str
     startup_s: float
     latency_ms: float
     peak_memory_bytes: int
+    is_feasible: bool = True
 
 
 class ArtifactEntry(Record, frozen=True):
     """What `autocompile.load` serves, measured as loaded in fresh processes; what was not measured is null.
 
+    `untimed`: why what was packed and verified was not timed as loaded, or "" if it was or nothing was packed.
+    `expected_startup_s`: what a start is expected to take where it was not timed; a tier that compiles at its first
+    call takes what the configuration's own cold start took. `excess`: by constraint, how far what was timed as loaded
+    is beyond it, relative to the limit (0 or less keeps it).
+
     `tier`: see `core.manifest`; `absences`: why no better one. `digest` pins it. `inputs` tells the calls that
     a compiled program takes, each argument with the range of its sizes; others go to the fallback.
-    `startup_s`: loading and the first calls, beyond what steady calls take. `envelope`: where start-up is
-    the artifact's, which is best for how many calls.
+    `startup_s`: loading and the first calls, beyond what steady calls take. `envelope`: what `load(calls=)` serves
+    for how many calls of the workload that was tuned; it is the verdict with what was packed in the winner's place.
     """
 
     tier: Tier
@@ -122,18 +139,26 @@ class ArtifactEntry(Record, frozen=True):
     error_limit: float | None = None
     processes: int = 0
     envelope: tuple[Segment, ...] = ()
+    untimed: str = ""
+    expected_startup_s: float | None = None
+    excess: dict[str, float] = {}
 
 
 class Document(Record, frozen=True):
     """A recommendation as data.
 
     `calls`: what was amortized over. `tolerance`: the user's own, or null for the published ones. `is_feasible`:
-    whether the winner keeps the goal's constraints; if not, it comes nearest. `winner_as_given`: where batch
+    whether the winner keeps the goal's constraints; if not, nothing does, and it comes nearest. `envelope`: the winner
+    for every number of calls; the segment that holds `calls` is the winner's where the goal's objective is the time,
+    and where nothing keeps the constraints there is one, the nearest's. `winner_as_given`: where batch
     sizes were tried, the winner among those that take the samples as given. `margin`: relative difference
     below which, in this run, nothing is called faster; `noise_floor`: what the baseline differed from itself.
     `toolchain_s`: what this machine pays
-    once for its compiler, in no candidate's figures. `complete`: false if the run was stopped by hand.
-    `time_spent_s`: seconds by purpose, together the whole run.
+    once for its compiler, in no candidate's figures. `complete`: false if the run ended early, for the reason in
+    `stopped`: the user interrupted it, or what runs the trials broke.
+    `time_spent_s`: seconds by purpose, together the whole run. `notices`: what the user should know first, each told
+    as soon as it was found. `open_to`: labels of those that had no final, and so leave the verdict open: the winner
+    itself, or what reads as good or better in every column.
     """
 
     schema_version: int
@@ -164,3 +189,6 @@ class Document(Record, frozen=True):
     toolchain_s: float
     time_spent_s: dict[str, float]
     created: str
+    notices: tuple[str, ...] = ()
+    open_to: tuple[str, ...] = ()
+    stopped: str = ""

@@ -8,7 +8,8 @@ AutocompileError
 │   ├── OutputConflict          the output directory holds something else
 │   ├── InvalidRecommendation   a directory that does not hold a readable recommendation
 │   │   └── InvalidArtifact     damaged, incomplete, changed, or where others may change it: nothing of it was opened
-│   └── BudgetTooSmall          not even the baseline fits
+│   ├── BudgetTooSmall          not even the baseline fits
+│   └── GoalUnmet               nothing that was measured keeps the goal's constraints, and that was to be an error
 └── RunnerError                 the machinery that runs children broke
 
 A fault inside a trial is never an exception here: it is a `Failure` record, because it crosses a
@@ -16,6 +17,8 @@ process boundary and must not end the study.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class AutocompileError(Exception):
@@ -61,6 +64,14 @@ class InvalidArtifact(InvalidRecommendation):
 
 class BudgetTooSmall(UsageError):
     """The budget ended before the baseline was measured."""
+
+
+class GoalUnmet(UsageError):
+    """Nothing that was measured keeps the goal's constraints; `recommendation` is what comes nearest."""
+
+    def __init__(self, fault: str, *, recommendation: Any) -> None:
+        self.recommendation = recommendation
+        super().__init__(fault, where="goal", remedy="relax it, or give a larger budget")
 
 
 class RunnerError(AutocompileError):

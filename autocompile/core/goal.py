@@ -12,12 +12,13 @@ from typing import Any, Literal, get_args
 from autocompile.core.errors import InvalidValue
 from autocompile.core.serde import Record
 from autocompile.core.tolerance import Tolerance, exactly, published_tolerance
-from autocompile.core.units import parse_duration, parse_size
+from autocompile.core.units import parse_duration, parse_limit, parse_size
 
 Deploy = Literal["jit", "artifact"]
 Objective = Literal["time", "latency", "throughput"]
 Batch = Literal["fixed", "tune"] | Sequence[int]
 Duration = str | float | timedelta
+Limit = str | timedelta
 
 PERCENTILES = (50, 90, 95, 99)
 _DEFAULT_HORIZON = "1h"
@@ -35,9 +36,10 @@ class Goal:
     start-up included; `latency`, that of single calls at `percentile` (default 50); `throughput`, samples a
     second. Neither of the latter counts start-up.
 
-    `max_latency` (of a call, at `percentile`), `max_startup` and `max_memory` (the peak) are constraints;
-    durations as "5ms", "1h30m", seconds or a timedelta, sizes as "512MiB", "8GB" or bytes. `batch`: `fixed`
-    takes the samples as they are, `tune` searches how many go into a call, a sequence tries these.
+    `max_latency` (of a call, at `percentile`), `max_startup` and `max_memory` (the peak) are constraints. Limits
+    of time have a unit, as "5ms", "10s" or a timedelta: a bare number is refused, as it could mean seconds or
+    milliseconds. The horizon is "30m", "1h30m", seconds or a timedelta; sizes are "512MiB", "8GB" or bytes.
+    `batch`: `fixed` takes the samples as they are, `tune` searches how many go into a call, a sequence tries these.
 
     `tolerance`: the largest root mean square error of an output, relative to the reference's root mean
     square; None takes the published limits of the candidate's precision. `metric`: called with the
@@ -52,8 +54,8 @@ class Goal:
     deploy: Deploy = "jit"
     objective: Objective = "time"
     percentile: int | None = None
-    max_latency: Duration | None = None
-    max_startup: Duration | None = None
+    max_latency: Limit | None = None
+    max_startup: Limit | None = None
     max_memory: str | int | None = None
     batch: Batch = "fixed"
     tolerance: float | None = None
@@ -90,7 +92,7 @@ class Goal:
     def _check_constraints(self) -> None:
         for name in ("max_latency", "max_startup"):
             if (value := getattr(self, name)) is not None:
-                parse_duration(value, where=name)
+                parse_limit(value, where=name)
         if self.max_memory is not None:
             parse_size(self.max_memory, where="max_memory")
         if self.percentile is None:
@@ -213,8 +215,8 @@ def batch_from(text: str) -> Batch:
         raise InvalidValue(f"cannot read {text!r}", where="batch", remedy="give fixed, tune, or 1,8,32") from fault
 
 
-def _seconds(text: Duration | None, where: str, *, scale: float = 1.0) -> float | None:
-    return None if text is None else parse_duration(text, where=where) * scale
+def _seconds(limit: Limit | None, where: str, *, scale: float = 1.0) -> float | None:
+    return None if limit is None else parse_limit(limit, where=where) * scale
 
 
 class GoalEntry(Record, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from autocompile.core.manifest import Program, Requirements
+from autocompile.core.manifest import PackedTier, Program, Requirements
 from autocompile.core.outcome import Failure, Measurement, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
@@ -114,18 +114,23 @@ class PackTask(Record, tag="pack-task", frozen=True):
 
     workload: Workload
     plan: Plan
-    tier: Literal["aot", "cache"]
+    tier: PackedTier
     reference: str
     acceptance: Acceptance
     directory: str
 
 
 class Packed(Record, tag="packed", frozen=True):
-    """What was packed: the programs, if any, and what they need to be loaded; `notes` are worth telling."""
+    """What was packed: the programs, if any, and what they need to be loaded; `notes` are worth telling.
+
+    `attributes`: plain attributes of the model that are written into the programs, by path; null where the model's own
+    code runs.
+    """
 
     programs: tuple[Program, ...]
     requirements: Requirements
     notes: tuple[str, ...] = ()
+    attributes: dict[str, str] | None = None
     phases_s: dict[str, float] = {}
 
 
@@ -173,10 +178,14 @@ class Limits(Record, frozen=True):
 
 
 class Job(Record, frozen=True):
-    """One child's work: its task, a directory of its own, and the compiler cache it may use."""
+    """One child's work: its task, a directory of its own, and the compiler cache it may use.
+
+    `headers_directory` is where the compiler keeps precompiled headers, which belong to the machine, and not to a run.
+    """
 
     name: str
     task: Task
     directory: str
     cache_directory: str
+    headers_directory: str
     limits: Limits

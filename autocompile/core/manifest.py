@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
+from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
+from autocompile.core.identity import Identity
 from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
 
-MANIFEST_VERSION = 2
+MANIFEST_VERSION = 3
 
 # Best first. `aot`: a compiled program, `cache`: the compiler's own cache, carried; `jit` compiles at the first call.
 Tier = Literal["aot", "cache", "jit", "eager"]
+# Those that hold more than the configuration.
+PackedTier = Literal["aot", "cache"]
+PACKED_TIERS: tuple[PackedTier, ...] = get_args(PackedTier)
 
 
 class FileEntry(Record, frozen=True):
@@ -118,6 +123,7 @@ class Served(Record, frozen=True):
     """How a way to serve was measured: seconds to start, seconds a call, speed-up over eager.
 
     Seconds a call are for the samples of one of the baseline's calls; `jit` starts with an empty compiler cache.
+    `expected`: it was packed and verified but not timed as loaded, so the figures are what is expected of it.
     """
 
     tier: Tier
@@ -126,22 +132,25 @@ class Served(Record, frozen=True):
     startup_s: float
     latency_s: float
     speedup: Estimate
+    expected: bool = False
 
 
 class Manifest(Record, frozen=True):
     """All that `autocompile.load` needs. Its own digest pins the artifact, as it holds every file's.
 
-    `tier` is the best that was packed. `model_fingerprint` is of the model's structure and code.
+    `tier` is the best that was packed. `identity` is the model's that was tuned; its
+    attributes are those that the artifact depends on.
     `batch_factor`: samples in one of its calls, over those in a call as it was tuned with.
-    `served` is what was measured: the artifact as it is loaded (if it was), then configurations that are best for
-    some number of calls, eager among them.
+    `served` starts with the artifact as it is loaded, if there is one; then come the configurations that are best
+    for some number of calls, eager among them, as they were measured. `envelope`: which of these to serve for how many
+    calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
     """
 
     manifest_version: int
     label: str
     plan: Plan
     device_type: str
-    model_fingerprint: str
+    identity: Identity
     tier: Tier
     absences: tuple[Absence, ...]
     requirements: Requirements
@@ -149,6 +158,7 @@ class Manifest(Record, frozen=True):
     files: tuple[FileEntry, ...] = ()
     batch_factor: float = 1.0
     served: tuple[Served, ...] = ()
+    envelope: tuple[Segment, ...] = ()
 
 
 def accepted_calls(program: Program) -> tuple[str, ...]:

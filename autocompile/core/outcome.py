@@ -11,11 +11,15 @@ FailureKind = Literal[
     "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled"
 ]
 
+# Causes that lie in the model, so that other candidates have them as well; see `search.alike`.
+FailureCause = Literal["", "state changes", "argument changes", "size changes", "skipped", "untraceable"]
+
 
 class Failure(Record, tag="failure", frozen=True):
     """Why there is no measurement: in which `stage`, of which `kind`, and what was said.
 
-    `log_tail` is the end of what the child printed; `phases_s` tells where its seconds went.
+    `log_tail` is the end of what the child printed; `phases_s` tells where its seconds went. `cause` is what in the
+    model brought it about, "" where that is not known.
     """
 
     stage: str
@@ -23,6 +27,7 @@ class Failure(Record, tag="failure", frozen=True):
     message: str
     log_tail: str = ""
     phases_s: dict[str, float] = {}
+    cause: FailureCause = ""
 
 
 class Latency(Record, frozen=True):

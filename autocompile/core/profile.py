@@ -6,6 +6,7 @@ from typing import Literal
 
 from autocompile.core.buckets import Buckets
 from autocompile.core.estimate import Estimate
+from autocompile.core.outcome import Contamination
 from autocompile.core.pipeline import InputPipeline, LoaderTiming
 from autocompile.core.serde import Record
 
@@ -92,7 +93,8 @@ class Profile(Record, tag="profile", frozen=True):
     operators takes of a call. Work that stays in caches may go beyond a copy's rate, so beyond 1. `exportable`
     is None where it was not tried. `input_share`: of a step, what waiting for the batch takes;
     `better_loader` is the loader setting that measured better. `buckets` are what calls of varying sizes may be filled
-    up to, None with the `padding_problem` if that changes outputs or was not tried.
+    up to, None with the `padding_problem` if that changes outputs or was not tried. `contamination` is what others did
+    while the baseline was timed. `opaque_output` names what the output holds and no compiled program can return, or "".
     """
 
     baseline_ms: Estimate
@@ -132,3 +134,5 @@ class Profile(Record, tag="profile", frozen=True):
     better_loader: LoaderTiming | None = None
     buckets: Buckets | None = None
     padding_problem: str = ""
+    contamination: Contamination | None = None
+    opaque_output: str = ""

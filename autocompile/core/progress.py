@@ -29,6 +29,9 @@ class Listener(Protocol):
     def on_decision(self, decision: Decision) -> None:
         """The journal has a new entry."""
 
+    def on_notice(self, notice: str) -> None:
+        """Something that the user should know before the budget is spent."""
+
 
 class Silence:
     """A listener that does nothing."""
@@ -46,4 +49,7 @@ class Silence:
         """Nothing."""
 
     def on_decision(self, decision: Decision) -> None:
+        """Nothing."""
+
+    def on_notice(self, notice: str) -> None:
         """Nothing."""

@@ -21,6 +21,7 @@ _BYTES = {
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?b)?")
 _SECONDS = {"µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(µs|us|ms|min|s|m|h|d)")
 
 
@@ -36,6 +37,19 @@ def parse_duration(text: str | float | timedelta, *, where: str = "duration") ->
         raise InvalidValue(
             f"{text!r} is not a positive duration", where=where, remedy="write it like 90s, 30m or 1h30m"
         )
+    return seconds
+
+
+def parse_limit(text: str | float | timedelta, *, where: str) -> float:
+    """Seconds in a limit, which has a unit: `"50ms"`, `"10s"`, or a `timedelta`; see `parse_duration`.
+
+    Raises InvalidValue for a bare number too: limits are of milliseconds as often as of seconds.
+    """
+    seconds = parse_duration(text, where=where)
+    if isinstance(text, int | float) or (isinstance(text, str) and _NUMBER.fullmatch(text.strip())):
+        number = str(text).strip()
+        remedy = f'write "{number}ms" or "{number}s", or give a timedelta'
+        raise InvalidValue(f"{number} has no unit", where=where, remedy=remedy)
     return seconds
 
 
@@ -57,7 +71,7 @@ def _seconds_of(text: object) -> float | None:
 
 
 def _seconds_in(text: str) -> float | None:
-    if re.fullmatch(r"\d+(\.\d+)?", text):
+    if _NUMBER.fullmatch(text):
         return float(text)
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autocompile.core.identity import Identity
 from autocompile.core.pipeline import InputPipeline
 from autocompile.core.serde import Record
 
@@ -39,9 +40,11 @@ class Workload(Record, tag="workload", frozen=True):
     """A spooled model with its inputs.
 
     `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
-    needs them; `search_path` is what `sys.path` must have for that. `model_fingerprint` identifies the
-    model's structure and code, `fingerprint` these and the signatures; neither the weights' values.
-    `pipeline` is how long the inputs take to come, where they come one by one; `notes` tell how samples were made.
+    needs them; `search_path` is what `sys.path` must have for that. `identity` is what makes the model
+    the one that it is, `model_fingerprint` a digest of that, `fingerprint` of that and the signatures.
+    `pipeline` is how long the inputs take to come, where they come one by one; `notes` tell how samples were made,
+    and `left_out` is the one of them that tells which parts of a batch the model does not get, or "".
+    `active_in_training`: the modules that compute something else because they are in training mode, in words.
     """
 
     name: str
@@ -64,6 +67,9 @@ class Workload(Record, tag="workload", frozen=True):
     notes: tuple[str, ...] = ()
     phases_s: dict[str, float] = {}
     sample_count: int = 1
+    identity: Identity = Identity()
+    left_out: str = ""
+    active_in_training: tuple[str, ...] = ()
 
     @property
     def device_type(self) -> str:

@@ -8,6 +8,7 @@ from html import escape
 
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.units import format_count, format_ms
+from autocompile.report.limits import is_beyond
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 370, 80, 260, 32, 46
 _COLOURS = ("#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#66a61e", "#a6761d")
@@ -83,7 +84,8 @@ def _line(frame: _Frame, entry: TrialEntry, colour: str, position: int) -> Itera
     yield f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
     x, y = _WIDTH - _RIGHT + 16, _TOP + 14 + 20 * position
     yield f'<rect x="{x}" y="{y - 9}" width="12" height="3" fill="{colour}"/>'
-    yield f'<text x="{x + 18}" y="{y - 4}" fill="#222">{escape(entry.label)}</text>'
+    limit = " (beyond a limit)" if is_beyond(entry) else ""
+    yield f'<text x="{x + 18}" y="{y - 4}" fill="#222">{escape(entry.label)}{limit}</text>'
 
 
 def _break_even(frame: _Frame, calls: int) -> str:

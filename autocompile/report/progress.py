@@ -78,6 +78,10 @@ class LiveProgress:
         if decision.subject == "the run":
             self._console.print(Text(f"{decision.reason}; a moment, please"))
 
+    def on_notice(self, notice: str) -> None:
+        """Printed at once, above what is drawn."""
+        self._console.print(Text(f"note: {notice}"), soft_wrap=True)
+
     def _draw(self) -> None:
         if not self._console.is_terminal:
             return

@@ -19,6 +19,8 @@ def recheck_lines(found: Recheck) -> Iterator[str]:
     """The verdict, both speed-ups, and what differs on the host."""
     yield f"{found.label}: {_WORDS[found.verdict]}"
     yield f"  speed-up over eager then {_figure(found.then)}, now {_figure(found.now) if found.now else 'not measured'}"
+    if found.then_as_configured:
+        yield "  the artifact was not timed when it was packed, so then is the configuration's own, compiled in process"
     if found.fault:
         yield f"  {found.fault}"
     if found.noisy:

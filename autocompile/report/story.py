@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
+from autocompile.report.delivery import delivery
+from autocompile.report.limits import is_beyond, verdict_words
 
 _MOST_NAMED = 3
 _ACTIONS = {
@@ -27,7 +29,7 @@ def story(document: Document) -> Iterator[str]:
     yield from _payback(document)
     yield from _certainty(document)
     yield from _unseen(document)
-    yield from _delivery(document)
+    yield from delivery(document)
 
 
 def _workload(document: Document) -> Iterator[str]:
@@ -51,7 +53,7 @@ def _search(document: Document) -> Iterator[str]:
     ended = f"; {sum(failed.values())} failed ({', '.join(f'{n} {k}' for k, n in failed.items())})" if failed else ""
     spent = sum(document.time_spent_s.values())
     yield (
-        f"{len(measured)} candidates were measured in {format_duration(spent)}, "
+        f"{len(measured)} candidate{'s were' if len(measured) != 1 else ' was'} measured in {format_duration(spent)}, "
         f"{_share(document.time_spent_s.get('compiling', 0.0), spent)} of it compiling{ended}."
     )
     for action, words in _ACTIONS.items():
@@ -76,19 +78,20 @@ def _plain(document: Document) -> Iterator[str]:
 
 def _verdict(document: Document) -> Iterator[str]:
     winner = document.winner
-    name = "Eager" if winner.origin == "baseline" else f"The winner is {winner.label}"
     if winner.origin == "baseline":
-        yield f"{name} wins: {document.reason}."
+        yield f"Eager {'wins' if document.is_feasible else 'comes nearest'}: {document.reason}."
         return
     assert winner.speedup is not None
+    name = "The winner" if document.is_feasible else "The nearest"
     yield (
-        f"{name}: {_times(winner.speedup)}, {format_ms(winner.latency_ms or 0.0)} a call, "
+        f"{name} is {winner.label}: {_times(winner.speedup)}, {format_ms(winner.latency_ms or 0.0)} a call, "
         f"{format_bytes(winner.peak_memory_bytes or 0)} at its peak."
     )
     yield f"Why that one: {document.reason}."
     behind = _runner_up(document)
     if behind is not None and behind.speedup is not None:
-        yield f"Behind it: {behind.label} ({_times(behind.speedup)}; {behind.verdict} against eager)."
+        against = "" if is_beyond(behind) else " against eager"
+        yield f"Behind it: {behind.label} ({_times(behind.speedup)}; {verdict_words(behind)}{against})."
 
 
 def _runner_up(document: Document) -> TrialEntry | None:
@@ -99,11 +102,11 @@ def _runner_up(document: Document) -> TrialEntry | None:
 def _payback(document: Document) -> Iterator[str]:
     winner = document.winner
     segment = next((s for s in document.envelope if s.label == winner.label and s.from_calls > 1), None)
-    if segment is not None:
+    if segment is not None and segment.break_even is not None:
         high = f"to {format_count(segment.from_high)}" if segment.from_high else "or never"
         yield (
             f"Its start-up of {format_duration(winner.startup_s or 0.0)} is paid back after "
-            f"{format_count(segment.from_calls)} calls ({format_count(segment.from_low)} {high}); "
+            f"{format_count(segment.break_even)} calls ({format_count(segment.from_low)} {high}); "
             f"a process here makes {format_count(document.calls)}."
         )
 
@@ -113,7 +116,7 @@ def _certainty(document: Document) -> Iterator[str]:
     noisy = " The host was noisy." if winner.contamination and winner.contamination.noisy else ""
     yield (
         f"It was measured in {winner.processes} process{'es' * (winner.processes != 1)}; differences below "
-        f"{document.margin:.1%} are called none in this run.{noisy}"
+        f"{document.margin:.1%} do not count in this run.{noisy}"
     )
     if winner.error is not None and document.profile.reference:
         yield (
@@ -131,17 +134,6 @@ def _unseen(document: Document) -> Iterator[str]:
         yield "For a size that no sample has it compiles again, which takes its start-up once more."
     else:
         yield "For a size that no sample has it is right, too, and compiles nothing."
-
-
-def _delivery(document: Document) -> Iterator[str]:
-    artifact = document.artifact
-    if artifact.speedup is not None and artifact.startup_s is not None:
-        yield (
-            f"Packed (tier {artifact.tier}) it starts in {format_duration(artifact.startup_s)} and runs at "
-            f"{_times(artifact.speedup)}, measured as loaded in {artifact.processes} fresh processes."
-        )
-    for absence in artifact.absences[:1]:
-        yield f"There is no tier {absence.tier}: {absence.reason}."
 
 
 def _times(speedup: Estimate) -> str:

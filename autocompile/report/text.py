@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
@@ -14,18 +15,33 @@ from autocompile.core.document import ArtifactEntry, Document, TrialEntry
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
+from autocompile.report.delivery import missed, packed_words
+from autocompile.report.limits import all_break, verdict_words
 from autocompile.report.profile import profile_lines
 from autocompile.report.story import story
 from autocompile.search.ledger import measuring_share
 
 WIDTH = 120
-_STYLES = {"winner": "bold green", "baseline": "bold", "wrong result": "red", "failed": "red", "slower": "dim"}
+_STYLES = {
+    "winner": "bold green",
+    "nearest": "bold yellow",
+    "baseline": "bold",
+    "beyond a limit": "yellow",
+    "wrong result": "red",
+    "failed": "red",
+    "slower": "dim",
+}
 
 
 def as_text(document: Document) -> str:
     """All of it as plain text, 120 columns wide."""
+    return plain_text(render(document))
+
+
+def plain_text(rendered: RenderableType) -> str:
+    """Without colours, 120 columns wide."""
     console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
-    console.print(render(document))
+    console.print(rendered)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -42,24 +58,26 @@ def as_lines(text: str) -> RenderableType:
 
 
 def render(document: Document) -> RenderableType:
-    """Verdict, table, profile, why, envelope, time and snippet."""
+    """Verdict, what to know, table, profile, why, envelope, time and snippet."""
     return Group(
-        _headline(document),
+        headline(document),
+        *section("What to know", document.notices),
         "",
         trial_table(document),
-        *_section("Not measured", _failure_lines(document)),
-        *_section("Profile of the baseline", profile_lines(document.profile, document.workload)),
-        *_section("Artifact", _artifact_lines(document.artifact)),
-        *_section("Why", story(document)),
-        *_section("Decisions", _decision_lines(document)),
-        *_section("Best for how many calls", _envelope_lines(document)),
-        *_section("Trade-offs", _trade_off_lines(document)),
-        *_section("Where the time went", _time_lines(document)),
-        *_section("The same in plain torch", document.snippet.strip().splitlines()),
+        *section("Not measured", _failure_lines(document)),
+        *section("Profile of the baseline", profile_lines(document.profile, document.workload)),
+        *section("Artifact", artifact_lines(document.artifact)),
+        *section("Why", story(document)),
+        *section("Decisions", _decision_lines(document)),
+        *section("Best for how many calls", _envelope_lines(document)),
+        *section("Trade-offs", _trade_off_lines(document)),
+        *section("Where the time went", _time_lines(document)),
+        *section("The same in plain torch", document.snippet.strip().splitlines()),
     )
 
 
-def _headline(document: Document) -> RenderableType:
+def headline(document: Document) -> RenderableType:
+    """The verdict, and what `load` will serve."""
     winner, gain = document.winner, document.winner.speedup
     assert gain is not None
     text = Text()
@@ -69,23 +87,25 @@ def _headline(document: Document) -> RenderableType:
         text.append(".")
     elif winner.number == document.baseline.number:
         text.append("leave it eager", style="bold green")
-        text.append(f": nothing that keeps the goal was faster {_ranked_by(document)}.")
+        text.append(f": {document.reason}.")
         plain = next((entry for entry in document.trials if entry.origin == "plain"), None)
         if plain is None or plain.failure is not None:
-            reason = plain.failure.kind.replace("_", " ") if plain and plain.failure else "not tried"
-            text.append(f" torch.compile itself was not measured ({reason}).", style="yellow")
+            text.append(f" torch.compile itself was not measured ({_why_unmeasured(document, plain)}).", style="yellow")
     else:
         text.append(winner.label, style="bold green")
         text.append(
             f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), "
             f"{_ms(winner.latency_ms)} a call, {format_duration(winner.startup_s or 0)} to start."
         )
-        if document.artifact.label == winner.label:
-            text.append(_packed_words(document.artifact), style="green")
         text.append(_batch_words(document))
         text.append(_throughput_words(document))
+    if document.open_to:
+        text.append(f" The verdict is open: no final for {', '.join(document.open_to)}.", style="yellow")
+    is_good = document.artifact.tier == "aot" and not missed(document.artifact)
+    text.append(packed_words(document), style="green" if is_good else "yellow")
     if not document.complete:
-        text.append(" Stopped by hand: this is the best so far.", style="yellow")
+        why = f"{document.stopped}; " if document.stopped else ""
+        text.append(f" Stopped: {why}this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
         text.append(
             f" The host was noisy: others took {winner.contamination.other_cpu_share:.0%} of its CPU time.",
@@ -94,14 +114,14 @@ def _headline(document: Document) -> RenderableType:
     return text
 
 
-def _ranked_by(document: Document) -> str:
-    goal = document.goal
-    if goal.objective == "latency":
-        return f"by p{goal.percentile} latency"
-    if goal.objective == "throughput":
-        return "in samples a second"
-    start = "start-up included" if goal.deploy == "jit" else "started from an artifact"
-    return f"over {format_count(document.calls)} calls, {start}"
+def _why_unmeasured(document: Document, plain: TrialEntry | None) -> str:
+    """Why there is no figure of plain `torch.compile`; where time was the reason, with the seconds."""
+    failure = plain.failure if plain else None
+    if failure is not None and failure.kind != "timeout":
+        return failure.kind.replace("_", " ")
+    subject = plain.label if plain else "torch.compile"
+    said = [d.reason for d in document.decisions if d.subject == subject and d.action in ("skipped", "stopped")]
+    return said[0] if said else ("timeout" if failure else "not tried")
 
 
 def _batch_words(document: Document) -> str:
@@ -120,20 +140,13 @@ def _throughput_words(document: Document) -> str:
     return f" {format_count(rate)} samples a second; eager at your batch: {format_count(of)}."
 
 
-def _packed_words(artifact: ArtifactEntry) -> str:
-    if artifact.speedup is None or artifact.startup_s is None:
-        return ""
-    start = format_duration(artifact.startup_s)
-    return f" Packed: {artifact.speedup.value:.2f}x, {start} to start (tier {artifact.tier})."
-
-
-def trial_table(document: Document) -> Table:
-    """Every trial, the measured by rank."""
+def trial_table(document: Document, entries: Sequence[TrialEntry] | None = None) -> Table:
+    """Every trial, the measured by rank; or these alone."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("rank", "configuration", "latency", "speed-up", "compile", "per call*", "error", "verdict"):
         number = name not in ("configuration", "verdict")
         table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
-    for entry in document.trials:
+    for entry in document.trials if entries is None else entries:
         table.add_row(*_row(entry), style=_STYLES.get(entry.verdict, ""))
     per = "" if document.winner_as_given is None else "; speed-up and per call are for the samples of one given call"
     table.caption = f"* amortized over {format_count(document.calls)} calls, start-up included{per}"
@@ -153,7 +166,7 @@ def _row(entry: TrialEntry) -> tuple[str, ...]:
         format_duration(entry.compile_s or 0.0) if entry.plan.compiles else "-",
         _ms(entry.amortized_ms),
         f"{entry.error:.1e}",
-        entry.verdict,
+        verdict_words(entry),
     )
 
 
@@ -172,7 +185,8 @@ _TIER_WORDS = {
 }
 
 
-def _artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
+def artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
+    """What was packed, how it was measured, and which calls it takes."""
     yield f"tier {artifact.tier}: {_TIER_WORDS[artifact.tier]}"
     if artifact.speedup is not None and artifact.startup_s is not None:
         yield (
@@ -180,15 +194,18 @@ def _artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
             f"{_ms(artifact.latency_ms)} a call, {_interval(artifact.speedup)} times the speed of eager, "
             f"error {artifact.error:.1e}"
         )
+    elif artifact.untimed:
+        yield f"packed and verified, not timed as loaded: {artifact.untimed}"
     for accepted in artifact.inputs:
         yield f"takes {accepted}"
     if artifact.inputs:
         yield "other calls are served by the fallback, and counted in module.status"
     for absence in artifact.absences:
         yield f"no tier {absence.tier}: {absence.reason}"
-    if artifact.envelope:
+    if len(artifact.envelope) > 1:
         yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope)}"
-    yield f"{format_bytes(artifact.size_bytes)}, {artifact.digest}"
+    size = f"{format_bytes(artifact.size_bytes)}, " if artifact.size_bytes else ""
+    yield f"{size}{artifact.digest}"
 
 
 def _decision_lines(document: Document) -> Iterable[str]:
@@ -197,13 +214,21 @@ def _decision_lines(document: Document) -> Iterable[str]:
 
 
 def _envelope_lines(document: Document) -> Iterable[str]:
-    yield envelope_sentence(document.envelope)
-    for segment in document.envelope[1:]:
-        high = f"to {format_count(segment.from_high)}" if segment.from_high else "and beyond: perhaps never"
-        yield (
-            f"{segment.label} is ahead from {format_count(segment.from_calls)} calls on "
-            f"(95%: {format_count(segment.from_low)} {high})"
-        )
+    yield envelope_sentence(document.envelope) if document.is_feasible else all_break(document)
+    for before, segment in pairwise(document.envelope):
+        yield _break_even_line(before, segment)
+
+
+def _break_even_line(before: Segment, segment: Segment) -> str:
+    if segment.break_even is None:
+        why = "for being simpler or for its start"
+        return f"{segment.label} is no quicker a call than {before.label}, and preferred from there on {why}"
+    if segment.break_even == 1:
+        sure = f"preferred from {format_count(segment.from_calls)} on, where that is beyond the noise"
+        return f"{segment.label} reads quicker than {before.label} from the first call on, and is {sure}"
+    high = f"to {format_count(segment.from_high)}" if segment.from_high else "and beyond: perhaps never"
+    line = f"{segment.label} breaks even with {before.label} after {format_count(segment.break_even)} calls"
+    return f"{line} (95%: {format_count(segment.from_low)} {high})"
 
 
 def envelope_sentence(segments: Sequence[Segment]) -> str:
@@ -213,18 +238,20 @@ def envelope_sentence(segments: Sequence[Segment]) -> str:
         if segment.to_calls is None:
             parts.append(f"then {segment.label}" if position else f"{segment.label} for any number of calls")
         else:
-            parts.append(f"{segment.label} up to {format_count(segment.to_calls)}{'' if position else ' calls'}")
+            unit = "" if position else " call" if segment.to_calls == 1 else " calls"
+            parts.append(f"{segment.label} up to {format_count(segment.to_calls)}{unit}")
     return "; ".join(parts)
 
 
 def _trade_off_lines(document: Document) -> Iterable[str]:
     if len(document.trade_offs) < 2:
         return
-    yield "nothing measured is as good as one of these in start-up, latency and memory, and better in one"
+    first = "the winner, and what" if document.is_feasible else "what comes nearest, and what"
+    yield f"{first} nothing that was measured matches in start-up, latency and memory at once"
     for one in document.trade_offs:
         yield (
             f"{one.label}: {format_duration(one.startup_s)} to start, {_ms(one.latency_ms)} a call, "
-            f"peak memory {format_bytes(one.peak_memory_bytes)}"
+            f"peak memory {format_bytes(one.peak_memory_bytes)}{'' if one.is_feasible else ' (beyond a limit)'}"
         )
 
 
@@ -239,7 +266,8 @@ def _time_lines(document: Document) -> Iterable[str]:
     )
 
 
-def _section(title: str, lines: Iterable[str]) -> Iterable[RenderableType]:
+def section(title: str, lines: Iterable[str]) -> Iterable[RenderableType]:
+    """A title and its lines; nothing if there are none."""
     body = _wrapped(lines, 2)
     return ("", Text(title, style="bold"), *body) if body else ()
 

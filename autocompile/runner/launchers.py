@@ -56,10 +56,10 @@ class ForkServer:
     (Same work, measured on 2 cores with torch 2.13; see ARCHITECTURE.md.)
     """
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
+    def __init__(self, log: Path, scratch: Path) -> None:
+        self._log, self._scratch = log, scratch
         self._child = 0
-        self._process, self._events = _start([sys.executable, "-P", "-m", "autocompile.trial.server"], log)
+        self._process, self._events = _start([sys.executable, "-P", "-m", "autocompile.trial.server"], log, scratch)
         self._expect("ready")
 
     def start(self, directory: Path) -> None:
@@ -83,7 +83,7 @@ class ForkServer:
         if self._expect("preloaded")["preloaded"]:
             return
         self.close()
-        self.__init__(self._log)  # type: ignore[misc]
+        self.__init__(self._log, self._scratch)  # type: ignore[misc]
 
     def close(self) -> None:
         _end(self._process)
@@ -109,15 +109,15 @@ class ForkServer:
 class Spawner:
     """Children are started afresh, for systems where a process cannot be forked safely."""
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
+    def __init__(self, log: Path, scratch: Path) -> None:
+        self._log, self._scratch = log, scratch
         self._process: subprocess.Popen[bytes] | None = None
         self._events: queue.Queue[Event | None] = queue.Queue()
 
     def start(self, directory: Path) -> None:
         self.close()
         command = [sys.executable, "-P", "-m", "autocompile.trial.child", str(directory)]
-        self._process, self._events = _start(command, directory / "log.txt")
+        self._process, self._events = _start(command, directory / "log.txt", self._scratch)
 
     def next_event(self, timeout_s: float) -> Event | None:
         try:
@@ -157,10 +157,12 @@ def kill_tree(pid: int) -> None:
         psutil.Process(pid).kill()
 
 
-def _start(command: list[str], log: Path) -> tuple[subprocess.Popen[bytes], queue.Queue[Event | None]]:
+def _start(command: list[str], log: Path, scratch: Path) -> tuple[subprocess.Popen[bytes], queue.Queue[Event | None]]:
     reader, writer = os.pipe()
     # Profile-guided shapes would carry what one trial learned into the next.
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_COMPILE_JOB_ID"}
+    # A child that is killed, or ends without its exit handlers, removes none of its temporary files.
+    environment["TMPDIR"] = str(scratch)
     environment[_EVENTS] = str(writer)
     # Asks NVML whether there is a GPU, where asking CUDA would spoil the server for forking.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,17 +20,21 @@ from autocompile.core.workload import Workload
 from autocompile.host import can_fork
 from autocompile.runner.interrupts import Interrupts
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
+from autocompile.scratch import Scratch, sweep
 
 _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 20, 1 << 14
-# What a compiler keeps for programs. The rest of its cache belongs to the toolchain, and seeds every new one.
-_OF_PROGRAMS = shutil.ignore_patterns("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
+_HEADERS = "precompiled_headers"
+# What a compiler keeps for programs, and the headers, which are used where they lie. The rest of its cache belongs to
+# the toolchain, and seeds every new one.
+_OF_PROGRAMS = shutil.ignore_patterns("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py", _HEADERS)
 
 
 class LocalRunner:
     """Runs one child at a time, and sleeps meanwhile.
 
     `directory` is where jobs, logs and compiler caches lie; `seed` is the toolchain's cache directory,
-    whose contents every new cache starts with; `on_phase` hears what the child is doing.
+    whose contents every new cache starts with; `on_phase` hears what the child is doing. Children have a
+    temporary directory of their own; what killed runs left of these is removed first.
     """
 
     def __init__(
@@ -43,15 +46,16 @@ class LocalRunner:
         launcher: Launcher | None = None,
     ) -> None:
         self._directory = directory
-        self._scratch = tempfile.TemporaryDirectory(prefix="autocompile-")
-        scratch = Path(self._scratch.name)
+        sweep()
+        self._scratch = Scratch()
+        scratch = self._scratch.path
         self._caches = directory / "caches" if _plain(directory) else scratch / "caches"
         self._seed = seed if _plain(seed) else scratch / "toolchain"
         self._on_phase = on_phase
         self._count = 0
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / "server.log"
-        self._launcher = launcher or (ForkServer(log) if can_fork() else Spawner(log))
+        self._launcher = launcher or (ForkServer(log, scratch) if can_fork() else Spawner(log, scratch))
         self._interrupts = Interrupts()
         self._interrupts.install()
 
@@ -67,7 +71,7 @@ class LocalRunner:
         """End the server and whatever runs."""
         self._interrupts.uninstall()
         self._launcher.close()
-        self._scratch.cleanup()
+        self._scratch.close()
 
     def preload(self, workload: Workload) -> None:
         """Have children start with the workload's modules imported."""
@@ -82,6 +86,7 @@ class LocalRunner:
             task=task,
             directory=str(self._directory / f"{self._count:04d}"),
             cache_directory=str(self._cache(cache)),
+            headers_directory=str(self._seed / _HEADERS),
             limits=limits,
         )
         directory = Path(job.directory)

@@ -8,6 +8,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.job import BatchPoint, BatchProbe, BatchTask, Limits
 from autocompile.core.outcome import Failure
 from autocompile.core.units import format_ms
+from autocompile.search.batch_limits import beyond_limit
 from autocompile.search.bench import Bench
 
 # Of the sizes that were found: those within this of the best a sample, and no more than so many of them.
@@ -17,30 +18,31 @@ _ATTEMPTS = 4
 _SHARE = 0.1
 
 
-def find_batches(bench: Bench) -> tuple[int, ...]:
-    """Sizes that a search may try, the most promising first, without the given one; none if the goal keeps the batch.
+def find_batches(bench: Bench) -> dict[int, float]:
+    """Sizes that a search may try, the most promising first, each with the milliseconds that a call takes in eager.
 
-    The batch axis is proved, and sizes are probed, in eager; the journal keeps what was found.
+    Without the given one; none if the goal keeps the batch. The batch axis is proved, and sizes are probed, in eager;
+    the journal keeps what was found.
 
     Raises InvalidValue if sizes were asked for, and the samples of a call are not independent.
     """
     goal = bench.settings.goal
     if goal.batch == "fixed":
-        return ()
+        return {}
     bench.listener.on_task("batch sizes in eager")
     probe = _probed(bench)
     if isinstance(probe, Failure):
         bench.ledger.decide("skipped", "batch", f"the probe failed: {probe.message}")
-        return ()
+        return {}
     if probe.problem:
         if goal.batch_sizes:
             raise InvalidValue(probe.problem, where="batch", remedy="take the batch fixed")
         bench.ledger.decide("narrowed", "batch", f"kept at what was given: {probe.problem}")
-        return ()
+        return {}
     for point in probe.points:
         found = point.problem or f"{format_ms(point.sample_ms or 0)} a sample in eager"
         bench.ledger.decide("skipped" if point.problem else "noted", f"batch={point.size}", found)
-    return _worth_trying(bench, probe)
+    return {size: size * sample_ms for size, sample_ms in _worth_trying(bench, probe).items()}
 
 
 def _probed(bench: Bench) -> BatchProbe | Failure:
@@ -62,10 +64,17 @@ def _probed(bench: Bench) -> BatchProbe | Failure:
     return failure
 
 
-def _worth_trying(bench: Bench, probe: BatchProbe) -> tuple[int, ...]:
+def _worth_trying(bench: Bench, probe: BatchProbe) -> dict[int, float]:
+    """Milliseconds a sample by size; where a call's latency is limited, sizes that keep the limit in eager first."""
     fitting = {p.size: p.sample_ms for p in probe.points if p.sample_ms is not None and p.size != probe.given}
-    ordered = sorted(fitting, key=lambda size: fitting[size])
-    if bench.settings.goal.batch_sizes or not ordered:
-        return tuple(ordered)
-    most_ms = _NEAR * fitting[ordered[0]]
-    return tuple(size for size in ordered if fitting[size] <= most_ms)[:_MOST]
+    goal = bench.settings.goal
+    beyond = beyond_limit(goal, {size: size * sample_ms for size, sample_ms in fitting.items()}, ())
+    for size in list(fitting):
+        if (size, True) in beyond:
+            bench.ledger.decide("narrowed", f"batch={size}", beyond[size, True])
+            del fitting[size]
+    ordered = sorted(fitting, key=lambda size: ((size, False) in beyond, fitting[size]))
+    if not goal.batch_sizes and ordered:
+        most_ms = _NEAR * fitting[ordered[0]]
+        ordered = [size for size in ordered if fitting[size] <= most_ms][:_MOST]
+    return {size: fitting[size] for size in ordered}

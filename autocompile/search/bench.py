@@ -122,8 +122,9 @@ class Bench:
 
     def too_small(self) -> BudgetTooSmall:
         """The error to raise when the baseline did not fit."""
+        twice = format_duration(max(60.0, 2 * self.ledger.budget_s))
         return BudgetTooSmall(
             f"{format_duration(self.ledger.budget_s)} ended before the baseline was measured",
             where="budget",
-            remedy=f"give at least {format_duration(max(60.0, 3 * self.ledger.elapsed_s))}",
+            remedy=f"give twice as much time, {twice}, or smaller inputs",
         )

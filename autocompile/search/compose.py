@@ -9,18 +9,17 @@ from statistics import median
 from msgspec.structs import replace
 
 from autocompile.artifact.integrity import manifest_digest
-from autocompile.core.document import SCHEMA_VERSION, ArtifactEntry, Document, TradeOff, TrialEntry, WorkloadEntry
-from autocompile.core.envelope import Line, lower_envelope
+from autocompile.core.document import SCHEMA_VERSION, ArtifactEntry, Document, TrialEntry, WorkloadEntry
 from autocompile.core.manifest import accepted_calls
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Trial
 from autocompile.core.workload import Workload
 from autocompile.search.bench import Bench
-from autocompile.search.contender import Contender
-from autocompile.search.judge import Verdict, trade_offs
+from autocompile.search.judge import Verdict
 from autocompile.search.packing import Artifact
 from autocompile.search.standings import failed_entry, measured_entry, ranked
+from autocompile.search.trade_offs import trade_offs
 from autocompile.space.snippet import snippet
 
 
@@ -29,6 +28,7 @@ class Findings:
     """What a run leaves: the profile, the toolchain, the verdict, all trials, and what was packed.
 
     `as_given` is the verdict among those that take the samples as they were given, where others were tried too.
+    `stopped`: why the run ended early, "" if it did not.
     """
 
     profile: Profile
@@ -37,7 +37,7 @@ class Findings:
     as_given: Verdict | None
     trials: tuple[Trial, ...]
     artifact: Artifact
-    complete: bool
+    stopped: str
 
 
 def compose(bench: Bench, findings: Findings) -> Document:
@@ -60,18 +60,18 @@ def compose(bench: Bench, findings: Findings) -> Document:
         strategy_digest=settings.strategy.digest,
         seed=settings.seed,
         budget_s=ledger.budget_s,
-        complete=findings.complete,
+        complete=not findings.stopped,
         is_feasible=verdict.is_feasible,
         baseline=baseline,
         winner=measured[0],
         winner_as_given=_as_given(findings, measured),
-        artifact=_artifact_entry(bench, findings.artifact, verdict),
+        artifact=_artifact_entry(bench, findings.artifact),
         reason=verdict.reason,
         snippet=snippet(measured[0].plan, device_type=workload.device_type, is_module=workload.is_module),
         margin=verdict.margin,
         noise_floor=verdict.winner.floor,
         envelope=verdict.envelope,
-        trade_offs=_trade_offs(verdict.ranking, by_number),
+        trade_offs=trade_offs(verdict.ranking, {entry.number: entry.peak_memory_bytes or 0 for entry in measured}),
         trials=(*measured, *(failed_entry(trial) for trial in findings.trials if isinstance(trial.outcome, Failure))),
         profile=findings.profile,
         decisions=tuple(ledger.decisions),
@@ -79,6 +79,9 @@ def compose(bench: Bench, findings: Findings) -> Document:
         toolchain_s=findings.toolchain.cold_s,
         time_spent_s={purpose: round(seconds, 3) for purpose, seconds in ledger.spent_s().items()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        notices=ledger.notices,
+        open_to=tuple(one.label for one in verdict.owed),
+        stopped=findings.stopped,
     )
 
 
@@ -93,14 +96,7 @@ def _as_given(findings: Findings, measured: tuple[TrialEntry, ...]) -> TrialEntr
     return next(entry for entry in measured if entry.number == findings.as_given.winner.number)
 
 
-def _trade_offs(ranking: tuple[Contender, ...], trials: dict[int, Trial]) -> tuple[TradeOff, ...]:
-    memory = {c.number: max(m.peak_memory_bytes for m in trials[c.number].measurements) for c in ranking}
-    return tuple(
-        TradeOff(c.label, c.startup_s, c.latency_s.value * 1e3, memory[c.number]) for c in trade_offs(ranking, memory)
-    )
-
-
-def _artifact_entry(bench: Bench, artifact: Artifact, verdict: Verdict) -> ArtifactEntry:
+def _artifact_entry(bench: Bench, artifact: Artifact) -> ArtifactEntry:
     manifest, measured = artifact.manifest, artifact.measured
     entry = ArtifactEntry(
         tier=manifest.tier,
@@ -111,8 +107,8 @@ def _artifact_entry(bench: Bench, artifact: Artifact, verdict: Verdict) -> Artif
         inputs=tuple(line for program in manifest.programs for line in accepted_calls(program)),
     )
     if artifact.latency is None:
-        return entry
-    own = Line(f"{manifest.label}, packed", artifact.startup_s, artifact.latency.value)
+        expected_s = artifact.startup_s if manifest.plan.compiles else None
+        return replace(entry, untimed=artifact.untimed, expected_startup_s=expected_s, envelope=manifest.envelope)
     return replace(
         entry,
         startup_s=artifact.startup_s,
@@ -121,7 +117,8 @@ def _artifact_entry(bench: Bench, artifact: Artifact, verdict: Verdict) -> Artif
         error=measured[0].accuracy.error,
         error_limit=measured[0].accuracy.limit,
         processes=len(measured),
-        envelope=lower_envelope([own, *(c.line for c in verdict.ranking)]),
+        envelope=manifest.envelope,
+        excess=artifact.excess,
     )
 
 

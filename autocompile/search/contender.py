@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean, median
 
 from autocompile.core.envelope import Line
@@ -19,7 +19,8 @@ _STARTUP_UNCERTAINTY = 0.15
 # What an artifact takes to load until one was measured; a compiled program of any size reads some 50 to 80 ms here.
 TYPICAL_LOAD_S = 0.1
 _USUAL_TAIL_SCATTER = 0.05
-
+# Start-up is measured once, so a smaller difference than these is none.
+_NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
 
 _NONE = Estimate(1.0, 1.0, 1.0)
 
@@ -65,13 +66,16 @@ class Contender:
 
         With infinitely many calls it is the latency that counts.
         """
+        return Estimate.around(*self.cost(calls))
+
+    def cost(self, calls: float) -> tuple[float, float]:
+        """The same, as its value and half its interval, relative."""
+        each = self.latency_s
         if math.isinf(calls):
-            half = math.hypot(self.latency_s.relative_halfwidth, self.tail.relative_halfwidth)
-            return Estimate.around(self.latency_s.value * self.tail.value, half)
-        once, each = self.startup_s / calls, self.latency_s
+            return each.value * self.tail.value, math.hypot(each.relative_halfwidth, self.tail.relative_halfwidth)
+        once = self.startup_s / calls
         value = once + each.value
-        half = math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
-        return Estimate.around(value, half)
+        return value, math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
 
     @property
     def line(self) -> Line:
@@ -101,7 +105,26 @@ def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float]
     if not measured:
         return []
     run = _Run(goal, spread_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
-    return [_contender(trial, run) for trial in measured]
+    return [_contender(trial, run, _startup_s(trial, run)) for trial in measured]
+
+
+def contender_as_loaded(loaded: Trial, trials: Sequence[Trial], goal: Goal) -> Contender:
+    """One of these trials as production loads it: `loaded` has the measurements that were taken of its artifact.
+
+    All of these come after the screening.
+    """
+    known = [trial for trial in trials if trial.measurement is not None]
+    some = [*(trial for trial in known if trial.number != loaded.number), loaded]
+    run = _Run(goal, spread_of(some), baseline_seconds(known), _tail_scatter(some, goal), {})
+    found = _contender(loaded, run, median(m.startup.total_s for m in loaded.measurements))
+    return replace(found, is_finalist=True)
+
+
+def starting_in(one: Contender, startup_s: float, goal: Goal) -> Contender:
+    """The same with another start-up, held against the goal's limit."""
+    most_s = goal.entry().max_startup_s
+    excess = one.excess if most_s is None else {**one.excess, "max_startup": startup_s / most_s - 1}
+    return replace(one, startup_s=startup_s, excess=excess)
 
 
 @dataclass(frozen=True)
@@ -115,10 +138,9 @@ class _Run:
     loads_s: dict[str, float]
 
 
-def _contender(trial: Trial, run: _Run) -> Contender:
+def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
     ratio = ratio_of(trial, run.spread)
     latency_s = ratio.scaled(run.baseline_s)
-    startup_s = _startup_s(trial, run)
     tail = Estimate.around(_tail(trial, run.goal), run.tail_scatter / math.sqrt(len(trial.measurements)))
     call_s = latency_s.value * tail.value * trial.batch_factor
     return Contender(
@@ -190,24 +212,60 @@ def beats(one: Contender, other: Contender, calls: float) -> bool:
 
     Never on a noisy host. What others take of it is no scatter that an interval could hold, but moves every process
     alike and each program by another factor: beside one busy process on two cores, a program of 0.7 times the
-    baseline's time takes 1.7 times of it, time and again (`studies/trust`, agreement).
+    baseline's time takes 1.7 times of it, time and again (`studies/trust`, agreement). Nor by a start that is not
+    notably sooner.
     """
-    return not (one.noisy or other.noisy) and gain(one, other, calls) > open_between(one, other, calls)
+    if one.noisy or other.noisy or not _ahead(one, other, calls):
+        return False
+    if math.isinf(calls) or one.startup_s >= other.startup_s or starts_sooner(one, other):
+        return True
+    return _ahead(replace(one, startup_s=other.startup_s), other, calls)
+
+
+def _ahead(one: Contender, other: Contender, calls: float) -> bool:
+    mine, theirs = one.cost(calls), other.cost(calls)
+    return mine[0] < theirs[0] and gain(one, other, calls) > open_between(one, other, calls)
+
+
+def starts_sooner(one: Contender, other: Contender) -> bool:
+    """Whether `one` starts notably sooner than `other`: start-up is measured once, so a small difference is none."""
+    return other.startup_s - one.startup_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * other.startup_s)
+
+
+def dominates(one: Contender, other: Contender, calls: float) -> bool:
+    """Whether `one` reads as good as `other` in every column, and better in one.
+
+    The columns: amortized time, latency, start-up, changes.
+    """
+    mine, theirs = _columns(one, calls), _columns(other, calls)
+    return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
+
+
+def no_worse(one: Contender, other: Contender, calls: float) -> bool:
+    """Whether `one` is as simple as `other`, reads as quick a call, and starts not notably later."""
+    if one.changes > other.changes or starts_sooner(other, one):
+        return False
+    quick = one.latency_s.value <= other.latency_s.value
+    return quick and (math.isfinite(calls) or one.cost(calls)[0] <= other.cost(calls)[0])
+
+
+def _columns(one: Contender, calls: float) -> tuple[float, float, float, int]:
+    return one.cost(calls)[0], one.latency_s.value, one.startup_s, one.changes
 
 
 def gain(one: Contender, other: Contender, calls: float) -> float:
     """How far `one` is ahead of `other`, as the logarithm of the ratio of their amortized times."""
-    return math.log(other.per_call_s(calls).value / one.per_call_s(calls).value)
+    return math.log(other.cost(calls)[0] / one.cost(calls)[0])
 
 
 def open_between(one: Contender, other: Contender, calls: float) -> float:
     """Which differences between the two are left open, on the log scale."""
-    mine, theirs = one.per_call_s(calls), other.per_call_s(calls)
-    floor = one.floor * one.latency_s.value / mine.value if math.isfinite(calls) else one.floor
-    return max(math.hypot(mine.relative_halfwidth, theirs.relative_halfwidth), floor)
+    (mine, half), (_theirs, other_half) = one.cost(calls), other.cost(calls)
+    floor = one.floor * one.latency_s.value / mine if math.isfinite(calls) else one.floor
+    return max(math.hypot(half, other_half), floor)
 
 
 def hopeless(one: Contender, best: Contender, calls: float) -> bool:
     """Whether `one` is so far behind that measuring it again cannot make it the winner: twice what is left open."""
-    mine, theirs = best.per_call_s(calls), one.per_call_s(calls)
-    return gain(best, one, calls) > 2 * math.hypot(mine.relative_halfwidth, theirs.relative_halfwidth)
+    (_best, best_half), (_mine, half) = best.cost(calls), one.cost(calls)
+    return gain(best, one, calls) > 2 * math.hypot(best_half, half)

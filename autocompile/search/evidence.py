@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from autocompile.core.environment import Environment
 from autocompile.core.profile import Profile
@@ -13,12 +14,13 @@ _STARVED = 0.7
 
 @dataclass(frozen=True)
 class Evidence:
-    """What rules and priors may look at."""
+    """What rules and priors may look at; `eager_ms`: what a call takes in eager, in milliseconds by batch size."""
 
     profile: Profile
     environment: Environment
     device_type: str
     signature_count: int = 1
+    eager_ms: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def on_cpu(self) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
@@ -16,8 +14,8 @@ from autocompile.search.archive import Archive
 from autocompile.search.bench import Bench
 from autocompile.search.contender import Contender, gain, hopeless, open_between
 from autocompile.search.judge import Verdict
+from autocompile.search.reserve import WARM_SHARE, kept_for_packing_s, limits_of
 
-_FIRST_GUESS_S = 2.0
 # Two that surely differ by less than this are one: no further process is spent on telling them apart.
 _ALIKE = 0.02
 
@@ -38,9 +36,9 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     bench.listener.on_stage("finals")
     durations: list[float] = []
     for round_number, trial in _rounds(bench, archive, finalists):
-        left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.packing)
-        if left < max(durations, default=_FIRST_GUESS_S):
-            found = f"{format_duration(left)} left after {len(durations)} processes"
+        left = bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials()))
+        if left < max(durations, default=_guess_s(trial)):
+            found = f"{format_duration(left)} left before packing, after {len(durations)} processes"
             bench.ledger.decide("skipped", "finals", f"{found}; {trial.label} was to be next")
             return
         began = bench.ledger.elapsed_s
@@ -51,35 +49,64 @@ def run_finals(bench: Bench, archive: Archive) -> None:
 def _rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[tuple[int, Trial]]:
     """Whom to measure next, and in which round; what an earlier run has done is left out."""
     rules = bench.settings.strategy.finals
-    yield from _full_rounds(bench, archive, finalists)
+    schedule = _Schedule(bench, archive, [trial.number for trial in finalists])
+    yield from schedule.full_rounds()
     for round_number in range(rules.processes, rules.at_most):
         tied = unsettled(bench.verdict(archive.trials()), bench.spread_over(archive.trials()))
-        if not tied:
+        going_on = [c for c in tied if c.number in schedule.finalists]
+        if not going_on:
             return
         if round_number == rules.processes:
-            labels = ", ".join(c.label for c in tied)
+            labels = ", ".join(c.label for c in going_on)
             bench.ledger.decide("noted", "finals", f"not told apart yet: {labels}; they go on in further processes")
         by_number = {trial.number: trial for trial in archive.trials()}
-        for number in (c.number for c in tied):
+        for number in (c.number for c in going_on):
             if len(by_number[number].finals) <= round_number:
                 yield round_number, by_number[number]
+        yield from schedule.full_rounds()
 
 
-def _full_rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[tuple[int, Trial]]:
-    """As many as the strategy asks for; who fails in one makes room for the next best."""
-    entered = {trial.number for trial in finalists}
-    while finalists:
-        for round_number, trial in product(range(bench.settings.strategy.finals.processes), finalists):
-            if len(trial.finals) <= round_number and trial.number in _standing(archive):
-                yield round_number, trial
-        failed = len({trial.number for trial in finalists} - _standing(archive))
-        finalists = [trial for trial in _finalists(bench, archive) if trial.number not in entered][:failed]
-        entered |= {trial.number for trial in finalists}
+class _Schedule:
+    """As many processes for each finalist as the strategy asks for, the first of all before the second of any.
 
+    Nobody loses for want of a final: whoever lacks one and so leaves the verdict open has it before anything else,
+    and is a finalist if it is ahead then. Who fails makes room for the next best.
+    """
 
-def _standing(archive: Archive) -> set[int]:
-    """Who has a measurement, and has not failed since."""
-    return {trial.number for trial in archive.trials() if trial.measurement}
+    def __init__(self, bench: Bench, archive: Archive, finalists: list[int]) -> None:
+        self.finalists = finalists
+        self._bench, self._archive = bench, archive
+        self._turns: dict[int, int] = {}
+        self._replaced: set[int] = set()
+
+    def full_rounds(self) -> Iterator[tuple[int, Trial]]:
+        """Whom to measure next, until every finalist has had its turns."""
+        while (following := self._next()) is not None:
+            trial, round_number = following
+            self._turns[trial.number] = round_number + 1
+            yield round_number, trial
+
+    def _next(self) -> tuple[Trial, int] | None:
+        trials = {trial.number: trial for trial in self._archive.trials() if trial.measurement}
+        verdict = self._bench.verdict(list(trials.values()))
+        owed = next((c.number for c in verdict.owed if c.number not in self._turns), None)
+        if owed is not None:
+            return trials[owed], 0
+        self._enter(verdict, trials)
+        turns = {n: max(self._turns.get(n, 0), len(trials[n].finals)) for n in self.finalists if n in trials}
+        first = min(turns, key=lambda n: turns[n])  # of those with as many, whoever comes first
+        if turns[first] >= self._bench.settings.strategy.finals.processes:
+            return None
+        return trials[first], turns[first]
+
+    def _enter(self, verdict: Verdict, trials: Mapping[int, Trial]) -> None:
+        ahead = [c for c in (verdict.winner, verdict.tied[0]) if c.is_finalist and c.number not in self.finalists]
+        self.finalists += dict.fromkeys(c.number for c in ahead)
+        failed = {n for n in self.finalists if n not in trials} - self._replaced
+        if failed:
+            others = [t.number for t in _finalists(self._bench, self._archive) if t.number not in self.finalists]
+            self.finalists += others[: len(failed)]
+            self._replaced |= failed
 
 
 def unsettled(verdict: Verdict, calls: float) -> list[Contender]:
@@ -90,7 +117,10 @@ def unsettled(verdict: Verdict, calls: float) -> list[Contender]:
 
 
 def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
-    """The best few that can still win, who is best for another number of calls, plain `torch.compile`, the baseline."""
+    """The best few that can still win, who is best for another number of calls, plain `torch.compile`, the baseline.
+
+    The winner so far comes first, the others by their time, and the baseline last: it needs no final to be compared.
+    """
     trials = archive.trials()
     verdict, calls = bench.verdict(trials), bench.spread_over(trials)
     ranking = verdict.ranking
@@ -99,11 +129,13 @@ def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
     chosen = others[: bench.settings.strategy.finals.candidates]
     if any(trial.plan.batch for trial in trials):  # there is a verdict at the given batch, too
         given = bench.best([trial for trial in trials if not trial.plan.batch])
-        chosen += [c for c in others if given is not None and c.number == given.number and c not in chosen]
+        chosen += [c for c in others if given is not None and c.number == given.number]
     elsewhere = {segment.label for segment in verdict.envelope}
-    chosen += [c for c in ranking if c.label in elsewhere and c not in chosen and c not in always]
+    chosen += [c for c in ranking if c.label in elsewhere]
+    entered = {c.number for c in (*chosen, *always)}
     by_number = {trial.number: trial for trial in trials}
-    return [by_number[c.number] for c in chosen + always]
+    ordered = sorted((c for c in ranking if c.number in entered), key=lambda c: c.origin == "baseline")
+    return [by_number[c.number] for c in ordered]
 
 
 def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) -> None:
@@ -111,7 +143,7 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     bench.listener.on_task(f"final {round_number + 1}: {trial.label}")
     seed = 1000 * (round_number + 1) + trial.number
     task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, seed)
-    limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
+    limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials())))
     reply = bench.runner.run(task, limits, cache=trial.plan.key)
     assert isinstance(reply, Measurement | Failure)
     bench.ledger.charge(reply.phases_s)
@@ -122,3 +154,10 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
         return
     archive.add_final(trial, reply)
     bench.listener.on_trial(replace(trial, finals=(reply,)))
+
+
+def _guess_s(trial: Trial) -> float:
+    """What a final takes, as long as none was run: what its screening took, compiled from its cache."""
+    assert trial.measurement is not None
+    seen = trial.measurement.phases_s
+    return sum(seen.values()) - (1 - WARM_SHARE) * seen.get("compile", 0.0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from autocompile.core.decision import Decision
+from autocompile.core.notices import Notice
 from autocompile.core.progress import Listener
 
 # What a child calls its phases, and what a user is told that the time went into.
@@ -43,15 +44,16 @@ class Ledger:
         self._listener = listener
         self._spent: dict[str, float] = defaultdict(float)
         self.decisions: list[Decision] = []
+        self._notices: dict[str, str] = {}
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began."""
         return self._clock() - self._started
 
-    def left_s(self, *, reserve: float = 0.0) -> float:
-        """Seconds of the budget that are left, but for a `reserve` (a share of the whole); never negative."""
-        return max(0.0, self.budget_s * (1 - reserve) - self.elapsed_s)
+    def left_s(self, *, keeping_s: float = 0.0) -> float:
+        """Seconds of the budget that are left, but for what is kept for later; never negative."""
+        return max(0.0, self.budget_s - keeping_s - self.elapsed_s)
 
     def charge(self, phases_s: Mapping[str, float]) -> None:
         """Book what a child spent, by phase. What no child books is overhead."""
@@ -68,6 +70,18 @@ class Ledger:
         decision = Decision(round(self.elapsed_s, 2), action, subject, reason, round(saved_s, 1))
         self.decisions.append(decision)
         self._listener.on_decision(decision)
+
+    def notice(self, notices: Iterable[Notice]) -> None:
+        """Tell at once what the user should know first; the first on a subject is all that is told of it."""
+        for one in notices:
+            if one.subject not in self._notices:
+                self._notices[one.subject] = one.text
+                self._listener.on_notice(one.text)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was told so, in that order."""
+        return tuple(self._notices.values())
 
 
 def measuring_share(spent_s: Mapping[str, float]) -> float:

@@ -100,7 +100,7 @@ def choose(forecast: Forecast, space: Space, untried: Sequence[Candidate], stake
     speed = math.exp(-expected.mean)
     reason = (
         f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
-        f"the most gain for a second of {len(untried)} untried"
+        f"the highest expected gain for its time, of {len(untried)} untried"
     )
     return Choice(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
 

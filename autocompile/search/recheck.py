@@ -12,6 +12,7 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.document import Document
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Limits
+from autocompile.core.manifest import PACKED_TIERS
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import Record
 from autocompile.core.trial import Trial
@@ -30,6 +31,8 @@ RecheckVerdict = Literal["good", "regression", "unusable", "wrong"]
 class Recheck(Record, frozen=True):
     """What came of it: `then` and `now` are speed-ups with intervals; `changes` are what differs on the host.
 
+    `then_as_configured`: the artifact was not timed when it was packed, so `then` is its configuration's own.
+
     `verdict`: `good`, `regression` (slower than then, beyond the noise of both), `unusable` (the artifact is not
     for this machine any more: production serves its fallback), or `wrong`; the latter two with `fault`.
     """
@@ -41,31 +44,34 @@ class Recheck(Record, frozen=True):
     fault: str
     changes: tuple[str, ...]
     noisy: bool
+    then_as_configured: bool = False
 
 
 def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
     """Measure what production loads from `artifact` in fresh processes, and compare with what was recorded.
 
-    Where nothing was packed, the configuration is measured in its place.
+    Where nothing was packed, the configuration is measured in its place. What was packed and not timed is compared
+    with its configuration, which is what the recommendation promised of it.
 
     Raises BudgetTooSmall if not one process fits, UsageError if the model fails.
     """
     prepare_toolchain(bench)
     take_profile(bench)
-    packed = document.artifact.speedup
-    then = document.winner.speedup if packed is None else packed
+    then = document.artifact.speedup or document.winner.speedup
     assert then is not None
     measured: list[Measurement] = []
+    bench.listener.on_stage("verify")
     for round_number in range(_PROCESSES):
         if measured and bench.ledger.left_s() < sum(measured[-1].phases_s.values()):
             break
         bench.listener.on_task(f"process {round_number + 1} of {_PROCESSES}: {document.winner.label}")
         task = bench.trial_task(document.winner.plan, bench.settings.strategy.finals.timing, round_number)
-        task = task if packed is None else replace(task, artifact=str(artifact.resolve()))
+        task = replace(task, artifact=str(artifact.resolve())) if _is_packed(document) else task
         limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
         reply = bench.runner.run(task, limits, cache="winner")
         assert isinstance(reply, Measurement | Failure)
         bench.ledger.charge(reply.phases_s)
+        bench.listener.on_trial(_trial(document, reply, ()))
         if isinstance(reply, Failure):
             if reply.kind == "timeout":
                 break
@@ -81,19 +87,27 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
     return replace(found, now=now, noisy=any(m.contamination.noisy for m in measured))
 
 
+def _is_packed(document: Document) -> bool:
+    return document.artifact.tier in PACKED_TIERS
+
+
 def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
+    trial = _trial(document, measured[0], tuple(measured))
+    return ratio_of(trial, spread_of([trial])).inverse()
+
+
+def _trial(document: Document, outcome: Measurement | Failure, finals: tuple[Measurement, ...]) -> Trial:
     winner = document.winner
-    trial = Trial(
+    return Trial(
         number=0,
         label=winner.label,
         candidate=Candidate(winner.config),
         plan=winner.plan,
         origin="search",
-        outcome=measured[0],
+        outcome=outcome,
         changes=0,
-        finals=tuple(measured),
+        finals=finals,
     )
-    return ratio_of(trial, spread_of([trial])).inverse()
 
 
 def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, verdict: RecheckVerdict) -> Recheck:
@@ -106,6 +120,7 @@ def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, ve
         fault=fault,
         changes=_changes(bench, document),
         noisy=False,
+        then_as_configured=_is_packed(document) and document.artifact.speedup is None,
     )
 
 

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from msgspec.structs import replace
 
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidWorkload
-from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
+from autocompile.search.alike import closed_by, foregone
+from autocompile.search.allowance import ENOUGH_TO_COMPARE, allowance
 from autocompile.search.archive import Archive
+from autocompile.search.batch_limits import beyond_limit
 from autocompile.search.bench import Bench
 from autocompile.search.contender import TYPICAL_LOAD_S, baseline_seconds
 from autocompile.search.evidence import Evidence
 from autocompile.search.forecast import Forecast
 from autocompile.search.policy import Dropped, Stakes, choose, dropped, probes
+from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
 from autocompile.search.seeds import ordered_seeds
 from autocompile.search.spread import spread_of
+from autocompile.space.backends import EAGER
 from autocompile.space.space import Space
 
 # A trial is not started when less than this share of a typical one's time is left.
@@ -31,8 +35,6 @@ _WORTH_STARTING = 1.0
 _FIRST_GUESS_S = 3.0
 # Samplers repeat themselves in small categorical spaces; after so many known programs in a row they are helped out.
 _PATIENCE = 5
-# The baseline and plain torch.compile are always timed to the end.
-_ENOUGH_TO_COMPARE = 2
 
 
 def try_first(bench: Bench, space: Space, archive: Archive) -> None:
@@ -47,7 +49,14 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
     else:
         first.append((space.plain_compile(), "plain"))
     for candidate, origin in first:
-        if space.plan(candidate).key in _keys(archive):
+        plan = space.plan(candidate)
+        if plan.key in _keys(archive):
+            continue
+        left = bench.ledger.left_s(keeping_s=kept_at_first_s(plan))
+        if plan.compiles and left < _FIRST_GUESS_S:
+            bench.ledger.decide(
+                "skipped", "torch.compile", f"{format_duration(left)} left before packing, too little to compile"
+            )
             continue
         archive.enqueue(candidate, origin, space)
         trial = one_trial(bench, space, archive)
@@ -61,20 +70,26 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
             )
 
 
-def search(bench: Bench, space: Space, archive: Archive, profile: Profile) -> None:
-    """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
+def search(bench: Bench, space: Space, archive: Archive, profile: Profile, eager_ms: Mapping[int, float]) -> None:
+    """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it.
+
+    `eager_ms`: what a call takes in eager, in milliseconds by batch size.
+    """
     workload = bench.workload
-    seen = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures))
+    seen = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures), eager_ms)
     _try_seeds(bench, space, archive, seen)
     by_policy = bench.settings.strategy.search.sampler == "policy"
-    reason = _by_policy(bench, space, archive, seen) if by_policy else _by_sampler(bench, space, archive)
+    reason = _by_policy(bench, space, archive, seen) if by_policy else _by_sampler(bench, space, archive, seen)
     bench.ledger.decide("stopped", "search", reason)
 
 
 def _try_seeds(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> None:
     """One by one, so that none is left in the study's queue when time is up."""
     for seed in ordered_seeds(bench.settings.strategy, space, seen):
-        if space.plan(seed.candidate).key in _keys(archive) or _reason_to_stop(bench, archive, [seed.candidate]):
+        plan = space.plan(seed.candidate)
+        if plan.key in _keys(archive) or _reason_to_stop(bench, archive, [seed.candidate]):
+            continue
+        if (plan.batch, plan.compiles) in _beyond_limit(bench, archive, seen):
             continue
         if seed.reason:
             bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
@@ -82,13 +97,14 @@ def _try_seeds(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> 
         one_trial(bench, space, archive)
 
 
-def _by_sampler(bench: Bench, space: Space, archive: Archive) -> str:
+def _by_sampler(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
     """As Optuna's sampler suggests; why it ended."""
     repeats = 0
-    while not (reason := _reason_to_stop(bench, archive, untried := _untried(space, archive))):
+    while not (reason := _reason_to_stop(bench, archive, untried := _untried(bench, space, archive, seen))):
         if repeats >= _PATIENCE:
             archive.enqueue(untried[0], "search", space)
-        repeats = 0 if one_trial(bench, space, archive) is not None else repeats + 1
+        tried = one_trial(bench, space, archive, _beyond_limit(bench, archive, seen))
+        repeats = 0 if tried is not None else repeats + 1
     return reason
 
 
@@ -96,7 +112,7 @@ def _by_policy(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> 
     """Whatever promises most for its seconds, tried in eager before it is compiled; why it ended."""
     hopeless: set[tuple[str, Value]] = set()
     while True:
-        trials, untried = archive.trials(), _untried(space, archive)
+        trials, untried = archive.trials(), _untried(bench, space, archive, seen)
         untried = [candidate for candidate in untried if not hopeless & set(candidate.values.items())]
         forecast = Forecast(space, seen, trials)
         for one in dropped(forecast, space, trials, untried):
@@ -130,30 +146,53 @@ def _narrow(bench: Bench, one: Dropped) -> None:
     )
 
 
-def _untried(space: Space, archive: Archive) -> list[Candidate]:
-    """Distinct programs that no trial has measured yet, the simplest first."""
-    known = _keys(archive)
-    return [candidate for candidate, plan in space.programs if plan.key not in known]
+def _untried(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> list[Candidate]:
+    """Distinct programs that no trial has measured yet, nor tells how they fail, of batch sizes that may keep the goal.
+
+    The simplest come first.
+    """
+    trials, beyond = archive.trials(), _beyond_limit(bench, archive, seen)
+    known = {trial.plan.key for trial in trials}
+    return [
+        candidate
+        for candidate, plan in space.programs
+        if plan.key not in known and (plan.batch, plan.compiles) not in beyond and foregone(plan, trials) is None
+    ]
 
 
-def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
-    """Ask, measure, tell. None if the candidate was known already, or its values do not go together."""
+def _beyond_limit(bench: Bench, archive: Archive, seen: Evidence) -> dict[tuple[int, bool], str]:
+    """The batch sizes, in eager or compiled, that cannot keep the goal; the journal has each once."""
+    if not seen.eager_ms:
+        return {}
+    beyond = beyond_limit(bench.settings.goal, seen.eager_ms, archive.trials())
+    said = {decision.subject for decision in bench.ledger.decisions if decision.action == "narrowed"}
+    for (size, compiles), reason in beyond.items():
+        subject = f"batch={size}{'' if compiles else ' in eager'}"
+        if subject not in said:
+            bench.ledger.decide("narrowed", subject, reason)
+    return beyond
+
+
+def one_trial(
+    bench: Bench, space: Space, archive: Archive, beyond: Mapping[tuple[int, bool], str] | None = None
+) -> Trial | None:
+    """Ask, measure, tell. None if the candidate was known already, is beyond a limit, or its values conflict."""
     number, asked, origin = archive.ask(space)
     candidate = space.canonical(asked)
-    conflict = space.conflict(candidate)
+    plan = space.plan(candidate)
+    conflict = space.conflict(candidate) or (beyond or {}).get((plan.batch, plan.compiles), "")
     if conflict:
         bench.ledger.decide("skipped", space.label(candidate), conflict)
         archive.tell_known(number, None)
         return None
-    plan = space.plan(candidate)
     known = archive.trials()
     twin = next((trial for trial in known if trial.plan.key == plan.key), None)
-    if twin is not None:
-        archive.tell_known(number, bench.standing(twin, known))
+    if twin is not None or foregone(plan, known):
+        archive.tell_known(number, bench.standing(twin, known) if twin else None)
         return None
     label = space.label(candidate)
     bench.listener.on_task(label)
-    limits, bound = _limits(bench, known, plan)
+    limits, bound = allowance(bench, known, plan)
     task = bench.trial_task(
         plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan)), number
     )
@@ -176,7 +215,20 @@ def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
         bench.ledger.decide("stopped", label, "its timing was ended: surely behind the best so far")
     archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
+    _close_alike(bench, space, trial, known)
     return trial
+
+
+def _close_alike(bench: Bench, space: Space, trial: Trial, earlier: Sequence[Trial]) -> None:
+    """Write down which candidates are not tried, as they must fail like this one."""
+    closed = closed_by(trial, [plan for _candidate, plan in space.programs], earlier)
+    if closed and isinstance(trial.outcome, Failure):
+        saved_s = len(closed) * sum(trial.outcome.phases_s.values())
+        what = f"{len(closed)} more candidate{'s' * (len(closed) != 1)}"
+        reason = trial.outcome.message.splitlines()[0].partition("; ")[0]  # without the advice, told with the failure
+        why = f"must fail like {trial.label}, as they compile the same code: {reason}"
+        saved = f"that saves some {format_duration(saved_s)}"
+        bench.ledger.decide("narrowed", what, f"{why}; {saved}", saved_s=saved_s)
 
 
 def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
@@ -186,7 +238,7 @@ def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
     verdict at the given batch, too, so those that keep it have a rival of their own.
     """
     measured = [trial for trial in known if trial.measurement is not None]
-    if len(measured) < _ENOUGH_TO_COMPARE:
+    if len(measured) < ENOUGH_TO_COMPARE:  # the baseline and plain torch.compile are always timed to the end
         return 0.0
     best = bench.best(known, of_other_batches=bool(plan.batch))
     if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about
@@ -212,41 +264,11 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
     if len(trials) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
     spent = [sum(t.outcome.phases_s.values()) for t in trials if t.plan.compiles and t.measurement]
-    left = bench.ledger.left_s(reserve=bench.settings.strategy.stages.after_search)
+    to_come = any(candidate["backend"] != EAGER for candidate in untried)
+    left = bench.ledger.left_s(keeping_s=kept_for_later_s(bench, trials, to_come=to_come))
     if left < _WORTH_STARTING * (median(spent) if spent else _FIRST_GUESS_S):
-        return f"{format_duration(left)} left before the finals, too little for another trial; {tried}"
+        return f"{format_duration(left)} left before the finals and packing, too little for another trial; {tried}"
     return ""
-
-
-def _limits(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
-    """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
-    after_search = bench.settings.strategy.stages.after_search
-    reserve = (
-        after_search if len(known) >= _ENOUGH_TO_COMPARE else 0.0
-    )  # without these two there is nothing to be final about
-    left = max(1.0, bench.ledger.left_s(reserve=reserve))
-    compile_s, reason = min(_compile_bounds(bench, known, plan, left))
-    return Limits(total_s=left, compile_s=max(compile_s, 0.5), memory_bytes=bench.memory_limit()), reason
-
-
-def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: float) -> Iterator[tuple[float, str]]:
-    """Seconds that a first pass may take, each for a reason: longer, and the candidate cannot win.
-
-    The calls of that pass are not start-up, so they are allowed for.
-    """
-    yield left_s, f"the {format_duration(left_s)} left for the search ended while it compiled"
-    if bench.settings.goal.deploy != "jit" or plan == Plan():
-        return
-    pass_s = bench.pass_seconds(known, plan)
-    most_s = bench.settings.goal.entry().max_startup_s
-    if most_s is not None:
-        yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
-    best = bench.best(known)
-    if best is not None and bench.settings.goal.objective == "time":
-        calls = bench.calls(known)
-        whole_s = best.per_call_s(calls).value * calls
-        needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} calls"
-        yield whole_s + pass_s, f"compiling alone took more than the {needs}"
 
 
 def _keys(archive: Archive) -> set[str]:

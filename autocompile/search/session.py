@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autocompile.core.candidate import Value
 from autocompile.core.document import Document
 from autocompile.core.errors import InvalidValue, InvalidWorkload, RunnerError
 from autocompile.core.goal import Objective
 from autocompile.core.job import Limits, ProfileTask, ToolchainTask
+from autocompile.core.notices import of_compiling, of_profile
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
@@ -18,7 +20,8 @@ from autocompile.search.batches import find_batches
 from autocompile.search.bench import Bench
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
-from autocompile.search.judge import Verdict
+from autocompile.search.judge import Verdict, judge
+from autocompile.search.loading import INTERRUPTED
 from autocompile.search.packing import Artifact, pack_nothing, pack_winner, winner_of
 from autocompile.search.screening import search, try_first
 from autocompile.space.dimension import Surroundings
@@ -41,25 +44,37 @@ def run_study(bench: Bench) -> Document:
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
     around = surroundings_of(bench, profile, toolchain)
+    bench.ledger.notice(of_compiling(around.compiler_problem))
     archive = _archive(bench, around)
-    space = _space(bench, archive, around, profile)
-    complete = True
+    space, eager_ms = _space(bench, archive, around, profile)
+    stopped = ""
     try:
         try_first(bench, space, archive)
-        search(bench, space, archive, profile)
+        search(bench, space, archive, profile, eager_ms)
         run_finals(bench, archive)
     except (KeyboardInterrupt, RunnerError) as stop:
         if not _has_baseline(archive):
             raise
-        complete = False
+        stopped = str(stop) if isinstance(stop, RunnerError) else INTERRUPTED
         if isinstance(stop, RunnerError):
             bench.ledger.decide("stopped", "the search", f"{stop}; what is known so far is judged")
         else:
             bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
     trials = _measured_trials(bench, archive)
-    verdict, artifact, complete = _packed(bench, trials, complete=complete)
-    as_given = bench.verdict([t for t in trials if not t.plan.batch]) if any(t.plan.batch for t in trials) else None
-    return compose(bench, Findings(profile, toolchain, verdict, as_given, tuple(trials), artifact, complete))
+    verdict, artifact, stopped = _packed(bench, trials, stopped)
+    as_given = _as_given(bench, trials, verdict)
+    return compose(bench, Findings(profile, toolchain, verdict, as_given, tuple(trials), artifact, stopped))
+
+
+def _as_given(bench: Bench, trials: Sequence[Trial], verdict: Verdict) -> Verdict | None:
+    """The verdict among those that take the samples as given, where others were tried."""
+    batches = {trial.number: trial.plan.batch for trial in trials}
+    if not any(batches.values()):
+        return None
+    if not batches[verdict.winner.number]:
+        return verdict
+    given = [c for c in verdict.ranking if not batches[c.number]]
+    return judge(given, bench.spread_over(trials), verdict.margin)
 
 
 def prepare_toolchain(bench: Bench) -> Toolchain:
@@ -110,6 +125,7 @@ def take_profile(bench: Bench) -> Profile:
     bench.settings.goal.check_horizon(reply.baseline_ms.value / 1e3)
     for note in reply.notes:
         bench.ledger.decide("noted", "baseline", note)
+    bench.ledger.notice(of_profile(reply))
     return reply
 
 
@@ -159,22 +175,34 @@ def _archive(bench: Bench, around: Surroundings) -> Archive:
     archive = Archive(about, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
     known = len(archive.trials())
     if known:
-        bench.ledger.decide("noted", "study", f"goes on with {known} trials that an earlier run left")
+        found = f"goes on with {known} trial{'s' * (known != 1)} that an earlier run left"
+        bench.ledger.decide("noted", "study", found)
+        bench.listener.on_notice(f"the study {found}")
     return archive
 
 
-def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> Space:
-    """The space, with what a first run measured and later ones go on with: batch sizes, and the hottest submodules."""
-    found = archive.remembered(
-        "values", lambda: {"batch": [*find_batches(bench)], "hottest": [*hottest_parts(profile.submodules)]}
-    )
-    around = replace(around, batches=tuple(map(int, found["batch"])), hottest=tuple(map(str, found["hottest"])))
+def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> tuple[Space, dict[int, float]]:
+    """The space, with what a first run measured and later ones go on with: batch sizes, and the hottest submodules.
+
+    Also what a call takes in eager, in milliseconds by batch size.
+    """
+
+    def find() -> dict[str, list[Value]]:
+        sizes = find_batches(bench)
+        in_us: list[Value] = [round(each_ms * 1e3) for each_ms in sizes.values()]
+        return {"batch": [*sizes], "eager_us": in_us, "hottest": [*hottest_parts(profile.submodules)]}
+
+    found = archive.remembered("values", find)
+    batches = tuple(map(int, found["batch"]))
+    # A study of an earlier version has no times.
+    eager_ms = dict(zip(batches, (int(us) / 1e3 for us in found.get("eager_us", ())), strict=False))
+    around = replace(around, batches=batches, hottest=tuple(map(str, found["hottest"])))
     space, left_out = open_space(around, bench.settings.strategy.dimensions)
     for subject, reason in left_out:
         bench.ledger.decide("narrowed", subject, reason)
     if around.device_type == "cpu" and not around.compiler_problem:
         bench.ledger.decide("narrowed", "mode", "a CPU has no CUDA graphs: reduce-overhead is default there")
-    return space
+    return space, eager_ms
 
 
 def _measured_trials(bench: Bench, archive: Archive) -> list[Trial]:
@@ -183,19 +211,20 @@ def _measured_trials(bench: Bench, archive: Archive) -> list[Trial]:
     return archive.trials()
 
 
-def _packed(bench: Bench, trials: Sequence[Trial], *, complete: bool) -> tuple[Verdict, Artifact, bool]:
-    """The verdict, and the winner packed, if there is still somebody who waits for it."""
+def _packed(bench: Bench, trials: Sequence[Trial], stopped: str) -> tuple[Verdict, Artifact, str]:
+    """The verdict, and the winner packed, unless the run was stopped; why it ended early, "" if it did not."""
     # Nothing packed yet: whatever is compiled starts by compiling.
     verdict = bench.verdict(trials, {trial.plan.key: trial.startup_s for trial in trials if trial.measurement})
-    if not complete:
-        return verdict, pack_nothing(bench, winner_of(verdict, trials), "the run was stopped by hand"), False
+    if stopped:
+        return verdict, pack_nothing(bench, winner_of(verdict, trials), stopped), stopped
     try:
-        return *pack_winner(bench, trials), True
+        verdict, artifact = pack_winner(bench, trials)
     except KeyboardInterrupt:
         bench.ledger.decide("stopped", "packing", "stopped by hand")
-        return verdict, pack_nothing(bench, winner_of(verdict, trials), "packing was stopped by hand"), False
+        return verdict, pack_nothing(bench, winner_of(verdict, trials), "packing was stopped by hand"), INTERRUPTED
     except RunnerError as fault:
-        return verdict, pack_nothing(bench, winner_of(verdict, trials), str(fault)), complete
+        return verdict, pack_nothing(bench, winner_of(verdict, trials), str(fault)), ""
+    return verdict, artifact, artifact.stopped
 
 
 def _has_baseline(archive: Archive) -> bool:

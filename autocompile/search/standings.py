@@ -14,11 +14,14 @@ from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.search.contender import Contender, beats, mostly_noisy
 from autocompile.search.judge import Verdict, judge
+from autocompile.search.trade_offs import trade_offs
 from autocompile.space.snippet import snippet
 
 
 def at_calls(document: Document, calls: int) -> Document:
-    """The same study, judged for a process that makes so many calls: winner, ranks, reason and snippet are for these.
+    """The same study, judged for a process that makes so many calls.
+
+    Winner, ranks, reason, snippet and trade-offs are for these.
 
     Raises InvalidValue for fewer than one call.
     """
@@ -39,7 +42,9 @@ def at_calls(document: Document, calls: int) -> Document:
         baseline=next(entry for entry in entries if entry.origin == "baseline"),
         is_feasible=verdict.is_feasible,
         reason=verdict.reason,
+        open_to=tuple(one.label for one in verdict.owed),
         snippet=snippet(winner.plan, device_type=workload.device.split(":")[0], is_module=workload.is_module),
+        trade_offs=trade_offs(verdict.ranking, {entry.number: entry.peak_memory_bytes or 0 for entry in entries}),
         trials=(*entries, *(entry for entry in document.trials if entry.status == "failed")),
     )
 
@@ -51,7 +56,9 @@ def _given_batch(
     if document.winner_as_given is None:
         return None
     contenders = [_contender(document, entry) for entry in measured if entry.batch is None]
-    number = judge(contenders, calls, document.margin).winner.number
+    number = entries[0].number
+    if entries[0].batch is not None:
+        number = judge(contenders, calls, document.margin).winner.number
     return next(entry for entry in entries if entry.number == number)
 
 
@@ -72,13 +79,15 @@ def ranked(entries: Sequence[TrialEntry], verdict: Verdict, calls: float, spread
 
 def _word(one: Contender, baseline: Contender, verdict: Verdict, calls: float) -> VerdictWord:
     if one is verdict.winner:
-        return "winner"
-    if one is baseline:
-        return "baseline"
+        return "winner" if verdict.is_feasible else "nearest"
     if not one.is_feasible:
         return "beyond a limit"
+    if one is baseline:
+        return "baseline"
     if beats(one, baseline, calls):
         return "faster"
+    if one.noisy or baseline.noisy:
+        return "not judged"
     return "slower" if beats(baseline, one, calls) else "not distinguishable"
 
 

@@ -27,7 +27,10 @@ class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
 
 
 class Stages(Record, forbid_unknown_fields=True, frozen=True):
-    """Shares of the budget, in 0..1, that are reserved; the search has the rest."""
+    """Shares of the budget, in 0..1, that are reserved; the search has the rest.
+
+    `packing` is the least: where compiling was seen to take long, more is kept (`search/reserve.py`).
+    """
 
     finals: float = 0.3
     packing: float = 0.15

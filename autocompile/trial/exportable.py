@@ -23,7 +23,7 @@ def export_failure(model: Any, sample: Sample, limit_s: float) -> str | None:
     except TookTooLong:
         return None
     except NotExportable as fault:
-        return describe_fault(fault.__cause__) if fault.__cause__ is not None else str(fault)
+        return str(fault)
     except Exception as fault:  # the exporter raises dozens of types
         return describe_fault(fault)
     return ""

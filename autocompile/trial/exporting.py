@@ -23,9 +23,11 @@ from torch.utils import _pytree as pytree
 from autocompile.artifact.native import registered_tensors, runner_of
 from autocompile.core.manifest import Axis, ConstantGuard, Program, TensorGuard, Weight
 from autocompile.core.plan import Plan
+from autocompile.trial.breakwords import EXPORTS, matched
 from autocompile.trial.placing import compiled_placement
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample, named_leaves
+from autocompile.workload.script import own_place
 
 # Of the compiler's options those that a package cannot have: constants stay outside, graphs are recorded at run time.
 _NOT_IN_A_PACKAGE = ("freezing", "triton.cudagraphs")
@@ -88,10 +90,12 @@ def _noted(output: Any, seen: _Seen) -> list[torch.Tensor]:
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             seen.literals.append(None)
-        elif _is_literal(leaf):
+        elif is_literal(leaf):
             seen.literals.append(repr(leaf))
         else:
-            raise NotExportable(f"its output holds a {type(leaf).__name__}, which a program cannot return")
+            raise NotExportable(
+                f"its output holds an object of class {type(leaf).__name__}, which no program can return"
+            )
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
@@ -159,12 +163,16 @@ def _export(module: nn.Module, sample: Sample, axes: Sequence[FreeAxis]) -> Expo
     except NotExportable:
         raise
     except Exception as fault:  # the exporter raises dozens of types
-        raise NotExportable(_first_lines(fault)) from fault
+        raise NotExportable(_in_words(fault)) from fault
 
 
-def _first_lines(fault: BaseException) -> str:
+def _in_words(fault: BaseException) -> str:
+    """The reason, if it is a known one, and the line of the user's code; else the exporter's first lines."""
+    row, groups = matched(EXPORTS, str(fault))
+    if row is not None:
+        return f"{row.reason.format(*groups)}{own_place(fault)}; {row.advice}"
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
-    return f"{type(fault).__name__}: {' '.join(lines[:2])[:400]}"
+    return f"{type(fault).__name__}: {' '.join(lines[:2])[:400]}{own_place(fault)}"
 
 
 def _as_buffers(exported: ExportedProgram) -> None:
@@ -236,14 +244,15 @@ def _guards(sample: Sample, axes: Sequence[FreeAxis]) -> tuple[TensorGuard | Con
     for position, (where, leaf) in enumerate(named_leaves((sample.args, sample.kwargs))[0]):
         if isinstance(leaf, torch.Tensor):
             guards.append(_tensor_guard(where, leaf, {axis: n for (i, axis), n in names.items() if i == position}))
-        elif _is_literal(leaf):
+        elif is_literal(leaf):
             guards.append(ConstantGuard(path=where, literal=repr(leaf)))
         else:
             raise NotExportable(f"argument {where} is a {type(leaf).__name__}, which cannot be compared at a call")
     return tuple(guards)
 
 
-def _is_literal(leaf: Any) -> bool:
+def is_literal(leaf: Any) -> bool:
+    """Whether it can be kept beside a program as Python writes it."""
     return type(leaf) in _LITERALS and repr(leaf) not in _NOT_FINITE
 
 

@@ -19,6 +19,7 @@ from torch import nn
 from autocompile.core.profile import GraphBreak, Recompile
 from autocompile.trial.breakwords import BREAKS, RECOMPILES, in_words
 from autocompile.trial.deadline import TookTooLong, within
+from autocompile.trial.recompiled import legible
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.script import is_own
 
@@ -93,7 +94,7 @@ def recompiles(model: Any, samples: Sequence[Sample], limit_s: float) -> tuple[R
         dynamo.reset()
     found = {}
     for metrics in told:
-        reason, advice = in_words(RECOMPILES, str(metrics.recompile_reason))
+        reason, advice = in_words(RECOMPILES, legible(str(metrics.recompile_reason)))
         found[reason] = Recompile(str(metrics.co_filename), int(metrics.co_firstlineno or 0), reason, advice)
     return tuple(found.values())
 

@@ -55,7 +55,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         first_pass_s = _first_pass(candidate)
     if task.plan.compiles and not task.artifact and not compiler_counters().graphs:
         message = "nothing was compiled: the compiler skips this code, as it does torch's own modules one by one"
-        return Failure(stage="compile", kind="unsupported", message=message)
+        return Failure(stage="compile", kind="unsupported", message=message, cause="skipped")
     with phases("warm-up"), preserved_buffers(candidate.call):
         warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
     # Now, as the baseline and the reference have not run in this process yet.

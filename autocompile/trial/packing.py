@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,19 @@ from autocompile.artifact.mismatch import requirements
 from autocompile.artifact.native import Native
 from autocompile.artifact.watch import Watch, has_hooks
 from autocompile.core.job import Packed, PackTask
-from autocompile.core.manifest import Program
+from autocompile.core.manifest import Program, files_of
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.trial.exporting import NotExportable, compile_ahead
 from autocompile.trial.phases import Phases
+from autocompile.trial.reads import Reads, changed_by_a_call
 from autocompile.trial.verify import verify
 from autocompile.workload.axes import FreeAxis, batch_axis, free_axes, leaves_of, resized
 from autocompile.workload.build import build
 from autocompile.workload.forms import by_form
+from autocompile.workload.identity import attribute_texts
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.reference import after_call, make_reference, observe
+from autocompile.workload.reference import Reference, after_call, make_reference, observe, preserved_buffers
 from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.spool import unspool
 
@@ -55,9 +57,11 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
 def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
     """What the compiler leaves in its cache when it compiles the plan, machine code included."""
     built = build(model, task.plan, task.workload.device_type)
-    with phases("compile"):
+    with phases("compile"), preserved_buffers(built):
         for sample in (*samples, *samples):
             built(*sample.args, **sample.kwargs)
+    with phases("verify"):
+        _check_cases(built, task, "what the compiler made")
     cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     with phases(_STAGE):
         for file in sorted(path for path in cache.rglob("*") if path.is_file()):
@@ -75,6 +79,9 @@ class _Packing:
     def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
         self._task, self._model, self._directory, self._phases = task, model, directory, phases
         self._notes: list[str] = []
+        self._reads = Reads(model)
+        # As the user has it: no call has been made of this copy yet.
+        self._attributes = attribute_texts(model)
 
     def programs(self, samples: Sequence[Sample]) -> Packed:
         """One program for each form of call, over the range of sizes that its samples show."""
@@ -86,16 +93,26 @@ class _Packing:
         if len(forms) > _MOST_PROGRAMS:
             raise NotExportable(f"it is called in {len(forms)} different forms")
         made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
+        with self._phases("verify"):
+            call = _Guarded(made, self._directory, self._model, _device_of(samples[0]))
+            _check_cases(call, self._task, "the compiled program")
         if "freezing" in self._task.plan.options:
             self._notes.append("its weights stay outside, so they are not frozen in")
         if self._task.plan.memory_format:
             self._notes.append("its weights are the model's own, so they stay in the model's memory format")
         device_type = self._task.workload.device_type
-        return Packed(tuple(made), requirements(with_python=False, device_type=device_type), tuple(self._notes))
+        return Packed(
+            tuple(made),
+            requirements(with_python=False, device_type=device_type),
+            tuple(self._notes),
+            self._reads.texts(),
+        )
 
     def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
         with self._phases("verify"):
-            _check_writes(self._model, form[0])
+            # Before any other call, as what is kept from a first call is not read again.
+            self._reads.note(lambda: self._eager(form[0]))
+            _check_writes(self._model, form[0], self._attributes)
             axes = self._accepted(form, free_axes(form, batch_axis(self._model, form[0])))
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = ""
@@ -129,6 +146,8 @@ class _Packing:
             self._model(*sample.args, **sample.kwargs)
 
     def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
+        with self._phases("verify"):
+            self._reads.note(lambda: self._eager(example))
         with self._phases("compile"):
             program = compile_ahead(self._model, self._task.plan, example, axes, self._directory, name)
         with self._phases("verify"):
@@ -136,12 +155,12 @@ class _Packing:
         return program
 
     def _check(self, program: Program, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> None:
-        """Compare it with the model across the range of every axis: the samples' own sizes are checked later.
+        """Compare it with the model across the range of every axis: the reference's own cases are checked later.
 
         It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
         on the samples, and not on sizes that were made up.
         """
-        call = _Guarded(program, self._directory, self._model, _device_of(form[0]))
+        call = _Guarded([program], self._directory, self._model, _device_of(form[0]))
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
         eager = build(self._model, Plan(autocast=self._task.plan.autocast), self._task.workload.device_type)
@@ -153,27 +172,52 @@ class _Packing:
 
 
 class _Guarded:
-    """A program behind its guards; `module` is where its buffers are looked for."""
+    """Programs behind their guards; `module` is where their buffers are looked for."""
 
-    def __init__(self, program: Program, directory: Path, model: Any, device: torch.device) -> None:
-        self.module = model
-        self._guard, self._native = Guard(program, model, device), Native(program, directory, model, Watch(model))
+    def __init__(self, programs: Sequence[Program], directory: Path, model: Any, device: torch.device) -> None:
+        self.module, watch = model, Watch(model)
+        files = {path: (directory / path).read_bytes() for program in programs for path in files_of(program)}
+        self._programs = [(Guard(one, model, device), Native(one, files, model, watch)) for one in programs]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        tensors = self._guard(args, kwargs)
-        if isinstance(tensors, Refusal):
-            raise NotExportable(f"its own guards refuse it: {tensors.message}")
-        return self._native(tensors)
+        said = ""
+        for guard, native in self._programs:
+            tensors = guard(args, kwargs)
+            if not isinstance(tensors, Refusal):
+                return native(tensors)
+            said = tensors.message
+        raise NotExportable(f"its own guards refuse it: {said}")
 
 
-def _check_writes(model: Any, sample: Sample) -> None:
-    """What is written into when the model is called would be neither followed nor shared as in eager."""
+def _check_cases(call: Any, task: PackTask, name: str) -> None:
+    """Compare what was packed with the run's own reference: the gate that every candidate passes."""
+    reference = Reference.load(Path(task.reference))
+    if task.plan.batch:
+        reference = reference.at_batch(task.plan.batch)
+    verified = verify(call, reference, task.acceptance, unspool_metric(task.acceptance.metric))
+    if verified.fault:
+        raise NotExportable(f"{name} is wrong: {verified.fault}")
+
+
+def _check_writes(model: Any, sample: Sample, attributes: Mapping[str, str]) -> None:
+    """What is written into when the model is called would be neither followed nor shared as in eager.
+
+    `attributes` are the model's plain ones before its first call.
+    """
     buffers = {f"buffer {name} after the call": buffer for name, buffer in _buffers(model)}
     arguments = {after_call(name): leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
     seen = observe(model, sample, seed=0).leaves
     for name, before in {**buffers, **arguments}.items():
         if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), seen[name].nan_to_num()):
             raise NotExportable(f"it writes into {name.removesuffix(' after the call')} when called")
+    after = attribute_texts(model)
+    observe(model, sample, seed=0)
+    changed = changed_by_a_call(after, attribute_texts(model))
+    if changed:
+        raise NotExportable(f"it changes its attribute `{changed}` when called")
+    set_first = changed_by_a_call(attributes, after)
+    if set_first:
+        raise NotExportable(f"it sets its attribute `{set_first}` when it is first called, and not before")
 
 
 def _buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Acceptance, ProfileTask
+from autocompile.core.notices import of_training
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
@@ -136,6 +137,8 @@ def _figures(seen: _Compared, steady: _Steady, kernels: Kernels, traced: Traced)
         error_floor=seen.error_floor,
         reference=seen.reference.precision if seen.reference else "",
         variants=len(seen.reference.cases) if seen.reference else 0,
+        contamination=steady.pairs.contamination,
+        opaque_output=seen.repeats.opaque,
     )
 
 
@@ -177,8 +180,7 @@ def _baseline_ms(pairs: Pairs) -> Estimate:
 
 def _notes(task: ProfileTask, seen: _Compared, steady: _Steady, given: int) -> list[str]:
     notes = list(seen.reference.notes) if seen.reference else []
-    if task.workload.in_training_mode:
-        notes.append("the model is in training mode and was run so; call model.eval() first if it is to serve")
+    notes.extend(notice.text for notice in of_training(task.workload))
     if seen.mutates:
         notes.append("the model writes into its inputs: every call gets a copy, whose cost is in all figures")
     if seen.repeats.replaced:

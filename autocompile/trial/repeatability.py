@@ -10,15 +10,17 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
+from autocompile.trial.exporting import is_literal
 from autocompile.workload.reference import observe, writes_into_inputs
-from autocompile.workload.samples import Sample
+from autocompile.workload.samples import Sample, named_leaves
 
 
 @dataclass(frozen=True)
 class Repeatability:
     """`deterministic`: two runs from one RNG state agree exactly; `random`: two from different ones do not.
 
-    `mutates_inputs`: it writes into its arguments.
+    `mutates_inputs`: it writes into its arguments. `opaque` names what the output holds that is neither a tensor nor
+    plain data, or "".
     `replaced` is the path of a child that is another module after a call, or ""; `call_s` is what the last
     of the calls took.
     """
@@ -28,6 +30,7 @@ class Repeatability:
     mutates_inputs: bool
     replaced: str
     call_s: float
+    opaque: str = ""
 
 
 def repeatability(model: Any, sample: Sample, seed: int) -> Repeatability:
@@ -35,7 +38,8 @@ def repeatability(model: Any, sample: Sample, seed: int) -> Repeatability:
 
     Raises InvalidWorkload if there is nothing to compare, or something that cannot be compared.
     """
-    first = observe(model, sample, seed).leaves
+    seen = observe(model, sample, seed)
+    first = seen.leaves
     children = _children(model)
     again = observe(model, sample, seed).leaves
     replaced = _first_difference(children, _children(model))
@@ -50,7 +54,15 @@ def repeatability(model: Any, sample: Sample, seed: int) -> Repeatability:
         mutates_inputs=writes_into_inputs(sample, first),
         replaced=replaced,
         call_s=call_s,
+        opaque=_opaque(seen.output),
     )
+
+
+def _opaque(output: Any) -> str:
+    for name, leaf in named_leaves(output)[0]:
+        if not isinstance(leaf, torch.Tensor) and not is_literal(leaf):
+            return f"output{name} is an object of class {type(leaf).__name__}"
+    return ""
 
 
 def _check_outputs(first: dict[str, Any], again: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from autocompile.workload.axes import FreeAxis, free_axes, resized
 from autocompile.workload.forms import by_form
 from autocompile.workload.reference import make_reference
 from autocompile.workload.samples import Sample
+from autocompile.workload.script import describe_fault
 
 # What the model's own calls, in float64 too, are allowed to take of the time that is left.
 _WORTH_ITS_TIME = 0.25
@@ -54,7 +55,7 @@ def probe_unseen(
             verified = verify(call, reference, task.acceptance)
         except Exception as fault:
             if not is_recompile(fault):
-                return Unseen(tried, again, f"for size {size}, which no sample has, it fails: {fault}")
+                return Unseen(tried, again, f"for size {size}, which no sample has, it fails: {describe_fault(fault)}")
             again += 1
             continue
         if verified.fault and not (task.acceptance.metric and verified.by_figure):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -40,17 +40,21 @@ def verify(
         seen = observe(call, case.sample, reference.seed)
         fault = _structural_fault(case, seen)
         if fault:
-            return Verified(worst, fault)
+            return Verified(worst, _on(case, fault))
         for name, actual in seen.leaves.items():
             found = _compare(name, actual, case, acceptance.tolerance, reference)
             judged_by_metric = metric is not None and name.startswith("output") and found.by_figure
             if found.fault and not judged_by_metric:
-                return found
+                return replace(found, fault=_on(case, found.fault))
             if _severity(found.accuracy) >= _severity(worst):
                 worst = found.accuracy
         if metric is not None:
             drops.append(metric(case.baseline.output) - metric(seen.output))
     return _judged_by_drop(drops, acceptance, reference) if metric is not None else Verified(worst, "")
+
+
+def _on(case: Case, fault: str) -> str:
+    return f"{fault}, on {case.origin}" if case.origin else fault
 
 
 def _judged_by_drop(drops: list[float], acceptance: Acceptance, reference: Reference) -> Verified:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.sizes import reach
 from autocompile.workload.reference import preserved_buffers
-from autocompile.workload.samples import Sample, clone
+from autocompile.workload.samples import Sample, clone, named_leaves
 
 # Halves of a batch are computed in another order than the whole.
 _SAME = 1e-3
@@ -141,15 +141,15 @@ def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
     return Sample(args, kwargs)
 
 
-def outputs_of(call: Callable[..., Any], sample: Sample) -> list[Any]:
-    """What a call returns, flattened; it leaves no trace in the sample or in buffers."""
+def named_outputs(call: Callable[..., Any], sample: Sample) -> list[tuple[str, Any]]:
+    """What a call returns, flattened, each with its name; it leaves no trace in the sample or in buffers."""
     own = clone(sample)
     with torch.no_grad(), preserved_buffers(call):
-        return pytree.tree_leaves(call(*own.args, **own.kwargs))
+        return [(f"output{where}", leaf) for where, leaf in named_leaves(call(*own.args, **own.kwargs))[0]]
 
 
 def _outputs(call: Callable[..., Any], sample: Sample) -> list[torch.Tensor]:
-    return [one for one in outputs_of(call, sample) if isinstance(one, torch.Tensor)]
+    return [one for _name, one in named_outputs(call, sample) if isinstance(one, torch.Tensor)]
 
 
 def _has_axis(whole: torch.Tensor, size: int) -> bool:

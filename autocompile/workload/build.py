@@ -123,9 +123,19 @@ def _compiled(target: Any, plan: Plan) -> Callable[..., Any]:
         inductor.freezing = True
     keywords: dict[str, Any] = {"backend": plan.backend, "dynamic": plan.dynamic}
     if plan.options:
-        keywords["options"] = dict(plan.options)
+        keywords["options"] = {**plan.options, **_quiet(plan)}
     if not plan.scope:
         return torch.compile(target, **keywords)
     for path in plan.scope:
         target.get_submodule(path).compile(**keywords)
     return target  # type: ignore[no-any-return]
+
+
+def _quiet(plan: Plan) -> dict[str, Any]:
+    """Options that keep the compiler from printing a table on standard error for everything that it times."""
+    if not plan.options.get("max_autotune"):
+        return {}
+    import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+
+    silent = {"max_autotune_report_choices_stats": False, "autotune_num_choices_displayed": 0}
+    return {name: value for name, value in silent.items() if hasattr(inductor, name)}

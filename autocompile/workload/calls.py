@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
@@ -24,14 +25,23 @@ def accepted(batch: Any, model: Any) -> tuple[Any, str]:
     if isinstance(batch, Mapping):
         left_out = [] if inspect.Parameter.VAR_KEYWORD in kinds else [n for n in batch if n not in signature.parameters]
         kept = {name: value for name, value in batch.items() if name not in left_out}
-        return kept, f"of every batch {', '.join(map(str, left_out))} were left out: no arguments" if left_out else ""
+        named = ", ".join(f"`{name}`" for name in left_out)
+        were = "were" if len(left_out) > 1 else "was"
+        told = f"of every batch {named} {were} left out, as the model takes no such argument"
+        return kept, told if left_out else ""
     if not isinstance(batch, tuple) or inspect.Parameter.VAR_POSITIONAL in kinds:
         return batch, ""
     count = max(1, sum(p.kind in _POSITIONAL and p.default is inspect.Parameter.empty for p in parameters))
     if count >= len(batch):
         return batch, ""
     which = "only the first" if count == 1 else f"the first {count}"
-    return batch[:count], f"of every batch {which} of {len(batch)} elements went to the model, which asks for no more"
+    rest = ", ".join(f"[{position}] ({_kind(batch[position])})" for position in range(count, len(batch)))
+    asked = f"of every batch {which} of {len(batch)} elements went to the model, which asks for no more"
+    return batch[:count], f"{asked}; left out: {rest}"
+
+
+def _kind(part: Any) -> str:
+    return f"{str(part.dtype).removeprefix('torch.')} tensor" if isinstance(part, torch.Tensor) else type(part).__name__
 
 
 def check_alike(model: Any, samples: Sequence[Sample]) -> None:

@@ -10,10 +10,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.core.buckets import Buckets, CutAxis, PaddedAxis, bucket_sizes
-from autocompile.workload.axes import FreeAxis, free_axes, outputs_of, resized
+from autocompile.workload.axes import FreeAxis, free_axes, named_outputs, resized
 from autocompile.workload.forms import by_form, parameter_names
 from autocompile.workload.padding import filled, kind_of
 from autocompile.workload.samples import Sample
+
+Named = Sequence[tuple[str, Any]]
 
 # Filled calls are computed in another order than those without filling.
 _SAME = 1e-3
@@ -77,13 +79,21 @@ def _proved(
     sizes = bucket_sizes(axis.seen)
     found: set[tuple[CutAxis, ...]] = set()
     for sample, size, bucket in _to_be_filled(samples, axis, sizes):
-        expected = outputs_of(model, sample)
+        expected = named_outputs(model, sample)
         leaves = [*sample.args, *sample.kwargs.values()]
         nothing_there = filled(leaves, padded, bucket - size)
-        for arguments in (nothing_there, _with_values(nothing_there, leaves, padded, masks)):
+        tried = {
+            "with 0": nothing_there,
+            "with its own values again": _with_values(nothing_there, leaves, padded, masks),
+        }
+        for how, arguments in tried.items():
             named = dict(zip(sample.kwargs, arguments[len(sample.args) :], strict=True))
-            outputs = outputs_of(model, Sample(tuple(arguments[: len(sample.args)]), named))
-            found.add(_cut_axes(outputs, expected, bucket, size))
+            outputs = named_outputs(model, Sample(tuple(arguments[: len(sample.args)]), named))
+            try:
+                found.add(_cut_axes(outputs, expected, bucket, size))
+            except _ChangesOutputs as fault:
+                filling = _filling(_argument_names(model, sample), padded, masks, how)
+                raise _ChangesOutputs(f"{fault}, {filling}") from None
     if len(found) != 1:
         raise _ChangesOutputs("the outputs' sizes follow the filling in different ways")
     return Buckets(
@@ -97,15 +107,16 @@ def _proved(
     )
 
 
-def _cut_axes(outputs: Sequence[Any], expected: Sequence[Any], bucket: int, size: int) -> tuple[CutAxis, ...]:
+def _cut_axes(outputs: Named, expected: Named, bucket: int, size: int) -> tuple[CutAxis, ...]:
     """The axes that have the bucket's size instead of the call's. Raises _ChangesOutputs if values differ then."""
+    differs = f"of a call of size {size} filled up to {bucket} differs"
     if len(outputs) != len(expected):
-        raise _ChangesOutputs("a filled call has another number of outputs")
+        raise _ChangesOutputs(f"the number of outputs {differs}")
     cut = []
-    for leaf, (one, other) in enumerate(zip(outputs, expected, strict=True)):
+    for leaf, ((name, one), (_name, other)) in enumerate(zip(outputs, expected, strict=True)):
         if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
             if type(one) is not type(other) or one != other:
-                raise _ChangesOutputs(f"output {leaf} differs")
+                raise _ChangesOutputs(f"{name} {differs}")
             continue
         found = one
         for axis in range(min(one.dim(), other.dim())):
@@ -113,8 +124,15 @@ def _cut_axes(outputs: Sequence[Any], expected: Sequence[Any], bucket: int, size
                 cut.append(CutAxis(leaf, axis))
                 found = found.narrow(axis, 0, size)
         if not _same(found, other):
-            raise _ChangesOutputs(f"output {leaf} of a filled call is another one, whatever the mask says")
+            raise _ChangesOutputs(f"{name} {differs}")
     return tuple(cut)
+
+
+def _filling(names: Sequence[str], padded: Sequence[PaddedAxis], masks: frozenset[int], how: str) -> str:
+    """`with attention_mask filled with 0 and input_ids with its own values again`."""
+    told = {names[one.leaf]: f"with {one.fill}" for one in padded if one.leaf in masks}
+    told.update({names[one.leaf]: how for one in padded if one.leaf not in masks})
+    return "with " + " and ".join(f"{name}{' filled' * (not n)} {what}" for n, (name, what) in enumerate(told.items()))
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -145,10 +163,15 @@ def _with_values(
 
 def _masks(model: Any, sample: Sample, axis: FreeAxis) -> frozenset[int]:
     """The arguments that are masks along this axis, going by their names."""
-    positional = parameter_names(model)[: len(sample.args)] or [""] * len(sample.args)
     along = {leaf for leaf, _axis in axis.places}
-    names = [*positional, *sample.kwargs]
+    names = _argument_names(model, sample)
     return frozenset(leaf for leaf, name in enumerate(names) if leaf in along and "mask" in name.lower())
+
+
+def _argument_names(model: Any, sample: Sample) -> list[str]:
+    """What the arguments of a call are named, by position where that cannot be told."""
+    names = parameter_names(model)[: len(sample.args)]
+    return [*(names or (f"[{position}]" for position in range(len(sample.args)))), *sample.kwargs]
 
 
 def _to_be_filled(samples: Sequence[Sample], axis: FreeAxis, sizes: Sequence[int]) -> Iterator[tuple[Sample, int, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,12 +37,13 @@ class Observation:
 class Case:
     """One call to check: its arguments, what is expected, and what the baseline made of it.
 
-    `expected` is in float64 where the reference is.
+    `expected` is in float64 where the reference is. `origin` tells which of several calls it is, or "".
     """
 
     sample: Sample
     expected: Observation
     baseline: Observation
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def make_reference(model: Any, samples: tuple[Sample, ...], *, variants: int, se
     chosen = _distinct(samples)
     generator = torch.Generator().manual_seed(seed)
     calls = chosen + [vary(sample, generator) for sample in chosen for _ in range(variants)]
+    origins = _origins(samples, chosen, variants)
     twin: Any = None
     cases, notes, precision = [], [], "float64"
     for position, sample in enumerate(calls[:MAX_CASES]):
@@ -113,10 +115,20 @@ def make_reference(model: Any, samples: tuple[Sample, ...], *, variants: int, se
                 notes.append(
                     f"no float64 reference: {type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}"
                 )
-        cases.append(Case(sample=sample, expected=expected, baseline=baseline))
+        cases.append(Case(sample, expected, baseline, origins[position]))
     if precision != "float64":
-        cases = [Case(c.sample, c.baseline, c.baseline) for c in cases]
+        cases = [replace(case, expected=case.baseline) for case in cases]
     return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)))
+
+
+def _origins(samples: Sequence[Sample], chosen: Sequence[Sample], variants: int) -> list[str]:
+    """Which call each case is: of the samples, one of each signature, and then variants of these."""
+    count = len(samples)
+    places = [next(n for n, sample in enumerate(samples, 1) if sample is one) for one in chosen]
+    if len(chosen) * (1 + variants) == 1:
+        return [""]
+    given = [f"sample {place} of {count}" for place in places] if count > 1 else ["the sample"]
+    return [*given, *(f"a random variant of {one}" for one in given for _ in range(variants))]
 
 
 def observe(call: Callable[..., Any], sample: Sample, seed: int) -> Observation:
@@ -156,7 +168,7 @@ def _at_batch(case: Case, size: int) -> Case:
         return Observation(pytree.tree_map(picked, seen.output), leaves, seen.structure)
 
     sample = Sample(*pytree.tree_map(picked, (case.sample.args, case.sample.kwargs)))
-    return Case(sample, observed(case.expected), observed(case.baseline))
+    return Case(sample, observed(case.expected), observed(case.baseline), case.origin)
 
 
 def writes_into_inputs(sample: Sample, seen: dict[str, Any]) -> bool:

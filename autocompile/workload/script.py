@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,8 @@ from typing import Any
 import cloudpickle
 
 from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.endings import ended, run_as_a_script, shown
+from autocompile.workload.places import is_installed
 
 _STDLIB = sysconfig.get_path("stdlib")
 _PACKAGE = str(Path(__file__).resolve().parents[1])
@@ -31,12 +34,12 @@ def workload_from_script(path: Path) -> tuple[Any, Any]:
     if callable(factory):
         pair = _guarded(factory, path)
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise InvalidWorkload("workload() must return (model, inputs)", where=str(path), remedy=_HOW)
+            raise InvalidWorkload("workload() must return (model, inputs)", where=shown(path), remedy=_HOW)
         return pair
     missing = [name for name in ("model", "inputs") if not hasattr(module, name)]
     if missing:
         raise InvalidWorkload(
-            f"defines no {' and no '.join(f'`{name}`' for name in missing)}", where=str(path), remedy=_HOW
+            f"defines no {' and no '.join(f'`{name}`' for name in missing)}", where=shown(path), remedy=_HOW
         )
     return module.model, module.inputs
 
@@ -46,13 +49,22 @@ def _run(path: Path) -> ModuleType:
     loader = _ScriptLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or path.suffix != ".py":
-        raise InvalidWorkload("is not a Python file", where=str(path), remedy="give a .py file")
+        raise InvalidWorkload("is not a Python file", where=shown(path), remedy="give a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent.resolve()))
     cloudpickle.register_pickle_by_value(module)
-    _guarded(lambda: loader.exec_module(module), path)
+    _guarded(lambda: _execute(loader, module), path)
     return module
+
+
+def _execute(loader: SourceFileLoader, module: ModuleType) -> None:
+    """A script may end itself, well, when its workload is there."""
+    try:
+        loader.exec_module(module)
+    except SystemExit as end:
+        if end.code or not (hasattr(module, "workload") or (hasattr(module, "model") and hasattr(module, "inputs"))):
+            raise
 
 
 class _ScriptLoader(SourceFileLoader):
@@ -63,31 +75,37 @@ class _ScriptLoader(SourceFileLoader):
 
 
 def _guarded(call: Any, path: Path) -> Any:
-    try:
-        return call()
-    except InvalidWorkload:
-        raise
-    except (Exception, SystemExit) as fault:
-        raise InvalidWorkload(
-            f"raised {describe_fault(fault)}", where=str(path), remedy=f"run `python {path}` to see it whole"
-        ) from fault
+    with run_as_a_script(path) as heard:
+        try:
+            return call()
+        except InvalidWorkload:
+            raise
+        except SystemExit as end:
+            raise ended(end, heard.last_line, path, how=_HOW) from end
+        except Exception as fault:
+            remedy = f"run `python {shown(path)}` to see it whole"
+            raise InvalidWorkload(f"raised {describe_fault(fault)}", where=shown(path), remedy=remedy) from fault
 
 
 def describe_fault(fault: BaseException) -> str:
     """Type, first line of the message, and the innermost frame: `ValueError: no (net.py:12 in forward)`."""
-    text = str(fault).strip().splitlines()
-    said = f"{type(fault).__name__}: {text[0]}" if text else type(fault).__name__
-    frames = traceback.extract_tb(fault.__traceback__)
-    others = [frame for frame in frames if not frame.filename.startswith(_PACKAGE)]
-    own = [frame for frame in others if is_own(frame.filename)]
-    shown = own or others
+    name, text = type(fault).__name__, str(fault.msg if isinstance(fault, SyntaxError) else fault).strip().splitlines()
+    said = f"{name}: {text[0].removeprefix(f'{name}: ')}" if text else name
     if isinstance(fault, SyntaxError) and fault.filename:
         return f"{said} ({Path(fault.filename).name}:{fault.lineno})"
-    if not shown:
-        return said
-    return f"{said} ({Path(shown[-1].filename).name}:{shown[-1].lineno} in {shown[-1].name})"
+    frames = [one for one in traceback.extract_tb(fault.__traceback__) if not one.filename.startswith(_PACKAGE)]
+    return said + (own_place(fault) or _place(frames[-1:]))
+
+
+def own_place(fault: BaseException) -> str:
+    """The innermost frame in the user's own code: ` (net.py:12 in forward)`, or "" if there is none."""
+    return _place([frame for frame in traceback.extract_tb(fault.__traceback__) if is_own(frame.filename)])
+
+
+def _place(frames: Sequence[traceback.FrameSummary]) -> str:
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
 
 
 def is_own(filename: str) -> bool:
     """Whether a file is the user's: neither this package, nor installed, nor Python's."""
-    return not filename.startswith((_PACKAGE, _STDLIB, "<")) and "site-packages" not in filename
+    return not filename.startswith((_PACKAGE, _STDLIB, "<")) and not is_installed(filename)

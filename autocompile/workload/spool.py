@@ -14,15 +14,16 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from autocompile.core.errors import InvalidWorkload
+from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.workload import Workload
 from autocompile.workload import revival
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.calls import check_alike
-from autocompile.workload.fingerprint import model_fingerprint, workload_fingerprint
+from autocompile.workload.identity import identity_of, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
 from autocompile.workload.stream import is_stream, take
+from autocompile.workload.training import active_in_training
 
 _FILE = "workload.pt"
 # Of what comes one by one: a pass over more batches of the same shapes takes longer, and says no more.
@@ -51,6 +52,7 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, directory / _FILE)
     signatures = signatures_of(samples)
+    identity = identity_of(model)
     module = model if isinstance(model, nn.Module) else None
     parameters = list(module.parameters()) if module else []
     return Workload(
@@ -59,8 +61,9 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
         device=_device_of(model, samples),
         directory=str(directory),
         signatures=signatures,
-        fingerprint=workload_fingerprint(model, signatures),
-        model_fingerprint=model_fingerprint(model),
+        fingerprint=workload_fingerprint(identity, signatures),
+        model_fingerprint=identity.digest,
+        identity=identity,
         is_module=module is not None,
         sample_count=len(samples),
         in_training_mode=bool(module and module.training),
@@ -73,6 +76,8 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
         search_path=tuple(sys.path),
         pipeline=taken.pipeline if taken else None,
         notes=notes,
+        left_out=taken.left_out if taken else "",
+        active_in_training=active_in_training(model),
     )
 
 
@@ -122,6 +127,8 @@ class _WithoutTensors(cloudpickle.Pickler):  # type: ignore[misc]
 def _pickling_fault(part: Any) -> str:
     try:
         _WithoutTensors(_Nowhere()).dump(part)
+    except UsageError:  # says it already
+        raise
     except Exception as fault:  # whatever a user's __reduce__ raises
         return str(fault) or type(fault).__name__
     return ""

@@ -29,11 +29,15 @@ _DIED = re.compile(r"DataLoader worker.*(exited unexpectedly|is killed by signal
 
 @dataclass(frozen=True)
 class Taken:
-    """The calls that were made of the first batches, how long they took to come, and what to tell about it."""
+    """The calls that were made of the first batches, how long they took to come, and what to tell about it.
+
+    `left_out` is the note on what of a batch is no argument, or "".
+    """
 
     calls: list[Any]
     pipeline: InputPipeline
     notes: tuple[str, ...]
+    left_out: str
 
 
 def is_stream(inputs: object) -> bool:
@@ -56,12 +60,12 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool) -> Taken:
         raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give one with something in it")
     timing = timing_of(own, stamps) if len(stamps) > 1 else LoaderTiming(own, (stamps[0] - began) * 1e3, 1)
     tried = _tried(loader, timing) if loader is not None and tries_loaders else ()
-    calls, notes = _as_calls(batches, model)
+    calls, notes, left_out = _as_calls(batches, model)
     if not ended:
         notes.insert(
             0, f"the first {len(batches)} batches of the {source} were taken as samples, and no more asked for"
         )
-    return Taken(calls, InputPipeline(source, timing, tried), tuple(notes))
+    return Taken(calls, InputPipeline(source, timing, tried), tuple(notes), left_out)
 
 
 def _has_a_twin(inputs: object) -> bool:
@@ -118,9 +122,9 @@ def _tried(loader: DataLoader[Any], own: LoaderTiming) -> tuple[LoaderTiming, ..
     return tuple(sorted(told, key=lambda timing: (timing.setting.workers, timing.setting.prefetch)))
 
 
-def _as_calls(batches: list[Any], model: Any) -> tuple[list[Any], list[str]]:
-    """Batches as samples: the parts that the model takes, on the model's device; what was done is told."""
-    calls, notes = [], []
+def _as_calls(batches: list[Any], model: Any) -> tuple[list[Any], list[str], str]:
+    """Batches as samples: the parts that the model takes, on the model's device; the notes; what was left out."""
+    calls, notes, left_out = [], [], ""
     home = next((p.device for p in model.parameters()), None) if isinstance(model, nn.Module) else None
     for batch in batches:
         call, note = accepted(tuple(batch) if isinstance(batch, list) else batch, model)
@@ -129,7 +133,8 @@ def _as_calls(batches: list[Any], model: Any) -> tuple[list[Any], list[str]]:
             notes.append(f"the batches were moved to {home}, where the model is")
         calls.append(call)
         notes.append(note)
-    return calls, [note for note in dict.fromkeys(notes) if note]
+        left_out = left_out or note
+    return calls, [note for note in dict.fromkeys(notes) if note], left_out
 
 
 def _lies_elsewhere(leaf: Any, home: torch.device) -> bool:

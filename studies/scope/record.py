@@ -107,7 +107,7 @@ def blocks(stack: str) -> list[dict[str, Any]]:
         strategy = Path(directory) / "whole-or-blocks.toml"
         strategy.write_text(WHOLE_OR_BLOCKS)
         document = tuned(model, inputs, budget="15m", strategy=str(strategy), calls=10_000)
-    segments = [[s.label, s.from_calls, s.from_low, s.from_high] for s in document.envelope]
+    segments = [[s.label, s.break_even or s.from_calls, s.from_low, s.from_high] for s in document.envelope]
     rows = [*map(row_of, measured(document)), *failures(document), {"label": "envelope", "segments": segments}]
     return [{"stack": stack, **row} for row in rows]
 

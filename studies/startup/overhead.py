@@ -26,7 +26,7 @@ from autocompile.heap import settle_heap
 from autocompile.search.packing import with_files
 from autocompile.trial.exporting import compile_ahead
 from autocompile.trial.timing import subject, time_pairs
-from autocompile.workload.fingerprint import model_fingerprint
+from autocompile.workload.identity import identity_of
 from autocompile.workload.samples import Sample
 
 PROCESS_TIMING = Timing(precision=0.002, limit_s=30.0)
@@ -118,7 +118,7 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
         label="study",
         plan=Plan(backend="inductor"),
         device_type="cpu",
-        model_fingerprint=model_fingerprint(model),
+        identity=identity_of(model),
         tier="aot",
         absences=(),
         requirements=requirements(with_python=False, device_type="cpu"),

@@ -1,5 +1,6 @@
 """Models that tests tune; importable by child processes."""
 
+import copy
 import ctypes
 import dataclasses
 import subprocess
@@ -274,3 +275,75 @@ class Masked(nn.Module):
             scores = scores.masked_fill(attention_mask[:, None, :] == 0, -1e9)
         each = self.out(scores.softmax(-1) @ x)
         return {"each": each, "first": each[:, 0]}
+
+
+class Calls(nn.Module):
+    """Counts its calls in a plain attribute, and asks for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(x) if self.calls > 0 else x
+
+
+class Asking(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.1, self.training)
+
+
+class KeyCache:
+    """What a model remembers between calls, in a class that nobody else knows."""
+
+    def __init__(self, keys):
+        self.keys = keys
+
+
+class Remembering(nn.Module):
+    def forward(self, x):
+        return {"scores": x * 2, "past": KeyCache(x)}
+
+
+class Talker(torch.nn.Module):
+    """Has methods that call it, as models of libraries do."""
+
+    kinds = []
+
+    def __init_subclass__(cls):
+        Talker.kinds.append(cls)
+
+    def __init__(self):
+        super().__init__()
+        self.config = {"limit": 3}
+        self.body = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.body(x).tanh()
+
+    def generate(self, x):
+        """Calls itself by each of its names, and through another method."""
+        self.steps = 3
+        x = self(x)
+        x = self.forward(x)
+        return self.once_more(x)
+
+    def once_more(self, x):
+        return self(x)
+
+    def fresh(self):
+        return type(self)()
+
+    def copied(self):
+        return copy.deepcopy(self)
+
+    @property
+    def width(self):
+        return self.body.in_features
+
+
+class Chatter(Talker):
+    def once_more(self, x):
+        return super().once_more(x) + 1

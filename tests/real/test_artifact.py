@@ -20,6 +20,8 @@ from msgspec.structs import replace
 import autocompile
 from autocompile.artifact.integrity import entry_for, open_manifest, write_manifest
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
+from autocompile.core.estimate import Estimate
+from autocompile.core.manifest import Absence, Served
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.workload.axes import batch_axis, free_axes, resized
@@ -110,7 +112,7 @@ def outside(kind):
         ("too many", "has shape (33, 4, 16)"),
         ("dtype of mask", "is torch.bool, not torch.float32"),
         ("broadcast", "has shape (1, 6)"),
-        ("another argument", "it was compiled for calls like (x=..., mask=...)"),
+        ("another argument", "it was compiled for calls without `activation`"),
         ("another rank", "has shape (6,)"),
     ],
 )
@@ -433,6 +435,15 @@ def test_a_fresh_process_needs_no_compiler_and_imports_none(scorer):
     assert ran.stdout.strip() == "aot [] None"
 
 
+def test_a_process_that_is_killed_while_it_serves_leaves_no_files(scorer, tmp_path):
+    code = IN_PRODUCTION.format(tests=str(Path(models.__file__).parent), artifact=str(scorer[1]))
+    code += "import os, signal\nsys.stdout.flush()\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert ran.stdout.startswith("aot"), ran.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def edited(artifact, tmp_path, **fields):
     """A copy of the artifact with another manifest."""
     target = tmp_path / "edited"
@@ -464,7 +475,7 @@ def test_what_was_packed_for_another_machine_is_not_run(scorer, tmp_path, fields
 
 def test_a_model_with_weights_of_other_shapes_is_served_as_it_is(scorer):
     other = models.Scorer(width=8).eval()
-    with pytest.warns(RuntimeWarning, match="another structure, code or mode"):
+    with pytest.warns(RuntimeWarning, match="up.weight is 16x8, was 32x16"):
         module = autocompile.load(scorer[1], other)
     agrees(module, other, call_of(3, 9, width=8))
     assert module.status.tier == "eager"
@@ -494,9 +505,6 @@ COMPILES_HERE = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarn
 
 @COMPILES_HERE
 def test_few_calls_are_served_eager(scorer, tmp_path):
-    from autocompile.core.estimate import Estimate
-    from autocompile.core.manifest import Served
-
     one = Estimate(1.0, 1.0, 1.0)
     winner = Plan(backend="inductor", options={"freezing": True})
     served = (
@@ -509,7 +517,26 @@ def test_few_calls_are_served_eager(scorer, tmp_path):
     assert autocompile.load(known, scorer[0], calls=100_000).status.tier == "aot"
     between = autocompile.load(known, scorer[0], calls=1000).status
     assert (between.tier, between.label) == ("jit", "inductor freezing=True")
-    assert "for 1,000 calls inductor freezing=True is quicker, start-up included" in between.absences[0].reason
+    assert "for 1,000 calls inductor freezing=True is preferred, start-up included" in between.absences[0].reason
+
+
+def test_for_how_many_calls_what_is_served_is_as_the_verdict_has_it(scorer, tmp_path):
+    """The envelope decides, even where a line alone would have it otherwise: eager is simpler, and stays for longer."""
+    from autocompile.core.envelope import Segment
+    from autocompile.core.estimate import Estimate
+    from autocompile.core.manifest import Served
+
+    one = Estimate(1.0, 1.0, 1.0)
+    served = (
+        Served("aot", "inductor", open_manifest(scorer[1]).plan, 0.01, 0.001, one),
+        Served("eager", "eager", Plan(), 0.0, 0.01, one),
+    )
+    envelope = (Segment("eager", 1, 1999), Segment("inductor, packed", 2000, None))
+    known = edited(scorer[1], tmp_path, served=served, envelope=envelope)
+    few = autocompile.load(known, scorer[0], calls=1999).status
+    assert (few.tier, few.absences[0].reason) == ("eager", "for 1,999 calls eager is preferred, start-up included")
+    assert autocompile.load(known, scorer[0], calls=2000).status.tier == "aot"
+    assert autocompile.load(known, scorer[0]).status.tier == "aot"
 
 
 @COMPILES_HERE
@@ -518,6 +545,59 @@ def test_the_fallback_may_compile(scorer):
     module = autocompile.load(artifact, model, fallback="jit")
     agrees(module, model, call_of(33, 4))
     assert module.status.calls == {"jit": 1}
+
+
+def as_served(tier, startup_s, **fields):
+    return Served(tier, "inductor", COMPILED, startup_s, 0.01, Estimate(1.0, 1.0, 1.0), **fields)
+
+
+def test_what_compiles_at_the_first_call_says_so_where_it_is_loaded(scorer, tmp_path):
+    model, artifact = scorer
+    absences = (Absence("aot", "it does not export"), Absence("cache", "2 s of the budget left"))
+    parts = {"tier": "jit", "programs": (), "files": (), "absences": absences, "served": (as_served("jit", 24.2),)}
+    jit = edited(artifact, tmp_path, **parts)
+    with pytest.warns(RuntimeWarning) as caught:
+        module = autocompile.load(jit, model)
+    (warning,) = caught
+    assert warning.filename == __file__
+    said = str(warning.message)
+    assert "compiles at the first call, some 24.2 s: it was not packed (aot: it does not export; cache: 2 s" in said
+    assert said.endswith("call it once before it has to answer, or load it with background=True")
+    assert "compiles at the first call, some 24.2 s" in module.status.notes
+    waiting = autocompile.load(jit, model, background=True)
+    assert "compiles in the background, some 24.2 s" in waiting.status.notes
+
+
+def test_a_fallback_that_compiles_says_for_how_long(scorer, tmp_path):
+    model, artifact = scorer
+    requirements = replace(open_manifest(artifact).requirements, torch="1.0.0")
+    foreign = edited(artifact, tmp_path, requirements=requirements, served=(as_served("jit", 24.2),))
+    with pytest.warns(RuntimeWarning, match=r"it is served jit, which compiles at the first call, some 24.2 s; tune"):
+        module = autocompile.load(foreign, model, fallback="jit")
+    assert module.status.tier == "jit"
+
+
+def test_a_carried_cache_tells_what_its_start_takes_and_whether_it_was_timed(scorer, tmp_path):
+    model, artifact = scorer
+    served = (as_served("cache", 4.2, expected=True), as_served("jit", 24.2))
+    carried = edited(artifact, tmp_path, tier="cache", programs=(), files=(), served=served)
+    assert autocompile.load(carried, model).status.notes == (
+        "starts the compiler at the first call, some 4.2 s",
+        "packed and verified, but not timed as loaded",
+    )
+
+
+@pytest.mark.parametrize("tier", ["aot", "cache"])
+def test_what_is_packed_is_compared_with_the_runs_own_reference(runner, tmp_path, tier):
+    laboratory = Laboratory(runner, tmp_path)
+    torch.manual_seed(0)
+    laboratory.prepare(models.Stack().eval(), torch.randn(4, 32), preload=True)
+    reference = laboratory.reference
+    laboratory.prepare(models.Stack().eval(), torch.randn(4, 32), preload=True)
+    laboratory.reference = reference
+    failure = laboratory.pack(COMPILED, tier)
+    assert isinstance(failure, Failure)
+    assert "is wrong: output is off by" in failure.message
 
 
 def test_measured_as_loaded_it_is_right_and_all_its_own(scorer, runner, tmp_path_factory):
@@ -604,7 +684,8 @@ def test_a_compiler_that_fails_leaves_eager(scorer, tmp_path, monkeypatch):
     jit = edited(artifact, tmp_path, tier="jit", programs=(), files=(), plan=Plan(backend="no such backend"))
     with monkeypatch.context() as patched:
         patched.setattr("torch.compile", lambda *_args, **_kwargs: failing)
-        module = autocompile.load(jit, model)
+        with pytest.warns(RuntimeWarning, match="it was not packed"):
+            module = autocompile.load(jit, model)
     for _ in range(2):
         agrees(module, model, call_of(3, 9))
     assert module.status.calls == {"eager": 2}
@@ -640,7 +721,11 @@ def test_a_function_without_weights_needs_no_model(laboratory):
 UNSUPPORTED = {
     "writes a buffer": (models.Counting, torch.ones(3), "it writes into buffer calls when called"),
     "takes a global": (lambda: models.takes_a_global, torch.ones(4, 4), "a tensor from outside of itself"),
-    "an output of its own": (lambda: models.returns_a_class_of_its_own, torch.ones(4, 4), "its output holds a Answer"),
+    "an output of its own": (
+        lambda: models.returns_a_class_of_its_own,
+        torch.ones(4, 4),
+        "its output holds an object of class Answer",
+    ),
 }
 
 

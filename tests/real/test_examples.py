@@ -15,6 +15,7 @@ from places import REPOSITORY
 
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.plan import Plan
+from autocompile.core.profile import Profile
 from autocompile.core.workload import Workload
 
 EMBEDDING = REPOSITORY / "examples" / "embedding.py"
@@ -27,7 +28,8 @@ def artifact(runner, tmp_path_factory):
     workload = runner.run(CaptureTask(str(EMBEDDING), str(directory / "workload")), Limits(60.0), cache="capture")
     assert isinstance(workload, Workload), workload
     laboratory = Laboratory(runner, directory)
-    laboratory.workload, laboratory.reference = workload, ""
+    laboratory.workload, laboratory.reference = workload, str(directory / "reference.pt")
+    assert isinstance(laboratory.profile(), Profile)
     packed = laboratory.pack(Plan(backend="inductor"))
     assert isinstance(packed, Path), packed
     return packed

@@ -6,10 +6,12 @@ import sqlite3
 import models
 import pytest
 import torch
-from test_tune import EAGER_ONLY, LIGHT, SMALL, command
+from test_tune import AMPLE, EAGER_ONLY, LIGHT, SMALL, command
 from torch import nn
 
 import autocompile
+from autocompile.artifact.directory import read_document
+from autocompile.core.errors import GoalUnmet, InvalidValue
 from autocompile.core.job import BatchProbe, BatchTask, Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
@@ -89,7 +91,8 @@ def test_a_batch_is_measured_per_sample_and_its_outputs_are_checked(laboratory):
         found = laboratory.trial(plan)
         assert isinstance(found, Measurement), found
         assert found.batch_factor == 8
-        assert found.ratio.value < 0.8
+        per_sample = found.latency.mean_ms / 8 / found.baseline.mean_ms
+        assert found.ratio.value == pytest.approx(per_sample, rel=0.5)  # and not eight times that
         assert found.accuracy.error <= found.accuracy.limit
 
 
@@ -109,12 +112,13 @@ def test_a_first_call_that_cannot_pay_back_is_ended_at_the_bound(tmp_path):
     (tmp_path / "eager.toml").write_text(EAGER_ONLY)
     goal = autocompile.Goal(calls=1000)
     rec = autocompile.optimize(
-        models.sleeps, torch.randn(256, 256), "120s", goal=goal, strategy=str(tmp_path / "eager.toml"), progress=False
+        models.sleeps, torch.randn(256, 256), "400s", goal=goal, strategy=str(tmp_path / "eager.toml"), progress=False
     )
     slow = [entry for entry in rec.trials if entry.config["amp"] != "off"]
     assert slow
     assert all(entry.failure.kind == "timeout" and entry.failure.stage == "compile" for entry in slow)
-    assert all(entry.failure.phases_s["compile"] < 10 for entry in slow)
+    # At the bound, and neither after the 600 s that it sleeps nor when the search's time is over.
+    assert all(entry.failure.phases_s["compile"] < 120 for entry in slow)
     assert any("compiling alone took more than the" in decision.reason for decision in rec.decisions)
     assert rec.config["backend"] == "eager"
 
@@ -123,18 +127,16 @@ def test_batches_are_tuned_from_the_command_line(tmp_path):
     (tmp_path / "net.py").write_text(SMALL.replace("torch.randn(16, 64)", "torch.randn(1, 64)"))
     (tmp_path / "light.toml").write_text(LIGHT.replace("max_trials = 4", "max_trials = 6"))
     ended = command(
-        "tune", "net.py", "--budget", "150s", "--strategy", "light.toml", "--objective", "throughput", "--batch", "1,8",
+        "tune", "net.py", "--budget", AMPLE, "--strategy", "light.toml", "--objective", "throughput", "--batch", "1,8",
         "--output", "rec", "--json", "--quiet", cwd=tmp_path,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     measured = [entry for entry in document["trials"] if entry["status"] == "measured"]
-    assert max(measured, key=lambda entry: entry["speedup"]["value"])["batch"] == 8
-    if any(entry["noisy"] for entry in measured if entry["processes"] > 1):
-        assert document["winner"]["origin"] == "baseline"
-        assert "others used this host" in document["reason"]
-    else:
-        assert document["winner"]["batch"] == 8
+    quickest = max(measured, key=lambda entry: entry["speedup"]["value"])
+    assert quickest["batch"] == 8
+    if document["winner"]["batch"] != 8:  # noise alone may keep it from winning
+        assert "others used this host" in document["reason"] or "too noisy for a verdict" in document["reason"]
     assert document["winner_as_given"]["batch"] is None
     assert document["goal"]["objective"] == "throughput"
     report = (tmp_path / "rec" / "report.html").read_text()
@@ -166,3 +168,24 @@ def test_goals_that_cannot_be_are_one_line(tmp_path, options, said):
     assert ended.returncode == 2
     assert said in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_an_unmet_goal_is_an_error_where_that_is_asked_for(tmp_path):
+    strategy = tmp_path / "eager.toml"
+    strategy.write_text(EAGER_ONLY)
+    model, inputs, goal = models.Stack().eval(), torch.randn(4, 32), autocompile.Goal(max_latency="1us")
+    with pytest.raises(GoalUnmet, match=r"goal: max_latency 1 µs is missed by .* comes nearest of all") as unmet:
+        autocompile.optimize(
+            model, inputs, "3m", goal=goal, strategy=str(strategy), output=tmp_path / "rec", progress=False,
+            on_unmet="error",
+        )  # fmt: skip
+    assert "\n" not in str(unmet.value)
+    nearest = unmet.value.recommendation
+    assert nearest.document.winner.verdict == "nearest"
+    assert read_document(tmp_path / "rec") == nearest.document
+    assert torch.equal(autocompile.load(tmp_path / "rec", model)(inputs), nearest.module(inputs))
+
+
+def test_what_to_do_about_an_unmet_goal_is_one_of_two_words():
+    with pytest.raises(InvalidValue, match="on_unmet: 'raise' is unknown; give 'nearest' or 'error'"):
+        autocompile.optimize(models.Stack(), torch.randn(4, 32), on_unmet="raise")

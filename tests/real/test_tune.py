@@ -15,6 +15,8 @@ import pytest
 from places import REPOSITORY
 
 AUTOCOMPILE = [sys.executable, "-m", "autocompile"]
+# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+AMPLE = "400s"
 
 LIGHT = """
 [search]
@@ -56,7 +58,7 @@ model, inputs = Net().eval(), torch.randn(16, 64)
 def command(*arguments, cwd, **options):
     return subprocess.run(
         [*AUTOCOMPILE, *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, timeout=280, check=False, **options,
+        capture_output=True, text=True, cwd=cwd, timeout=600, check=False, **options,
     )  # fmt: skip
 
 
@@ -74,10 +76,9 @@ def small(tmp_path):
     return path
 
 
-def test_the_stencil_from_the_command_line(tmp_path):
-    ran = command(
-        "tune", REPOSITORY / "examples" / "stencil.py", "--budget", "70s", "--output", "rec", "--json", cwd=tmp_path
-    )
+def test_the_stencil_from_the_command_line(tmp_path, light):
+    arguments = ("--budget", AMPLE, "--strategy", light, "--output", "rec", "--json")
+    ran = command("tune", REPOSITORY / "examples" / "stencil.py", *arguments, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
     jsonschema.validate(document, json.loads((REPOSITORY / "autocompile" / "document.schema.json").read_text()))
@@ -86,25 +87,24 @@ def test_the_stencil_from_the_command_line(tmp_path):
     ended = next(d["reason"] for d in document["decisions"] if d["subject"] == "search")
     assert f"{len(document['trials'])} distinct programs tried" in ended or "every distinct program was tried" in ended
     winner = document["winner"]
-    if any(entry["noisy"] for entry in measured if entry["processes"] > 1):
-        assert winner["origin"] == "baseline"
-        assert "others used this host" in document["reason"]
+    if winner["origin"] == "baseline":  # noise alone may keep it; what was timed quietly may win all the same
+        assert "others used this host" in document["reason"] or "too noisy for a verdict" in document["reason"]
         return
     assert winner["plan"]["backend"] == "inductor"
     assert winner["compile_s"] > 0
     assert winner["speedup"]["low"] < winner["speedup"]["value"] < winner["speedup"]["high"]
     assert winner["speedup"]["low"] > 1
     assert winner["error"] < winner["error_limit"]
-    assert sum(document["time_spent_s"].values()) <= 70 * 1.05 + 5
+    assert sum(document["time_spent_s"].values()) <= 400 * 1.05 + 5
     assert not (tmp_path / "rec" / ".work").exists()
     shown = command("show", "rec", "--json", cwd=tmp_path)
     assert json.loads(shown.stdout) == document
     script = REPOSITORY / "examples" / "stencil.py"
-    again = command("verify", "rec", script, "--budget", "30s", "--json", cwd=tmp_path)
+    again = command("verify", "rec", script, "--budget", AMPLE, "--json", cwd=tmp_path)
     outcome = json.loads(again.stdout)
     assert outcome["verdict"] in ("good", "regression")
     assert again.returncode == (0 if outcome["verdict"] == "good" else 1)
-    assert outcome["now"]["low"] > 1
+    assert outcome["now"]["low"] > 1 or outcome["noisy"]
     other = tmp_path / "other.py"
     other.write_text("import torch\nmodel = torch.sin\ninputs = torch.ones(3)\n")
     refused = command("verify", "rec", other, cwd=tmp_path)
@@ -120,12 +120,12 @@ def test_a_script_without_a_main_guard_a_class_of_its_own_and_everything_a_recom
 import autocompile
 
 print("module level runs once")
-rec = autocompile.optimize(model, inputs, budget="60s", strategy={str(light)!r}, progress=False)
+rec = autocompile.optimize(model, inputs, budget="{AMPLE}", strategy={str(light)!r}, progress=False)
 assert rec.speedup.low <= rec.speedup.value <= rec.speedup.high
 assert rec.config["backend"] in ("eager", "inductor")
 assert {{"eager", "inductor"}} <= {{entry.label for entry in rec.trials}}
 assert rec.decisions and "torch" in rec.snippet()
-assert "Where the time went" in str(rec) and rec._repr_html_().startswith("<pre")
+assert "rec.explain()" in str(rec) and rec._repr_html_().startswith("<pre")
 with torch.no_grad():
     expected = model(inputs)
 torch.testing.assert_close(rec.module(inputs), expected)
@@ -142,7 +142,7 @@ print("status", fast.status.tier)
 """
     )
     ran = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=280, check=False
+        [sys.executable, script], capture_output=True, text=True, cwd=tmp_path, timeout=600, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("module level runs once") == 1
@@ -150,11 +150,11 @@ print("status", fast.status.tier)
 
 
 def test_a_repl(tmp_path, light):
-    call = f"autocompile.optimize(model, inputs, 60, strategy={str(light)!r}, progress=False)"
+    call = f"autocompile.optimize(model, inputs, 400, strategy={str(light)!r}, progress=False)"
     measured = "[entry.label for entry in rec.trials if entry.status == 'measured']"
     typed = f"{SMALL}\nimport autocompile\nrec = {call}\nprint(repr(rec), {measured})\n"
     ran = subprocess.run(
-        [sys.executable], input=typed, capture_output=True, text=True, cwd=tmp_path, timeout=280, check=False
+        [sys.executable], input=typed, capture_output=True, text=True, cwd=tmp_path, timeout=600, check=False
     )
     assert ran.returncode == 0, ran.stderr
     assert "<Recommendation for Net" in ran.stdout
@@ -171,7 +171,7 @@ def test_a_candidate_that_segfaults_does_not_end_the_study(tmp_path):
         "    return x @ x\n"
         "inputs = torch.ones(64, 64)\n"
     )
-    ran = command("tune", "script.py", "--budget", "60s", "--strategy", "strategy.toml", "--json", cwd=tmp_path)
+    ran = command("tune", "script.py", "--budget", AMPLE, "--strategy", "strategy.toml", "--json", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     entries = json.loads(ran.stdout)["trials"]
     crashed = [e for e in entries if e["failure"] and e["failure"]["kind"] == "crash"]
@@ -202,12 +202,12 @@ def start(*arguments, cwd):
 
 
 def test_a_killed_run_leaves_nothing_running_and_goes_on(tmp_path, small, light):
-    arguments = ("tune", small, "--budget", "90s", "--output", "rec", "--strategy", light, "--json", "--quiet")
+    arguments = ("tune", small, "--budget", AMPLE, "--output", "rec", "--strategy", light, "--json", "--quiet")
     process = start(*arguments, cwd=tmp_path)
     wait_for_trials(tmp_path / "rec" / "study.db", 2, process)
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and children_at_work_in(tmp_path):
         time.sleep(0.2)
     assert not children_at_work_in(tmp_path)
@@ -234,7 +234,7 @@ def test_ctrl_c_keeps_the_best_so_far_and_exits_130(tmp_path, small, light):
     process = start("tune", small, "--budget", "5m", "--output", "rec", "--strategy", light, "--json", cwd=tmp_path)
     wait_for_trials(tmp_path / "rec" / "study.db", 1, process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == 130, err
     document = json.loads(out)
     assert not document["complete"]
@@ -249,7 +249,7 @@ def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, 
     nothing.mkdir()
     environment = {**os.environ, "PATH": str(nothing), "CXX": ""}
     ran = command(
-        "tune", small, "--budget", "60s", "--output", "rec", "--strategy", tmp_path / "strategy.toml", "--json",
+        "tune", small, "--budget", AMPLE, "--output", "rec", "--strategy", tmp_path / "strategy.toml", "--json",
         cwd=tmp_path, env=environment,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -264,6 +264,14 @@ def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, 
 BAD = {
     "no workload": ("x = 1\n", [], "defines no `model` and no `inputs`"),
     "raises": ("raise ValueError('bad day')\n", [], r"raised ValueError: bad day (script.py:1 in <module>)"),
+    "wants arguments": (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",
+        [],
+        (
+            'autocompile: script.py: ended itself with status 2: "script.py: error: the following arguments are '
+            'required: --data"; give defaults, or define the workload without arguments'
+        ),
+    ),
     "inputs do not fit": (
         "import torch\nmodel = torch.nn.Linear(3, 2)\ninputs = torch.ones(5, 4)\n",
         [],
@@ -322,14 +330,14 @@ def test_loading_a_model_that_differs_is_named(tmp_path, small, light):
     strategy = tmp_path / "eager.toml"
     strategy.write_text(EAGER_ONLY)
     linear = torch.nn.Linear(64, 8).eval()
-    rec = autocompile.optimize(linear, torch.randn(4, 64), 40, strategy=str(strategy), progress=False)
+    rec = autocompile.optimize(linear, torch.randn(4, 64), 400, strategy=str(strategy), progress=False)
     rec.save(tmp_path / "rec")
     other = torch.nn.Linear(64, 9).eval()
-    with pytest.warns(RuntimeWarning, match="another structure, code or mode"):
+    with pytest.warns(RuntimeWarning, match="weight is 9x64, was 8x64"):
         served = autocompile.load(tmp_path / "rec", other)
     assert served.status.tier == "eager"
     assert served(torch.ones(1, 64)).shape == (1, 9)
-    with pytest.raises(InvalidRecommendation, match="another structure"):
+    with pytest.raises(InvalidRecommendation, match="weight is 9x64, was 8x64 \\(and 1 more difference\\)"):
         autocompile.load(tmp_path / "rec", other, on_mismatch="error")
     with pytest.raises(UsageError, match=r"call load\(path, model\)"):
         autocompile.load(tmp_path / "rec")

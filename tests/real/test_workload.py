@@ -13,7 +13,7 @@ from autocompile.core.errors import InvalidWorkload
 from autocompile.core.plan import Plan
 from autocompile.workload.blocks import repeated_blocks
 from autocompile.workload.build import build
-from autocompile.workload.fingerprint import model_fingerprint
+from autocompile.workload.identity import identity_of
 from autocompile.workload.samples import MAX_SAMPLES, Sample, as_samples, clone, signatures_of
 from autocompile.workload.script import workload_from_script
 from autocompile.workload.spool import spool, unspool
@@ -102,11 +102,11 @@ def test_blocks_are_found_outermost_and_once():
     assert [b.paths for b in repeated_blocks(mixed)] == [("0", "2")]
 
 
-def test_fingerprints_follow_structure_and_code_not_weights():
-    assert model_fingerprint(models.Stack()) == model_fingerprint(models.Stack())
-    assert model_fingerprint(models.Stack()) != model_fingerprint(models.Stack(depth=4))
-    assert model_fingerprint(models.sleeps) != model_fingerprint(models.segfaults)
-    assert model_fingerprint(nn.Linear(2, 2)) != model_fingerprint(nn.Linear(2, 2).double())
+def test_identities_follow_structure_and_code_not_weights():
+    assert identity_of(models.Stack()) == identity_of(models.Stack())
+    assert identity_of(models.Stack()) != identity_of(models.Stack(depth=4))
+    assert identity_of(models.sleeps) != identity_of(models.segfaults)
+    assert identity_of(nn.Linear(2, 2)) != identity_of(nn.Linear(2, 2).double())
 
 
 def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
@@ -139,7 +139,18 @@ def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
         ("\n\nraise ValueError('bad day')\n", r"script.py: raised ValueError: bad day \(script.py:3 in <module>\)"),
         ("def workload():\n    return 1 / 0\n", r"ZeroDivisionError: division by zero \(script.py:2 in workload\)"),
         ("def f(:\n", r"raised SyntaxError: .*\(script.py:1\)"),
-        ("import sys; sys.exit(5)\n", "raised SystemExit: 5"),
+        ("def f(:\n", r"raised SyntaxError: invalid syntax \("),
+        ("import sys; sys.exit(5)\n", r"script.py: ended itself with status 5; run `python .*script.py`"),
+        ("import sys; sys.exit('no data')\n", r'script.py: ended itself with status 1: "no data"; run'),
+        ("raise SystemExit\n", "ended itself with status 0 before there was a workload; define `model` and `inputs`"),
+        (
+            "import sys\ndef workload():\n    print('no', 'data', file=sys.stderr)\n    sys.exit(3)\n",
+            'script.py: ended itself with status 3: "no data"; run',
+        ),
+        (
+            "import argparse\ndef workload(): argparse.ArgumentParser().parse_args(['--x'])\n",
+            'status 2: "script.py: error: unrecognized arguments: --x"; give defaults, or define the workload without',
+        ),
     ],
 )
 def test_scripts_with_a_fault_name_it(tmp_path, text, said):
@@ -147,6 +158,19 @@ def test_scripts_with_a_fault_name_it(tmp_path, text, said):
     path.write_text(text)
     with pytest.raises(InvalidWorkload, match=said):
         workload_from_script(path)
+
+
+def test_a_script_sees_no_arguments_but_its_name_and_may_end_well(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import argparse, sys\n"
+        "parser = argparse.ArgumentParser()\nparser.add_argument('--size', type=int, default=3)\n"
+        "inputs, model = parser.parse_args().size, sys.argv[0]\nsys.exit(0)\n"
+    )
+    before = sys.argv, sys.stderr
+    model, inputs = workload_from_script(path)
+    assert (model.endswith("script.py"), inputs) == (True, 3)
+    assert (sys.argv, sys.stderr) == before
 
 
 def test_a_script_is_not_run_as_main_and_may_import_its_neighbours(tmp_path, monkeypatch):
@@ -179,16 +203,16 @@ class Attributed(nn.Module):
         return x * self.count
 
 
-def test_fingerprints_follow_attributes_closures_and_helpers():
-    assert model_fingerprint(Attributed(2)) != model_fingerprint(Attributed(200))
-    assert model_fingerprint(made(1)) != model_fingerprint(made(100))
-    assert model_fingerprint(made(1)) == model_fingerprint(made(1))
-    assert model_fingerprint(partial(torch.softmax, dim=0)) != model_fingerprint(partial(torch.softmax, dim=1))
+def test_identities_follow_attributes_closures_and_helpers():
+    assert identity_of(Attributed(2)) != identity_of(Attributed(200))
+    assert identity_of(made(1)) != identity_of(made(100))
+    assert identity_of(made(1)) == identity_of(made(1))
+    assert identity_of(partial(torch.softmax, dim=0)) != identity_of(partial(torch.softmax, dim=1))
     sources = ["def helper(x): return x + 1", "def helper(x): return x - 1"]
     spaces = [{}, {}]
     for source, space in zip(sources, spaces, strict=True):
         exec(f"{source}\ndef model(x): return helper(x)", space)
-    assert model_fingerprint(spaces[0]["model"]) != model_fingerprint(spaces[1]["model"])
+    assert identity_of(spaces[0]["model"]) != identity_of(spaces[1]["model"])
 
 
 def test_copies_of_a_call_keep_layout_and_sharing():

@@ -32,7 +32,10 @@ class FakeClock:
 
 @dataclass
 class FakeRunner:
-    """Answers trials from a function of the plan: `(ratio, startup_s)`, or a Failure, or an exception to raise."""
+    """Answers trials from a function of the plan: `(ratio, startup_s)`, or a Failure, or an exception to raise.
+
+    A child ends at its limits. A program that was compiled before is compiled from its cache, as in a real run.
+    """
 
     answer: object
     clock: FakeClock
@@ -49,25 +52,31 @@ class FakeRunner:
     probed: list = field(default_factory=list)
     packed: list = field(default_factory=list)
     directory: Path = Path()
+    toolchain_s: float = 0.0
+    profile_s: float = 0.0
+    pack_s: dict = field(default_factory=dict)
+    load_s: float = 0.0  # what a process takes that measures the artifact; 0 is what any takes
 
     def run(self, task, limits, *, cache):
         if isinstance(task, ToolchainTask):
-            return Toolchain(1.0, "AVX2", self.toolchain_problem, {"toolchain": 1.0})
+            self.clock.now += self.toolchain_s
+            return Toolchain(1.0, "AVX2", self.toolchain_problem, {"toolchain": self.toolchain_s or 1.0})
         if isinstance(task, ProfileTask):
+            self.clock.now += self.profile_s
             return self.profiled
         if isinstance(task, BatchTask):
             self.probed.append(task)
             return self.probes(task)
         if isinstance(task, PackTask):
             self.packed.append(task.tier)
-            return self.packs(task)
+            return self._spend(self.pack_s.get(task.tier, 0.0), limits) or self.packs(task)
         assert isinstance(task, TrialTask)
         return self.measure(task, limits)
 
     def measure(self, task, limits):
         if task.artifact:
-            self.clock.now += self.seconds
-            return self.artifact
+            return self._spend(self.load_s or self.seconds, limits) or self.artifact
+        again = task.plan in self.ran
         self.ran.append(task.plan)
         self.limits.append(limits)
         self.rivals.append(task.timing.rival)
@@ -78,11 +87,17 @@ class FakeRunner:
             self.clock.now += self.seconds
             return answered
         ratio, startup_s = answered
+        startup_s = min(startup_s, 2 + 0.15 * startup_s) if again else startup_s
         if startup_s > (limits.compile_s or startup_s):
             self.clock.now += limits.compile_s
             return failure("timeout", "compile", "killed")
-        self.clock.now += self.seconds + startup_s
-        return replace(measurement(ratio, startup_s=startup_s), batch_factor=float(task.plan.batch or 1))
+        ended = self._spend(startup_s + self.seconds, limits)
+        return ended or replace(measurement(ratio, startup_s=startup_s), batch_factor=float(task.plan.batch or 1))
+
+    def _spend(self, seconds, limits):
+        """Let a child's time pass; the failure of one that is killed at its limit, or None."""
+        self.clock.now += min(seconds, limits.total_s)
+        return failure("timeout", "timing", "killed") if seconds > limits.total_s else None
 
     def forget(self, cache):
         self.forgotten.append(cache)
@@ -100,3 +115,13 @@ def packs_a_program(task):
         constants_file="", output_spec="[]", outputs=(None,),
     )  # fmt: skip
     return Packed((program,), Requirements("2.13.0", "x86_64", ("avx2",), ""), phases_s={"pack": 5.0})
+
+
+def packs_every_tier(task):
+    """As a child packs whichever tier it is asked for."""
+    if task.tier == "aot":
+        return packs_a_program(task)
+    directory = Path(task.directory)
+    directory.mkdir()
+    (directory / "graph.so").write_bytes(b"machine code")
+    return Packed((), Requirements("2.13.0", "x86_64", ("avx2",), "", "3.11"), phases_s={"compile": 3.0})

@@ -5,7 +5,8 @@ import sys
 
 import jsonschema
 import pytest
-from builders import environment
+from builders import environment, workload
+from msgspec.structs import replace
 from places import REPOSITORY
 from test_search import run
 
@@ -17,14 +18,14 @@ from autocompile.artifact.directory import (
     write_recommendation,
 )
 from autocompile.core.errors import InvalidRecommendation, InvalidValue, OutputConflict
+from autocompile.core.identity import Identity
 from autocompile.core.schema import document_schema
 from autocompile.core.serde import to_json
 
 
 @pytest.fixture(scope="module")
 def found():
-    document, runner = run()
-    return document, runner.directory
+    return run()
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,8 @@ def document(found):
 
 
 def test_a_document_is_kept_and_read(tmp_path, found):
-    document, artifact = found
-    write_recommendation(tmp_path / "rec", document, artifact, "report")
+    document, runner = found
+    write_recommendation(tmp_path / "rec", document, runner.directory, "report")
     assert read_document(tmp_path / "rec") == document
     assert (tmp_path / "rec" / "snippet.py").read_text() == document.snippet
 
@@ -60,11 +61,15 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path):
 
 
 def test_another_workloads_recommendation_is_left_alone(tmp_path, found):
-    document, artifact = found
-    write_recommendation(tmp_path, document, artifact, "report")
-    check_same_workload(tmp_path, document.workload.fingerprint)
-    with pytest.raises(OutputConflict, match="another workload"):
-        check_same_workload(tmp_path, "0" * 64)
+    document, runner = found
+    write_recommendation(tmp_path, document, runner.directory, "report")
+    check_same_workload(tmp_path, workload(fingerprint=document.workload.fingerprint))
+    other = workload(fingerprint="0" * 64, identity=Identity(tensors={"fc.weight": "4x4 float32"}))
+    with pytest.raises(OutputConflict, match=r"another workload: fc.weight is new; choose another"):
+        check_same_workload(tmp_path, other)
+    smaller = replace(document.workload.signatures[0], weight=0.5)
+    with pytest.raises(OutputConflict, match="another workload: its inputs have other sizes, dtypes or shares"):
+        check_same_workload(tmp_path, workload(fingerprint="0" * 64, signatures=(smaller,)))
 
 
 @pytest.mark.parametrize(
@@ -101,16 +106,20 @@ def test_a_run_leaves_no_working_directory_behind(tmp_path):
 
 def test_what_a_killed_run_left_is_cleared_and_a_living_one_is_respected(tmp_path):
     work = tmp_path / ".work"
-    work.mkdir()
-    (work / "pid").write_text("999999999")
+    (work / "jobs").mkdir(parents=True)
+    # A process of this number lives, but is not the run that was killed.
+    (work / "pid").write_text(str(os.getppid()))
     (work / "left").write_text("over")
     with working_directory(tmp_path) as fresh:
-        assert not (fresh / "left").exists()
-    work.mkdir()
-    (work / "pid").write_text(str(os.getppid()))
-    with pytest.raises(OutputConflict, match="another run"), working_directory(tmp_path):
-        pass
-    assert (work / "pid").exists()
+        assert [path.name for path in fresh.iterdir()] == ["pid"]
+        (fresh / "in use").write_text("x")
+        with (
+            pytest.raises(OutputConflict, match=rf"another run \(process {os.getpid()}\) is at work there"),
+            working_directory(tmp_path),
+        ):
+            pass
+        assert (fresh / "in use").exists()
+    assert not work.exists()
 
 
 def test_a_storage_that_cannot_be_opened_is_said():

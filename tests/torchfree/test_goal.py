@@ -1,4 +1,5 @@
 import math
+from datetime import timedelta
 
 import pytest
 
@@ -40,6 +41,9 @@ def test_start_up_counts_for_the_amortized_time_only():
         ({"percentile": 99}, "percentile: there is no latency that it could be of; give max_latency"),
         ({"percentile": 42, "max_latency": "5ms"}, "percentile: 42 is not measured; give one of 50, 90, 95, 99"),
         ({"max_latency": "fast"}, "max_latency: cannot read 'fast' as a duration"),
+        ({"max_latency": 50}, 'max_latency: 50 has no unit; write "50ms" or "50s", or give a timedelta'),
+        ({"max_latency": "0.5"}, 'max_latency: 0.5 has no unit; write "0.5ms" or "0.5s"'),
+        ({"max_startup": 10.5}, 'max_startup: 10.5 has no unit; write "10.5ms" or "10.5s"'),
         ({"max_startup": -1}, "max_startup: -1 is not a positive duration"),
         ({"max_memory": "lots"}, "max_memory: cannot read 'lots' as a size; write it like 512MiB or 8GB"),
         ({"max_memory": 0}, "max_memory: cannot read 0 as a size"),
@@ -62,7 +66,9 @@ def test_goals_that_cannot_be(fields, said):
 
 
 def test_a_goal_as_data_is_read_and_has_its_defaults():
-    entry = Goal(max_latency="5ms", percentile=99, max_memory="2GiB", max_startup=10, batch=[8, 1, 8]).entry()
+    entry = Goal(
+        max_latency="5ms", percentile=99, max_memory="2GiB", max_startup=timedelta(seconds=10), batch=[8, 1, 8]
+    ).entry()
     assert (entry.max_latency_ms, entry.percentile, entry.max_memory_bytes, entry.max_startup_s) == (5, 99, 2 << 30, 10)
     assert (entry.batch, entry.horizon_s, entry.calls) == ((8, 1), 3600, None)
     assert Goal(calls=3).entry().horizon_s is None

@@ -37,7 +37,7 @@ def test_one_study_answers_for_every_number_of_calls():
 def test_where_lines_cross_the_break_even_has_an_interval():
     document, _ = run(calls=1000)
     (first, second) = document.envelope
-    assert second.from_low < second.from_calls < second.from_high
+    assert second.from_low < second.break_even < second.from_high
     assert first.to_calls == second.from_calls - 1
     assert f"eager up to {first.to_calls:,} calls; then inductor freezing=True" in as_text(document)
 
@@ -129,6 +129,61 @@ def test_the_best_batch_and_the_best_at_the_given_one_are_both_told():
     assert "in batches of 8; at your batch inductor: 2.50x" in " ".join(as_text(document).split())
 
 
+def as_probed(task):
+    """What `per_sample` takes in eager, as a sweep finds it."""
+    return BatchProbe(1, "", tuple(BatchPoint(n, 10.0 * (0.2 + 0.8 / n), "") for n in task.sizes or (1, 8, 64)))
+
+
+def with_batches(max_latency, **fields):
+    runner = FakeRunner(per_sample, FakeClock(), probes=as_probed)
+    goal = Goal(objective="throughput", max_latency=max_latency, **{"batch": [1, 8, 64], **fields})
+    return run(runner=runner, goal=goal, budget_s=5000)
+
+
+def tried(runner, batch):
+    return {"compiled" if plan.compiles else "eager" for plan in runner.ran if plan.batch == batch}
+
+
+def test_a_size_that_is_beyond_the_limit_in_eager_is_tried_compiled_only():
+    document, runner = with_batches("20ms")
+    assert tried(runner, 8) == {"compiled"}
+    assert "batch=8 in eager: 24 ms a call in eager: beyond max_latency 20 ms" in said(document, "narrowed")
+    assert (document.winner.batch, document.is_feasible) == (8, True)
+
+
+def test_a_size_that_no_speed_up_so_far_brings_within_the_limit_is_not_tried():
+    document, runner = with_batches("6.2ms")
+    assert tried(runner, 8) == set()
+    reason = "24 ms a call in eager, and the best speed-up so far is 2.5x, far too little: beyond max_latency 6.2 ms"
+    assert said(document, "narrowed").count(f"batch=8: {reason}") == 1
+    assert document.winner.batch is None
+
+
+def test_a_size_that_no_compiler_brings_within_the_limit_takes_no_other_ones_place():
+    document, runner = with_batches("20ms", batch="tune")
+    reason = "136 ms a call in eager, and more than 4x is not expected of compiling: beyond max_latency 20 ms"
+    assert f"batch=64: {reason}" in said(document, "narrowed")
+    assert tried(runner, 64) == set()
+    assert tried(runner, 8) == {"compiled"}
+
+
+def test_without_a_limit_on_latency_every_size_is_tried():
+    document, runner = run(per_sample, goal=Goal(objective="throughput", batch=[1, 8]), budget_s=5000)
+    assert tried(runner, 8) == {"compiled", "eager"}
+    assert not any(line.startswith("batch=") for line in said(document, "narrowed"))
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_a_sampler_may_ask_for_a_size_beyond_the_limit_and_gets_none(sampler, tmp_path):
+    strategy = tmp_path / "sampled.toml"
+    strategy.write_text(f"[search]\nsampler = '{sampler}'\n[dimensions]\nbackend = []\nbatch = []\nfreezing = []\n")
+    runner = FakeRunner(per_sample, FakeClock(), probes=as_probed)
+    goal = Goal(objective="throughput", max_latency="20ms", batch=[8, 64])
+    run(runner=runner, goal=goal, budget_s=5000, strategy=str(strategy))
+    assert tried(runner, 64) == set()
+    assert tried(runner, 8) == {"compiled"}
+
+
 def test_samples_that_influence_each_other_keep_their_batch():
     dependent = FakeRunner(usual, FakeClock(), probes=lambda _task: BatchProbe(4, "samples influence each other", ()))
     document, runner = run(runner=dependent, goal=Goal(batch="tune"))
@@ -167,7 +222,7 @@ def scattered(ratios, by):
 
 
 def test_finalists_that_are_not_told_apart_go_on():
-    document, _ = run(scattered({"freezing": 0.50, "plain": 0.515}, by=0.02), budget_s=20_000)
+    document, _ = run(scattered({"freezing": 0.50, "plain": 0.51}, by=0.02), budget_s=20_000)
     assert any("not told apart yet" in line for line in said(document, "noted"))
     plain = next(e for e in document.trials if e.label == "inductor")
     assert plain.processes > 3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from autocompile.core.envelope import Line, lower_envelope
+from autocompile.core.envelope import Line, at_calls, segments_of, steps
 from autocompile.core.goal import Goal
 from autocompile.search import judge as judging
 from autocompile.search.contender import contenders_of
@@ -82,30 +82,45 @@ lines = st.lists(
 )
 
 
+def lowest(some):
+    """The segments of the line that takes the least time, and between equals the one with less start-up."""
+
+    def choose(calls):
+        return min(range(len(some)), key=lambda n: (some[n].total_s(calls), some[n].startup_s))
+
+    return segments_of([(calls, some[number]) for calls, number in steps(choose, 10**10)])
+
+
 @given(lines, st.integers(1, 10**7))
-def test_the_envelope_is_lowest_everywhere(some, calls):
-    segments = lower_envelope(some)
+def test_a_choice_of_the_lowest_is_lowest_everywhere(some, calls):
+    segments = lowest(some)
     assert segments[0].from_calls == 1
     assert segments[-1].to_calls is None
     for before, after in pairwise(segments):
         assert before.to_calls == after.from_calls - 1
-    chosen = next(s for s in segments if s.from_calls <= calls and (s.to_calls is None or calls <= s.to_calls))
-
-    def total(line):
-        return line.startup_s + calls * line.latency_s
-
-    lowest = min(total(line) for line in some)
-    assert min(total(line) for line in some if line.label == chosen.label) <= lowest * (1 + 1e-9) + 1e-9
+    chosen = at_calls(segments, calls)
+    least_s = min(line.total_s(calls) for line in some)
+    assert min(line.total_s(calls) for line in some if line.label == chosen.label) <= least_s * (1 + 1e-9) + 1e-9
 
 
 def test_the_published_break_evens():
     """Regional against whole-model compilation of one model on an H100-class GPU: 230 and 2,570 calls."""
-    segments = lower_envelope(
-        [Line("eager", 0.0, 18.3e-3), Line("regional", 1.95, 9.7e-3), Line("whole", 10.7, 6.3e-3)]
-    )
+    segments = lowest([Line("eager", 0.0, 18.3e-3), Line("regional", 1.95, 9.7e-3), Line("whole", 10.7, 6.3e-3)])
     assert [s.label for s in segments] == ["eager", "regional", "whole"]
     assert math.isclose(segments[1].from_calls, 230, rel_tol=0.02)
     assert math.isclose(segments[2].from_calls, 2570, rel_tol=0.02)
+    assert [s.break_even for s in segments[1:]] == [s.from_calls for s in segments[1:]]
+
+
+def test_who_was_left_is_not_taken_again():
+    """However a choice goes back and forth, each is taken over one range."""
+    found = steps(lambda calls: 0 if calls < 100 or 1000 <= calls < 5000 else 1 if calls < 20_000 else 2, 10**6)
+    assert found == [(1, 0), (100, 1), (20_000, 2)]
+
+
+def test_nobody_is_ahead_who_is_slower_and_was_preferred_for_being_simpler():
+    (_first, second) = segments_of([(1, Line("quick", 1.0, 0.010)), (500, Line("simple", 1.1, 0.011))])
+    assert (second.break_even, second.from_high) == (None, None)
 
 
 def on_a_noisy_host(one, processes):

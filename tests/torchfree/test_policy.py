@@ -80,7 +80,7 @@ def test_the_most_gain_for_a_second_comes_first():
     quick = SPACE.candidate(backend="inductor", freezing=True)
     choice = choose(Forecast(SPACE, SEEN, trials), SPACE, [slow, quick], Stakes(math.log(0.5), 1e4))
     assert choice.candidate == quick
-    assert "the most gain for a second of 2 untried" in choice.reason
+    assert "the highest expected gain for its time, of 2 untried" in choice.reason
 
 
 def test_where_an_artifact_is_loaded_compiling_costs_production_nothing():
@@ -144,4 +144,4 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     )
     assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
     assert not any(plan.autocast and plan.compiles for plan in runner.ran)
-    assert any("the most gain for a second" in line for line in said(document, "chosen"))
+    assert any("the highest expected gain for its time" in line for line in said(document, "chosen"))

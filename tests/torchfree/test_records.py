@@ -67,7 +67,7 @@ def test_jobs(plan, timing, seed):
         TrialTask(workload(), plan, "reference.pt", timing, acceptance, seed),
     ]
     for task in tasks:
-        job = Job("1", task, "directory", "cache", Limits(1.0, 2.0, 3))
+        job = Job("1", task, "directory", "cache", "headers", Limits(1.0, 2.0, 3))
         assert from_json(to_json(job, indent=1), Job) == job
 
 

@@ -4,6 +4,7 @@ import json
 import pytest
 from builders import measurement, profile, trial
 from fakes import FakeClock, FakeRunner
+from msgspec.structs import replace
 from rich.console import Console
 from test_search import BLOCKS, run, usual
 from typer.testing import CliRunner
@@ -13,9 +14,10 @@ from autocompile.cli import app as cli
 from autocompile.core.document import Document
 from autocompile.core.profile import GraphBreak
 from autocompile.core.serde import from_json
+from autocompile.report.brief import as_brief, brief
 from autocompile.report.html import as_html
 from autocompile.report.progress import LiveProgress
-from autocompile.report.text import as_text
+from autocompile.report.text import as_text, plain_text
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,47 @@ def test_the_text_report_says_what_won_and_why(document):
     assert "of the budget" in text
     assert "torch.compile(model, options={'freezing': True})" in text
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_in_short_it_is_the_verdict_the_leading_rows_the_artifact_and_where_to_read_on(document):
+    text = as_brief(document)
+    assert text.splitlines()[0] == as_text(document).splitlines()[0]
+    titles = [line for line in text.splitlines() if line and line == line.strip().capitalize()]
+    assert titles == ["Artifact", "Read on"]
+    for further in ("rec.explain()", "rec.save(DIR)", "autocompile show DIR", "DIR/report.html"):
+        assert further in text
+    assert len(text.splitlines()) < len(as_text(document).splitlines()) / 2
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_short_table_has_the_best_plain_compile_and_the_baseline_and_counts_the_rest(document):
+    entries = document.trials
+    assert len(entries) > 10, "the test needs a long table"
+    rows = [line[:4].strip() for line in as_brief(document).split("\n\n")[1].splitlines()]
+    assert {str(e.rank) for e in entries if e.origin in ("baseline", "plain") and e.rank} <= set(rows)
+    assert {"1", "2", "3", "4", "5", "6"} <= set(rows)
+    shown = sum(row.isdigit() for row in rows)
+    failed = sum(e.failure is not None for e in entries)
+    assert f"and {len(entries) - shown} more, {failed} of which failed" in as_brief(document)
+
+
+def test_a_short_table_leaves_nothing_out():
+    assert " more" not in as_brief(run(budget_s=60)[0])
+
+
+def test_what_the_user_should_know_has_its_own_section(document):
+    assert "What to know" not in as_brief(document)
+    noticed = replace(document, notices=("the model is in training mode", "others use this host"))
+    for text in (as_brief(noticed), as_text(noticed)):
+        after = text.split("What to know\n", 1)[1].splitlines()
+        assert [line.strip() for line in after[:2]] == list(noticed.notices)
+
+
+def test_what_is_kept_is_read_on_where_it_lies(document):
+    text = plain_text(brief(document, "out/rec"))
+    assert "autocompile show out/rec" in text
+    assert "out/rec/report.html" in text
+    assert "rec.save" not in text
 
 
 def test_leaving_it_eager_is_said_plainly():

@@ -1,12 +1,13 @@
 """The deciding wing against a runner that answers from a table."""
 
-import tempfile
+import io
 from pathlib import Path
 
 import optuna
 import pytest
 from builders import environment, failure, profile, workload
 from fakes import FakeClock, FakeRunner
+from rich.console import Console
 
 from autocompile.core.document import Document
 from autocompile.core.errors import BudgetTooSmall, InvalidValue, InvalidWorkload, RunnerError
@@ -14,7 +15,9 @@ from autocompile.core.goal import Goal
 from autocompile.core.profile import GraphBreak, RepeatedBlock
 from autocompile.core.progress import Silence
 from autocompile.core.serde import from_json, to_json
+from autocompile.report.progress import LiveProgress
 from autocompile.report.recheck import recheck_lines
+from autocompile.scratch import Scratch
 from autocompile.search.archive import sqlite_url
 from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
@@ -43,17 +46,20 @@ def run(
     storage=None,
     runner=None,
     goal=None,
+    listener=None,
     **fields,
 ):
+    listener = listener or Silence()
     clock = FakeClock() if runner is None else runner.clock
     runner = runner or FakeRunner(answer, clock)
-    runner.directory = Path(tempfile.mkdtemp())
+    runner.keeps = Scratch()
+    runner.directory = runner.keeps.path
     bench = Bench(
         workload=workload(**fields),
         environment=environment(),
         runner=runner,
-        ledger=Ledger(budget_s, Silence(), clock=clock),
-        listener=Silence(),
+        ledger=Ledger(budget_s, listener, clock=clock),
+        listener=listener,
         settings=Settings(goal or Goal(calls=calls), load_strategy(strategy), 0, storage),
         reference="reference.pt",
         artifact=runner.directory,
@@ -99,7 +105,9 @@ def test_few_calls_leave_it_eager_and_the_envelope_tells_from_when_on_it_pays():
     document, _ = run(calls=1000)
     assert document.winner.label == "eager"
     assert [segment.label for segment in document.envelope] == ["eager", "inductor freezing=True"]
-    assert document.envelope[1].from_calls == pytest.approx(8 / (0.01 * 0.65), rel=0.02)
+    second = document.envelope[1]
+    assert second.break_even == pytest.approx(8 / (0.01 * 0.65), rel=0.02)
+    assert second.break_even < second.from_calls, "eager is simpler, and stays until it is surely behind"
 
 
 def test_a_compile_that_can_never_pay_back_is_ended():
@@ -153,7 +161,9 @@ def test_a_model_that_rejects_its_inputs_is_said():
 
 
 def test_a_budget_too_small_for_the_baseline():
-    with pytest.raises(BudgetTooSmall, match=r"budget: .* ended before the baseline was measured; give at least"):
+    with pytest.raises(
+        BudgetTooSmall, match=r"budget: .* ended before the baseline was measured; give twice as much time"
+    ):
         run(lambda _plan: failure("timeout", "timing", "killed"))
 
 
@@ -166,6 +176,7 @@ def test_stopping_by_hand_keeps_the_best_so_far():
 
     document, _ = run(impatient)
     assert not document.complete
+    assert document.stopped == "interrupted by the user"
     assert document.winner.plan.compiles
 
 
@@ -261,14 +272,14 @@ def test_caches_of_failed_candidates_are_dropped():
     assert set(runner.forgotten) == failed
 
 
-def again(document, answer):
-    runner = FakeRunner(answer, FakeClock())
+def again(document, answer, listener=None, **fields):
+    runner = FakeRunner(answer, FakeClock(), **fields)
     bench = Bench(
         workload=workload(),
         environment=environment(torch="2.14.0"),
         runner=runner,
         ledger=Ledger(600, Silence(), clock=runner.clock),
-        listener=Silence(),
+        listener=listener or Silence(),
         settings=Settings(Goal(), load_strategy("balanced"), 0, None),
         reference="reference.pt",
     )
@@ -289,6 +300,17 @@ def test_a_recommendation_measured_again():
     foreign = again(document, lambda _plan: failure("invalid", "build", "packed with torch 2.13.0, and this is 2.14.0"))
     assert foreign.verdict == "unusable"
     assert "production serves its fallback" in "\n".join(recheck_lines(foreign))
+
+
+def test_measuring_again_is_told_as_tuning_is():
+    document, _ = run()
+    console = Console(file=io.StringIO(), width=200)
+    with LiveProgress(600, console) as live:
+        again(document, usual, live)
+    told = console.file.getvalue().splitlines()
+    assert len(told) == 3
+    for number, line in enumerate(told, 1):
+        assert f"process {number} of 3: inductor freezing=True: 2.86x" in line
 
 
 def test_a_tolerance_that_the_baseline_itself_misses_is_said_before_the_search():
@@ -344,4 +366,5 @@ def test_a_broken_runner_ends_the_search_but_not_the_verdict():
 
     document, _ = run(breaks)
     assert not document.complete
+    assert document.stopped == "the process that starts trials ended"
     assert document.winner.plan.compiles

@@ -1,0 +1,41 @@
+"""What a start costs where something is compiled, in words. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autocompile.core.manifest import Absence, Manifest, Tier
+from autocompile.core.units import format_duration
+
+
+def start_of(manifest: Manifest, tier: Tier) -> float | None:
+    """Seconds that a start of the manifest's own configuration takes at this tier, as far as that is known."""
+    return next((s.startup_s for s in manifest.served if s.tier == tier and s.plan == manifest.plan), None)
+
+
+def compiles(startup_s: float | None, when: str = "at the first call") -> str:
+    """`compiles at the first call, some 24 s`."""
+    return f"compiles {when}{_some(startup_s)}"
+
+
+def starts_the_compiler(startup_s: float | None) -> str:
+    """`starts the compiler at the first call, some 4 s`."""
+    return f"starts the compiler at the first call{_some(startup_s)}"
+
+
+def untimed(manifest: Manifest) -> list[str]:
+    """A note on an artifact that was packed and verified, and not timed as loaded."""
+    own = next((s for s in manifest.served if s.tier == manifest.tier and s.plan == manifest.plan), None)
+    return ["packed and verified, but not timed as loaded"] if own is not None and own.expected else []
+
+
+def why_not_packed(absences: Sequence[Absence]) -> str:
+    """Every tier's reason; one that all of them have is said once."""
+    reasons = list(dict.fromkeys(absence.reason for absence in absences))
+    if len(reasons) <= 1:
+        return "".join(reasons)
+    return "; ".join(f"{absence.tier}: {absence.reason}" for absence in absences)
+
+
+def _some(startup_s: float | None) -> str:
+    return "" if startup_s is None else f", some {format_duration(startup_s)}"

@@ -1,0 +1,121 @@
+"""What makes a model the one that it is: facts by name, so that a difference can be named."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from autocompile.core.serde import Record, to_json
+
+
+class Identity(Record, frozen=True):
+    """Facts about a model, each a short text by its name; the values of the weights are none.
+
+    `modules`: the class of each submodule, by path. `tensors`: sizes and dtype of each parameter and buffer, by path.
+    `code`: a digest of each function that a call may run, by qualified name. `values`: what that code takes from
+    elsewhere (globals, closures, default arguments, attributes of classes). `attributes`: plain attributes of modules
+    that a call depends on, by path, `training` among them. `python` is the version whose code was digested, as "3.11".
+
+    Nothing in it depends on where a class was defined: a script, `__main__`, a notebook and an installed package give
+    the same facts.
+    """
+
+    modules: dict[str, str] = {}
+    tensors: dict[str, str] = {}
+    code: dict[str, str] = {}
+    values: dict[str, str] = {}
+    attributes: dict[str, str] = {}
+    python: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal facts."""
+        return hashlib.sha256(to_json(self)).hexdigest()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is otherwise than it was, in words; `kind` is the part of the identity that it lies in."""
+
+    kind: Literal["modules", "tensors", "code", "values", "attributes"]
+    message: str
+
+
+def differences(then: Identity, now: Identity) -> list[Difference]:
+    """All that differs, in the order of importance.
+
+    Submodules and tensors must be the same ones. Of code and values only what was recorded is compared: what calls new
+    code is itself another code.
+    """
+    return [
+        *_either(then.modules, now.modules),
+        *_resized(then.tensors, now.tensors),
+        *(Difference("code", words) for words in _other_code(then, now)),
+        *(Difference("values", words) for words in _moved(then.values, now.values, "")),
+        *moved_attributes(then.attributes, now.attributes),
+    ]
+
+
+def moved_attributes(then: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
+    """Attributes that have another value now, or are gone."""
+    return [Difference("attributes", words) for words in _moved(then, now, "attribute ")]
+
+
+def summary(found: list[Difference]) -> str:
+    """The most important difference in words, and how many more there are; "" for none."""
+    if not found:
+        return ""
+    more = len(found) - 1
+    return found[0].message + (f" (and {more} more difference{'s' * (more != 1)})" if more else "")
+
+
+def _other_code(then: Identity, now: Identity) -> Iterator[str]:
+    if then.code and now.code and then.python != now.python:
+        yield f"Python is {now.python}, was {then.python}, so whether the model's code is the same cannot be told"
+        return
+    for name, digest in then.code.items():
+        if name not in now.code:
+            yield f"{name} is not among the code that a call runs"
+        elif now.code[name] != digest:
+            yield f"the code of {name} has changed"
+
+
+def _either(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    for path in {**then, **now}:
+        where = path or "the model"
+        if path not in now:
+            yield Difference("modules", f"there is no {where}, which was of class {_short(then[path])}")
+        elif path not in then:
+            yield Difference("modules", f"{where} is new, of class {_short(now[path])}")
+        elif then[path] != now[path]:
+            one, other = _short(now[path]), _short(then[path])
+            told = (now[path], then[path]) if one == other else (one, other)
+            yield Difference("modules", f"{where} is of class {told[0]}, was {told[1]}")
+
+
+def _short(class_name: str) -> str:
+    return class_name.rpartition(".")[2]
+
+
+def _resized(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Difference]:
+    for path in {**then, **now}:
+        if path not in now:
+            yield Difference("tensors", f"there is no {path}")
+        elif path not in then:
+            yield Difference("tensors", f"{path} is new")
+        elif then[path] != now[path]:
+            (size, dtype), (old_size, old_dtype) = now[path].split(), then[path].split()
+            same_size = size == old_size
+            told = (dtype, old_dtype) if same_size else (size, old_size)
+            yield Difference("tensors", f"{path} is {told[0]}, was {told[1]}")
+
+
+def _moved(then: Mapping[str, str], now: Mapping[str, str], noun: str) -> Iterator[str]:
+    for name, value in then.items():
+        if name not in now:
+            yield f"{noun}`{name}` is not there, was {value}"
+        elif now[name] != value:
+            described = f"`{name}`" if name.rpartition(".")[2] == "training" else f"{noun}`{name}`"
+            yield f"{described} is {now[name]}, was {value}"

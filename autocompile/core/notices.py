@@ -1,0 +1,72 @@
+"""What the user should know before the budget is spent: which facts these are, and in which words.
+
+Each is told as soon as it is known, and kept in the document; on one subject there is one notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autocompile.core.outcome import Contamination
+from autocompile.core.profile import Profile
+from autocompile.core.serde import Record
+from autocompile.core.workload import Workload
+
+# Beside others that take more of a machine than this, timings take longer and say less.
+BUSY_SHARE = 0.15
+
+
+class Notice(Record, frozen=True):
+    """One line, and the `subject` by which it is told once."""
+
+    subject: str
+    text: str
+
+
+def of_load(busy_share: float) -> Iterator[Notice]:
+    """Before anything of a run has started: what of the machine's CPU is in use, in 0..1, is others'."""
+    if busy_share > BUSY_SHARE:
+        yield _others(f"others use {busy_share:.0%} of this machine's CPU")
+
+
+def of_workload(workload: Workload) -> Iterator[Notice]:
+    """What capturing the model and its inputs showed."""
+    yield from of_training(workload)
+    if workload.left_out:
+        yield Notice("inputs", workload.left_out)
+
+
+def of_training(workload: Workload) -> Iterator[Notice]:
+    """Training mode, where it makes a difference."""
+    if workload.active_in_training:
+        whose = "the model is" if workload.in_training_mode else "parts of the model are"
+        active = "; ".join(workload.active_in_training)
+        remedy = "call model.eval() first if it is to serve"
+        yield Notice("training mode", f"{whose} in training mode: {active}; {remedy}")
+
+
+def of_profile(profile: Profile) -> Iterator[Notice]:
+    """What the first calls of the baseline showed."""
+    if profile.opaque_output:
+        is_cache = "cache" in profile.opaque_output.lower()
+        remedy = "call it with use_cache=False" if is_cache else "return tensors in a tuple, a list or a dict"
+        why = "which no compiled program can return, so production would compile at its start"
+        yield Notice("output", f"{profile.opaque_output}, {why}; {remedy}")
+    if profile.contamination is not None and profile.contamination.noisy:
+        yield _others(_disturbance(profile.contamination))
+
+
+def of_compiling(problem: str) -> Iterator[Notice]:
+    """Why nothing can be compiled here, if anything is in the way."""
+    if problem:
+        yield Notice("compiling", f"only eager will be tuned, nothing compiled: {problem}")
+
+
+def _others(disturbance: str) -> Notice:
+    return Notice("host", f"{disturbance}: nothing will be called faster while they do; tune while it is quiet")
+
+
+def _disturbance(seen: Contamination) -> str:
+    if seen.gpu_processes:
+        return f"{seen.gpu_processes} other process{'es' * (seen.gpu_processes != 1)} use this GPU"
+    return f"others use {max(seen.other_cpu_share, seen.steal_share):.0%} of this machine's CPU"

@@ -1,0 +1,48 @@
+"""What a trial may cost: longer, and it could not win, or nothing would be left for the finals and packing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from autocompile.core.job import Limits
+from autocompile.core.plan import Plan
+from autocompile.core.trial import Trial
+from autocompile.core.units import format_duration
+from autocompile.search.bench import Bench
+from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
+
+# The baseline and plain torch.compile: with fewer there is nothing to compare.
+ENOUGH_TO_COMPARE = 2
+
+
+def allowance(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
+    """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
+    if len(known) >= ENOUGH_TO_COMPARE:
+        kept = kept_for_later_s(bench, known, to_come=plan.compiles)
+    else:  # without these two there is nothing to be final about
+        kept = kept_at_first_s(plan)
+    limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept))
+    compile_s, reason = min(_compile_bounds(bench, known, plan, limits.total_s))
+    return replace(limits, compile_s=max(compile_s, 0.5)), reason
+
+
+def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: float) -> Iterator[tuple[float, str]]:
+    """Seconds that a first pass may take, each for a reason: longer, and the candidate cannot win.
+
+    The calls of that pass are not start-up, so they are allowed for.
+    """
+    yield left_s, f"the {format_duration(left_s)} left before packing ended while it compiled"
+    if bench.settings.goal.deploy != "jit" or plan == Plan():
+        return
+    pass_s = bench.pass_seconds(known, plan)
+    most_s = bench.settings.goal.entry().max_startup_s
+    if most_s is not None:
+        yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
+    best = bench.best(known)
+    if best is not None and bench.settings.goal.objective == "time":
+        calls = bench.calls(known)
+        whole_s = best.per_call_s(calls).value * calls
+        needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} calls"
+        yield whole_s + pass_s, f"compiling alone took more than the {needs}"

@@ -1,0 +1,78 @@
+"""Plain values as short texts: equal for equal values, in every process."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import functools
+import hashlib
+import numbers
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+_SIMPLE = (
+    str, bytes, int, float, complex, bool, type(None), types.EllipsisType, range, slice, np.generic, numbers.Number,
+    dt.date, dt.time, dt.timedelta, torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip
+_TEXTS: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    (enum.Enum, lambda value: f"{type(value).__qualname__}.{value.name}"),
+    (_SIMPLE, repr),
+    (np.ndarray, lambda value: f"array {value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()[:8]}"),
+    ((types.FunctionType, types.BuiltinFunctionType), lambda value: f"function {value.__qualname__}"),
+    (type, lambda value: f"class {value.__qualname__}"),
+)
+_DEEPEST, _LONGEST = 4, 120
+
+
+def text_of(value: Any) -> str | None:
+    """What a plain value is, or None for an object with attributes, whose value these are.
+
+    Plain are numbers, text, numpy's and torch's scalars and dtypes, arrays, enumerations, functions and classes by
+    name, and containers of whatever. A long text ends in a digest of the whole.
+    """
+    text = _text(value, 0)
+    if text is None or len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 20]}... ({hashlib.sha256(text.encode()).hexdigest()[:8]})"
+
+
+def _text(value: Any, depth: int) -> str | None:
+    for kind, told in _TEXTS:
+        if isinstance(value, kind):
+            return told(value)
+    if isinstance(value, tuple | list | set | frozenset | dict | functools.partial):
+        return _container(value, depth) if depth < _DEEPEST else "..."
+    return _within(value, depth) if depth else _without_attributes(value)
+
+
+def _container(value: Any, depth: int) -> str:
+    if isinstance(value, functools.partial):
+        return f"partial {_text(value.func, depth + 1)} {_text([value.args, value.keywords], depth + 1)}"
+    if isinstance(value, dict):
+        pairs = ((_text(name, depth + 1), _text(item, depth + 1)) for name, item in value.items())
+        return f"{{{', '.join(f'{name}: {item}' for name, item in pairs)}}}"
+    texts = [str(_text(item, depth + 1)) for item in value]
+    if isinstance(value, set | frozenset):
+        # Sorted: Python orders text in a set by a hash that is another one in every process.
+        return f"{{{', '.join(sorted(texts))}}}"
+    return f"({', '.join(texts)})" if isinstance(value, tuple) else f"[{', '.join(texts)}]"
+
+
+def _within(value: Any, depth: int) -> str:
+    """An object in a container: its class, and its attributes, if it is neither a tensor nor a module."""
+    name = type(value).__qualname__
+    if isinstance(value, torch.Tensor | torch.nn.Module) or not hasattr(value, "__dict__") or depth >= _DEEPEST:
+        return name
+    return f"{name} {_text(vars(value), depth + 1)}"
+
+
+def _without_attributes(value: Any) -> str | None:
+    """An object written in C, as it prints itself, if that tells more than where it lies."""
+    if hasattr(value, "__dict__") or isinstance(value, torch.Tensor | types.MethodType):
+        return None
+    text = repr(value)
+    return None if " at 0x" in text else text

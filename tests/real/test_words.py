@@ -1,0 +1,207 @@
+"""What users are told: which module, attribute, argument, output or sample it is about, and what to do."""
+
+import json
+
+import models
+import pytest
+import switching
+import torch
+from test_tune import EAGER_ONLY, command
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from autocompile.artifact.differing import differing_arguments, nested_otherwise
+from autocompile.artifact.guards import Refusal
+from autocompile.core.job import Acceptance
+from autocompile.core.outcome import Failure
+from autocompile.core.plan import Plan
+from autocompile.core.tolerance import published_tolerance
+from autocompile.trial.exporting import NotExportable, try_export
+from autocompile.trial.faults import failure_of
+from autocompile.trial.phases import Phases
+from autocompile.trial.repeatability import repeatability
+from autocompile.trial.verify import verify
+from autocompile.workload.calls import accepted
+from autocompile.workload.reference import make_reference
+from autocompile.workload.samples import Sample, as_samples
+from autocompile.workload.training import active_in_training
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (models.Calls(), "`self.calls` changes with every call, and each change compiles again (models.py:"),
+        (switching.Switches(), "`self.scale` changes from call to call, and each change compiles again (switching.py:"),
+    ],
+    ids=["until the compiler's limit", "while it is timed"],
+)
+def test_a_model_that_is_compiled_again_and_again_is_told_why(laboratory, model, said):
+    laboratory.prepare(model.eval(), torch.ones(4, 8))
+    found = laboratory.trial(Plan(backend="inductor"), cache=type(model).__name__)
+    assert isinstance(found, Failure)
+    assert (found.kind, found.cause) == ("recompiled", "state changes")
+    assert found.message.startswith(said)
+    assert "do not change it in forward" in found.message
+
+
+def test_code_that_the_compiler_skips_is_a_cause_that_others_share(laboratory):
+    laboratory.prepare(nn.LSTM(8, 8).eval(), torch.ones(3, 4, 8))
+    found = laboratory.trial(Plan(backend="inductor"), cache="skipped")
+    assert isinstance(found, Failure)
+    assert (found.kind, found.cause) == ("unsupported", "skipped")
+
+
+def test_what_a_backend_raised_is_told_and_not_that_it_raised():
+    def backend(_graph, _inputs):
+        raise ValueError("no such instruction")
+
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as raised:
+        torch.compile(torch.sin, backend=backend)(torch.ones(3))
+    torch._dynamo.reset()
+    found = failure_of(raised.value, Phases())
+    assert found.message.startswith("ValueError: no such instruction (test_words.py:")
+    assert (found.kind, found.cause) == ("error", "")
+
+
+def test_a_tracer_that_gives_up_is_a_cause_that_others_share():
+    found = failure_of(torch._dynamo.exc.InternalTorchDynamoError("KeyError: 3"), Phases())
+    assert (found.kind, found.cause) == ("error", "untraceable")
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "said"),
+    [
+        ((1,), {"mask": 2, "labels": 3}, "calls without `labels`"),
+        ((1,), {}, "calls with `mask`"),
+        ((1,), {"labels": 3}, "calls with `mask` and without `labels`"),
+        ((1, 2, 3, 4), {}, "calls with 1 positional argument, not 4"),
+        ((1, 2), {}, ""),
+        ((), {"x": 1, "mask": 2}, ""),
+    ],
+)
+def test_the_argument_that_a_program_does_not_take_is_named(args, kwargs, said):
+    found = differing_arguments(("x", "mask", "labels"), 1, ("mask",), args, kwargs)
+    assert found == (f"it was compiled for {said}" if said else "")
+
+
+def test_a_function_whose_arguments_have_no_names_is_told_by_their_number():
+    assert differing_arguments((), 2, (), (1,), {}) == "it was compiled for calls with 2 positional arguments, not 1"
+    assert differing_arguments((), 2, (), (1, 2), {"scale": 1}) == "it was compiled for calls without `scale`"
+
+
+def test_the_argument_that_is_nested_otherwise_is_named():
+    spec = pytree.tree_structure(((1, [2, 3]), {"options": {"k": 4}}))
+    args, kwargs = (1, [2, 3]), {"options": {"k": 4}}
+    said = "it was compiled for another nesting of the argument"
+    assert nested_otherwise(spec, ("options",), (1, [2]), kwargs) == f"{said} [1]"
+    assert nested_otherwise(spec, ("options",), args, {"options": {"j": 4}}) == f"{said} options"
+
+
+def test_of_several_programs_the_one_that_takes_these_arguments_says_what_is_wrong():
+    of_form, of_shape = Refusal("a", "without `mask`", of_form=True), Refusal("shape of x", "x has shape (2,)")
+    assert of_form.or_nearer(of_shape) is of_shape
+    assert of_shape.or_nearer(of_form) is of_shape
+    assert of_form.or_nearer(Refusal("b", "with `x`", of_form=True)) is of_form
+
+
+def test_a_wrong_result_says_on_which_sample():
+    torch.manual_seed(0)
+    inputs = [torch.randn(n, 4) for n in (2, 3, 5)]
+    reference = make_reference(torch.sin, as_samples(inputs), variants=1, seed=0)
+    acceptance = Acceptance(published_tolerance(""))
+
+    def wrong_for_three(x):
+        return torch.sin(x) + (0.1 if len(x) == 3 else 0.0)
+
+    def wrong_for_others_than_given(x):
+        return torch.sin(x) + (0.0 if any(torch.equal(x, one) for one in inputs) else 0.1)
+
+    assert verify(wrong_for_three, reference, acceptance).fault.endswith(", on sample 2 of 3")
+    fault = verify(wrong_for_others_than_given, reference, acceptance).fault
+    assert fault.endswith(", on a random variant of sample 1 of 3")
+    assert "output is off by" in fault
+    assert verify(lambda x: (x,), reference, acceptance).fault.endswith("on sample 1 of 3")
+    single = make_reference(torch.sin, as_samples(inputs[0]), variants=1, seed=0)
+    assert verify(torch.cos, single, acceptance).fault.endswith(", on the sample")
+
+
+def test_what_training_mode_changes_is_told_by_module():
+    plain = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0), nn.LayerNorm(2), models.Block(2))
+    assert active_in_training(plain) == ()
+    assert active_in_training(torch.sin) == ()
+    model = nn.Sequential(plain, nn.Dropout(0.1), nn.Sequential(nn.Dropout(0.2)), nn.BatchNorm1d(2), models.Asking())
+    assert active_in_training(model) == (
+        "2 Dropout modules are active (first: 1)",
+        "1 BatchNorm1d module is using the statistics of each batch (3)",
+        "1 module is asking for self.training (4)",
+    )
+    assert active_in_training(model.eval()) == ()
+    assert active_in_training(models.Asking()) == ("1 module is asking for self.training (the model itself)",)
+
+
+def test_what_of_a_batch_is_left_out_is_named():
+    batch = {"x": torch.ones(2), "labels": torch.ones(2), "ids": 3}
+    assert accepted(batch, models.Asking())[1] == (
+        "of every batch `labels`, `ids` were left out, as the model takes no such argument"
+    )
+    assert accepted((torch.ones(2), torch.ones(2, dtype=torch.long)), models.Asking())[1] == (
+        "of every batch only the first of 2 elements went to the model, which asks for no more; left out: "
+        "[1] (int64 tensor)"
+    )
+
+
+def test_an_output_that_no_program_returns_is_named():
+    seen = repeatability(models.Remembering(), Sample((torch.ones(2, 3),), {}), seed=0)
+    assert seen.opaque == "output['past'] is an object of class KeyCache"
+    assert repeatability(models.Asking().eval(), Sample((torch.ones(2),), {}), seed=0).opaque == ""
+
+
+def test_what_the_exporter_does_not_take_is_told_in_words():
+    def model(x):
+        return x if x.sum() > 0 else x * 2
+
+    with pytest.raises(
+        NotExportable, match=r"depends on the values of a tensor .*\(test_words.py:\d+ in model\); comp"
+    ):
+        try_export(model, Plan(), Sample((torch.ones(3),), {}))
+
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Cache:
+    def __init__(self, keys):
+        self.keys = keys
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return {"scores": self.drop(x), "past": Cache(x)}
+
+model = Net()
+inputs = DataLoader(TensorDataset(torch.ones(8, 4), torch.zeros(8, dtype=torch.long)), batch_size=4)
+"""
+
+
+def test_the_command_line_tells_what_to_know_first_before_the_first_trial(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "strategy.toml").write_text(EAGER_ONLY.replace("max_trials = 4", "max_trials = 1"))
+    ran = command("tune", "script.py", "--budget", "2m", "--strategy", "strategy.toml", "--json", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    notices = json.loads(ran.stdout)["notices"]
+    lines = ran.stderr.splitlines()
+    first_trial = next(n for n, line in enumerate(lines) if " left  " in line)
+    told = [line.removeprefix("note: ") for line in lines[:first_trial] if line.startswith("note: ")]
+    assert told == notices
+    expected = (
+        "the model is in training mode: 1 Dropout module is active (drop); call model.eval() first",
+        "left out: [1] (int64 tensor)",
+        "output['past'] is an object of class Cache, which no compiled program can return",
+        "only eager will be tuned, nothing compiled: the model is random by nature",
+    )
+    for words in expected:
+        assert sum(words in notice for notice in notices) == 1, notices
