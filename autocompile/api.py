@@ -18,7 +18,7 @@ from autocompile.recommendation import Recommendation
 from autocompile.report.limits import unmet
 from autocompile.report.progress import LiveProgress
 from autocompile.scratch import Scratch
-from autocompile.search.bench import Settings
+from autocompile.search.run import Settings
 from autocompile.search.strategy import load_strategy
 from autocompile.tuning import Request, Source, tune
 from autocompile.workload.metric import spool_metric

@@ -33,9 +33,9 @@ from autocompile.host import current_load, environment, user_cache_directory
 from autocompile.report.html import as_page
 from autocompile.runner.local import LocalRunner
 from autocompile.search.archive import sqlite_url
-from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
 from autocompile.search.recheck import Recheck, recheck
+from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
 
 Source = Callable[[LocalRunner, Path, float], Workload]

@@ -6,7 +6,7 @@ from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.outcome import Failure
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
-from autocompile.search.packing import identity_of_packed, with_files
+from autocompile.search.pack.packing import identity_of_packed, with_files
 from autocompile.workload.spool import spool
 
 TIMING = Timing(precision=0.2, limit_s=0.5)

@@ -11,14 +11,10 @@ import msgspec
 import torch
 
 from autocompile.artifact import starting
-from autocompile.artifact.carried import install
-from autocompile.artifact.guards import Guard
 from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, mismatches
 from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.native import Native, NotLoadable, WeightsDiffer, registered_tensors
 from autocompile.artifact.serving import EAGER, AheadOfTime, Background, Compiling, Eager, Server, Tally
-from autocompile.artifact.watch import Watch
 from autocompile.compilers import cpp_compiler
 from autocompile.core.caution import warn
 from autocompile.core.envelope import at_calls
@@ -26,7 +22,11 @@ from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, Inva
 from autocompile.core.manifest import Absence, Manifest, Served, Tier
 from autocompile.core.plan import Plan
 from autocompile.heap import settle_heap
-from autocompile.workload.build import build
+from autocompile.runtime.aot.program import Native, NotLoadable, WeightsDiffer, registered_tensors
+from autocompile.runtime.guards import Guard
+from autocompile.runtime.inductor.build import build
+from autocompile.runtime.inductor.cache import install
+from autocompile.runtime.model_watch import Watch
 
 OnMismatch = Literal["fallback", "error"]
 Fallback = Literal["eager", "jit"]

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import torch
 
-from autocompile.artifact.watch import has_hooks
 from autocompile.core.identity import differences, summary
 from autocompile.core.manifest import Manifest, Requirements
 from autocompile.core.plan import Plan
 from autocompile.processor import instructions
-from autocompile.workload.identity import identity_like
+from autocompile.runtime.model_watch import has_hooks
+from autocompile.workload.identity.facts import identity_like
 
 Name = Literal[
     "model", "attributes", "figures", "hooks", "torch", "python", "architecture", "instructions", "device", "capability"

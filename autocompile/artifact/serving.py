@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.artifact.guards import Guard, Refusal
-from autocompile.artifact.native import Native, NotLoadable, WeightsDiffer
-from autocompile.artifact.watch import Watch
 from autocompile.core.manifest import Tier
-from autocompile.workload.build import Built
+from autocompile.runtime.aot.program import Native, NotLoadable, WeightsDiffer
+from autocompile.runtime.guards import Guard, Refusal
+from autocompile.runtime.inductor.build import Built
+from autocompile.runtime.model_watch import Watch
 from autocompile.workload.samples import Sample, clone
 
 _LOG = logging.getLogger("autocompile")

@@ -21,7 +21,7 @@ def show(
 
     document = read_document(directory)
     if calls is not None:
-        from autocompile.search.standings import at_calls
+        from autocompile.search.judge.standings import at_calls
 
         document = at_calls(document, calls)
     if json:

@@ -54,7 +54,7 @@ def tune(
     from autocompile.report.brief import brief
     from autocompile.report.progress import LiveProgress
     from autocompile.report.text import terminal
-    from autocompile.search.bench import Settings
+    from autocompile.search.run import Settings
     from autocompile.search.strategy import load_strategy
     from autocompile.tuning import Request, from_script
     from autocompile.tuning import tune as run

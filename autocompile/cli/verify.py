@@ -26,7 +26,7 @@ def verify(
     from autocompile.core.units import parse_duration
     from autocompile.report.progress import LiveProgress
     from autocompile.report.recheck import recheck_lines
-    from autocompile.search.bench import Settings
+    from autocompile.search.run import Settings
     from autocompile.search.strategy import load_strategy
     from autocompile.tuning import Request, from_script
     from autocompile.tuning import verify as run

@@ -10,8 +10,8 @@ from autocompile.core.job import Limits
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
-from autocompile.search.bench import Bench
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
+from autocompile.search.run import Bench
 
 # The baseline and plain torch.compile: with fewer there is nothing to compare.
 ENOUGH_TO_COMPARE = 2

@@ -22,7 +22,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.trial import Origin, Trial
-from autocompile.search.bench import Standing
+from autocompile.search.run import Standing
 from autocompile.search.strategy import SearchRules
 from autocompile.space.space import Space
 

@@ -8,8 +8,8 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.job import BatchPoint, BatchProbe, BatchTask, Limits
 from autocompile.core.outcome import Failure
 from autocompile.core.units import format_ms
-from autocompile.search.batch_limits import beyond_limit
-from autocompile.search.bench import Bench
+from autocompile.search.choose.batch_limits import beyond_limit
+from autocompile.search.run import Bench
 
 # Of the sizes that were found: those within this of the best a sample, and no more than so many of them.
 _NEAR, _MOST = 1.5, 4

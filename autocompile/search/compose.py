@@ -15,11 +15,11 @@ from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Trial
 from autocompile.core.workload import Workload
-from autocompile.search.bench import Bench
-from autocompile.search.judge import Verdict
-from autocompile.search.packing import Artifact
-from autocompile.search.standings import failed_entry, measured_entry, ranked
-from autocompile.search.trade_offs import trade_offs
+from autocompile.search.judge.standings import failed_entry, measured_entry, ranked
+from autocompile.search.judge.trade_offs import trade_offs
+from autocompile.search.judge.verdict import Verdict
+from autocompile.search.pack.packing import Artifact
+from autocompile.search.run import Bench
 from autocompile.space.snippet import snippet
 
 

@@ -11,10 +11,10 @@ from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.search.archive import Archive
-from autocompile.search.bench import Bench
-from autocompile.search.contender import Contender, gain, hopeless, open_between
-from autocompile.search.judge import Verdict
+from autocompile.search.judge.contender import Contender, gain, hopeless, open_between
+from autocompile.search.judge.verdict import Verdict
 from autocompile.search.reserve import WARM_SHARE, kept_for_packing_s, limits_of
+from autocompile.search.run import Bench
 
 # Two that surely differ by less than this are one: no further process is spent on telling them apart.
 _ALIKE = 0.02

@@ -16,9 +16,9 @@ from autocompile.core.manifest import PACKED_TIERS
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import Record
 from autocompile.core.trial import Trial
-from autocompile.search.bench import Bench
+from autocompile.search.judge.spread import ratio_of, spread_of
+from autocompile.search.run import Bench
 from autocompile.search.session import prepare_toolchain, take_profile
-from autocompile.search.spread import ratio_of, spread_of
 
 _PROCESSES = 3
 # How a child says that what was packed is not used here: another torch, processor or compute capability.

@@ -9,8 +9,8 @@ from autocompile.core.job import Limits
 from autocompile.core.manifest import PackedTier
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
-from autocompile.search.bench import Bench
-from autocompile.search.contender import baseline_seconds, beats
+from autocompile.search.judge.contender import baseline_seconds, beats
+from autocompile.search.run import Bench
 
 # A child starts, and imports what the forkserver has not.
 _START_S = 1.0

@@ -15,18 +15,18 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
-from autocompile.search.alike import closed_by, foregone
 from autocompile.search.allowance import ENOUGH_TO_COMPARE, allowance
 from autocompile.search.archive import Archive
-from autocompile.search.batch_limits import beyond_limit
-from autocompile.search.bench import Bench
-from autocompile.search.contender import TYPICAL_LOAD_S, baseline_seconds
-from autocompile.search.evidence import Evidence
-from autocompile.search.forecast import Forecast
-from autocompile.search.policy import Dropped, Stakes, choose, dropped, probes
+from autocompile.search.choose.alike import closed_by, foregone
+from autocompile.search.choose.batch_limits import beyond_limit
+from autocompile.search.choose.evidence import Evidence
+from autocompile.search.choose.forecast import Forecast
+from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
+from autocompile.search.choose.seeds import ordered_seeds
+from autocompile.search.judge.contender import TYPICAL_LOAD_S, baseline_seconds
+from autocompile.search.judge.spread import spread_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
-from autocompile.search.seeds import ordered_seeds
-from autocompile.search.spread import spread_of
+from autocompile.search.run import Bench
 from autocompile.space.backends import EAGER
 from autocompile.space.space import Space
 

@@ -17,12 +17,12 @@ from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
 from autocompile.search.archive import Archive, StudyName
 from autocompile.search.batches import find_batches
-from autocompile.search.bench import Bench
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
-from autocompile.search.judge import Verdict, judge
-from autocompile.search.loading import INTERRUPTED
-from autocompile.search.packing import Artifact, pack_nothing, pack_winner, winner_of
+from autocompile.search.judge.verdict import Verdict, judge
+from autocompile.search.pack.loading import INTERRUPTED
+from autocompile.search.pack.packing import Artifact, pack_nothing, pack_winner, winner_of
+from autocompile.search.run import Bench
 from autocompile.search.screening import search, try_first
 from autocompile.space.dimension import Surroundings
 from autocompile.space.space import Space, open_space

@@ -10,12 +10,12 @@ import torch
 
 from autocompile.core.job import BatchPoint, BatchProbe, BatchTask
 from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.build import build
+from autocompile.trial.check.batch_proof import prove_batch
+from autocompile.trial.check.reference import preserved_buffers
+from autocompile.trial.clock.timing import Subject, subject
 from autocompile.trial.faults import failure_of
 from autocompile.trial.phases import Phases
-from autocompile.trial.timing import Subject, subject
-from autocompile.workload.axes import prove_batch
-from autocompile.workload.build import build
-from autocompile.workload.reference import preserved_buffers
 from autocompile.workload.spool import at_batch, unspool
 
 _REPEATS, _ENOUGH_S = 5, 0.5

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from autocompile.trial.compiler import keep_headers_in  # isort: skip  first, as it times its imports
+from autocompile.trial.imports import keep_headers_in  # isort: skip  first, as it times its imports
 from autocompile.core.job import BatchTask, CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.heap import settle_heap
@@ -17,11 +17,11 @@ from autocompile.trial.batches import probe_batches
 from autocompile.trial.faults import failure_of
 from autocompile.trial.measure import measure
 from autocompile.trial.memory import limit_memory
-from autocompile.trial.packing import pack
+from autocompile.trial.pack.packing import pack
 from autocompile.trial.phases import Phases
-from autocompile.trial.profiling import take_profile
+from autocompile.trial.profile.profiling import take_profile
 from autocompile.trial.toolchain import check_toolchain
-from autocompile.workload.script import workload_from_script
+from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.spool import spool
 
 JOB_FILE, REPLY_FILE, LOG_FILE = "job.json", "reply.json", "log.txt"

@@ -10,10 +10,9 @@ from torch._dynamo.utils import get_compilation_metrics
 
 from autocompile.core.errors import UsageError
 from autocompile.core.outcome import Failure, FailureCause, FailureKind
-from autocompile.trial.delivered import WrongTier
+from autocompile.runtime.recompiled import explained, reasons_in
 from autocompile.trial.phases import Phases
-from autocompile.trial.recompiled import explained, reasons_in
-from autocompile.workload.script import describe_fault
+from autocompile.workload.capture.script import describe_fault
 
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE)
 _RECOMPILED = re.compile(r"fail_on_recompile|Detected recompile", re.IGNORECASE)
@@ -21,6 +20,10 @@ _UNTRACEABLE = ("InternalTorchDynamoError", "UserError", "UncapturedHigherOrderO
 _UNSUPPORTED = re.compile(
     r"InvalidCxxCompiler|No working C\+\+ compiler|TritonMissing|BackendCompilerFailed.*not (found|installed)"
 )
+
+
+class WrongTier(Exception):
+    """The artifact did not serve as it was packed to; says why."""
 
 
 def failure_of(fault: BaseException, phases: Phases) -> Failure:

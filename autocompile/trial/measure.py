@@ -14,17 +14,17 @@ from torch._dynamo.utils import counters
 from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
 from autocompile.core.plan import Plan
-from autocompile.trial.compiler import IMPORT_S
-from autocompile.trial.delivered import Delivered, fresh_startup
+from autocompile.runtime.inductor.build import Built, build
+from autocompile.trial.check.compare import verify
+from autocompile.trial.check.new_sizes import Unseen, probe_unseen
+from autocompile.trial.check.reference import Reference, preserved_buffers
+from autocompile.trial.clock.timing import OnCopies, Subject, subject, time_pairs
+from autocompile.trial.imports import IMPORT_S
 from autocompile.trial.memory import peak_memory_bytes
+from autocompile.trial.pack.loaded import Delivered, fresh_startup
 from autocompile.trial.phases import Phases
-from autocompile.trial.timing import OnCopies, Subject, subject, time_pairs
-from autocompile.trial.unseen import Unseen, probe_unseen
-from autocompile.trial.verify import verify
 from autocompile.workload.axes import batch_of
-from autocompile.workload.build import Built, build
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.reference import Reference, preserved_buffers
 from autocompile.workload.spool import at_batch, unspool
 
 _WARMUP_PASSES = 4

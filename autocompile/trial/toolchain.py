@@ -8,7 +8,7 @@ import torch
 
 from autocompile.core.outcome import Toolchain
 from autocompile.trial.phases import Phases
-from autocompile.workload.script import describe_fault
+from autocompile.workload.capture.script import describe_fault
 
 
 def check_toolchain(device_type: str, phases: Phases) -> Toolchain:

@@ -18,12 +18,12 @@ from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.workload import Workload
 from autocompile.workload import revival
 from autocompile.workload.axes import first_axes, resized
-from autocompile.workload.calls import check_alike
-from autocompile.workload.identity import identity_of, workload_fingerprint
+from autocompile.workload.capture.calls import check_alike
+from autocompile.workload.capture.stream import is_stream, take
+from autocompile.workload.capture.training import active_in_training
+from autocompile.workload.identity.facts import identity_of, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
-from autocompile.workload.stream import is_stream, take
-from autocompile.workload.training import active_in_training
 
 _FILE = "workload.pt"
 # Of what comes one by one: a pass over more batches of the same shapes takes longer, and says no more.

@@ -18,7 +18,7 @@ from workloads import workload
 import autocompile
 from autocompile.artifact.directory import read_document
 from autocompile.core.document import TrialEntry
-from autocompile.search.standings import at_calls
+from autocompile.search.judge.standings import at_calls
 
 MODELS = ("mobilenet", "stencil")
 CALLS = (1, 10, 100, 1_000, 100_000)

@@ -4,7 +4,7 @@
 
 Each search runs as in the product (baseline, plain torch.compile, then its own way) on a clock that only recorded
 trials move. `sampler`: Optuna's TPE alone; `seeds`: space.toml's seeds, which the profile orders, before it;
-`policy`: `autocompile.search.policy`. The best is the lowest amortized time of all recorded programs, for an hour's
+`policy`: `search/choose/policy.py`. The best is the lowest amortized time of all recorded programs, for an hour's
 calls. Time counts from the profile on: the compiler check before it is paid once on a machine.
 """
 
@@ -20,8 +20,8 @@ from autocompile.core.goal import Goal
 from autocompile.core.outcome import Measurement
 from autocompile.core.progress import Silence
 from autocompile.runner.replay import Recording, ReplayRunner, VirtualClock
-from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
+from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
 from autocompile.search.strategy import Strategy, load_strategy
 

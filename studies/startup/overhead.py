@@ -23,10 +23,10 @@ from autocompile.core.job import Timing
 from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.plan import Plan
 from autocompile.heap import settle_heap
-from autocompile.search.packing import with_files
-from autocompile.trial.exporting import compile_ahead
-from autocompile.trial.timing import subject, time_pairs
-from autocompile.workload.identity import identity_of
+from autocompile.runtime.aot.export import compile_ahead
+from autocompile.search.pack.packing import with_files
+from autocompile.trial.clock.timing import subject, time_pairs
+from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.samples import Sample
 
 PROCESS_TIMING = Timing(precision=0.002, limit_s=30.0)

@@ -15,7 +15,7 @@ from collections import defaultdict
 from aa import read_rows, results_path
 from replay import trial_of
 
-from autocompile.search.spread import ratio_of, spread_of
+from autocompile.search.judge.spread import ratio_of, spread_of
 
 RUNS = 4000
 LAYOUTS = ((1, 3), (3, 3), (4, 2), (5, 5))  # candidates, processes each: about what the strategies do

@@ -11,10 +11,10 @@ from autocompile.core.goal import Goal
 from autocompile.core.outcome import Accuracy, Contamination, Counters, Latency, Measurement, Startup
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Origin, Trial
-from autocompile.search.contender import beats, contenders_of
 from autocompile.search.finals import unsettled
-from autocompile.search.judge import Verdict, judge
-from autocompile.search.spread import spread_of
+from autocompile.search.judge.contender import beats, contenders_of
+from autocompile.search.judge.spread import spread_of
+from autocompile.search.judge.verdict import Verdict, judge
 
 CALLS = 10**6
 CHANGES = {

@@ -24,7 +24,8 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.manifest import Absence, Served
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
-from autocompile.workload.axes import batch_axis, free_axes, resized
+from autocompile.trial.check.batch_proof import batch_axis
+from autocompile.workload.axes import free_axes, resized
 from autocompile.workload.samples import Sample
 
 COMPILED = Plan(backend="inductor")

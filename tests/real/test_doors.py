@@ -23,9 +23,9 @@ import autocompile
 from autocompile.core.identity import differences, summary
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
-from autocompile.trial.reads import Reads
-from autocompile.workload.identity import identity_like, identity_of
-from autocompile.workload.script import workload_from_script
+from autocompile.trial.pack.reads import Reads
+from autocompile.workload.capture.script import workload_from_script
+from autocompile.workload.identity.facts import identity_like, identity_of
 
 SOURCE = """
 import torch
@@ -127,7 +127,9 @@ def test_an_installed_package_is_the_package_as_it_was_developed(tmp_path, monke
 
 def test_the_order_of_sets_is_none_of_the_model(tmp_path):
     place(tmp_path)
-    program = "import wl\nfrom autocompile.workload.identity import identity_of\nprint(identity_of(wl.model).digest)"
+    program = (
+        "import wl\nfrom autocompile.workload.identity.facts import identity_of\nprint(identity_of(wl.model).digest)"
+    )
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],

@@ -15,7 +15,7 @@ from autocompile.core.errors import GoalUnmet, InvalidValue
 from autocompile.core.job import BatchProbe, BatchTask, Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
-from autocompile.workload.axes import prove_batch
+from autocompile.trial.check.batch_proof import prove_batch
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import spool
 

@@ -9,8 +9,8 @@ from torch.utils import _pytree as pytree
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import ModelOutput
 
-from autocompile.artifact.outputs import assembler
 from autocompile.core.manifest import Program
+from autocompile.runtime.aot.outputs import assembler
 
 
 @dataclass

@@ -7,9 +7,9 @@ import torch
 from autocompile.core.buckets import bucket_sizes
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.build import build
 from autocompile.space.snippet import snippet
-from autocompile.workload.build import build
-from autocompile.workload.padding_proof import prove_padding
+from autocompile.trial.check.padding_proof import prove_padding
 from autocompile.workload.samples import as_samples
 
 LENGTHS = (3, 7, 9, 12, 30)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from autocompile.artifact.placement import InC, InPython, placement_of
-from autocompile.trial import placing
+from autocompile.runtime.aot import compile_placement as placing
+from autocompile.runtime.aot.placement import InC, InPython, placement_of
 
 
 @pytest.fixture(scope="module")

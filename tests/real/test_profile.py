@@ -18,9 +18,9 @@ import autocompile
 from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.job import Limits, ProfileTask, Timing
 from autocompile.core.profile import Profile
+from autocompile.workload.capture.stream import take
 from autocompile.workload.samples import MAX_SAMPLES
 from autocompile.workload.spool import spool
-from autocompile.workload.stream import take
 
 _ATTEMPTS = 2
 TIMING = Timing(precision=0.2, limit_s=0.5)

@@ -6,8 +6,8 @@ import torch
 
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.build import build
 from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
-from autocompile.workload.build import build
 
 
 def test_blocks_with_hooks_that_are_shared_and_called_twice_are_right(laboratory):

@@ -1,6 +1,6 @@
 import random
 
-from autocompile.trial.sequential import ERROR_RATE, MedianTest
+from autocompile.trial.clock.early_stop import ERROR_RATE, MedianTest
 
 
 def looks_until_decided(values, threshold=0.0):

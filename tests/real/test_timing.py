@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autocompile.core.job import Timing
-from autocompile.trial import timing
-from autocompile.trial.intervals import median_interval
-from autocompile.trial.timing import Subject, time_pairs
+from autocompile.trial.clock import timing
+from autocompile.trial.clock.intervals import median_interval
+from autocompile.trial.clock.timing import Subject, time_pairs
 from autocompile.workload.samples import Sample
 
 
@@ -125,7 +125,7 @@ def test_an_interval_needs_samples():
 
 
 def test_the_watch_reads_this_host():
-    from autocompile.trial.contamination import Watch
+    from autocompile.trial.clock.disturbance import Watch
 
     watch = Watch("cpu")
     watch.begin()
@@ -166,7 +166,8 @@ class FakeNvml:
 
 
 def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
-    from autocompile.trial import contamination, nvml
+    from autocompile.trial.clock import disturbance as contamination
+    from autocompile.trial.clock import nvml
 
     monkeypatch.setattr(nvml, "pynvml", FakeNvml())
     monkeypatch.setattr(nvml, "_handle", lambda: "gpu")
@@ -180,7 +181,7 @@ def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
 
 
 def test_without_nvml_a_gpu_is_not_called_noisy(monkeypatch):
-    from autocompile.trial import nvml
+    from autocompile.trial.clock import nvml
 
     def missing():
         raise nvml.pynvml.NVMLError(nvml.pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)

@@ -14,7 +14,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.workload import Workload
 from autocompile.runner.launchers import Spawner
 from autocompile.runner.local import LocalRunner
-from autocompile.workload.script import workload_from_script
+from autocompile.workload.capture.script import workload_from_script
 
 BF16 = Plan(autocast="bfloat16")
 SQUARE = torch.ones(8, 8)

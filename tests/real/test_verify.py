@@ -8,10 +8,10 @@ from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Acceptance
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import exactly, published_tolerance
-from autocompile.trial.verify import verify
-from autocompile.workload.build import build
+from autocompile.runtime.inductor.build import build
+from autocompile.trial.check.compare import verify
+from autocompile.trial.check.reference import Reference, make_reference, vary
 from autocompile.workload.metric import spool_metric, unspool_metric
-from autocompile.workload.reference import Reference, make_reference, vary
 from autocompile.workload.samples import Sample, as_samples
 
 FP32 = Acceptance(published_tolerance(""))

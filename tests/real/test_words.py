@@ -10,21 +10,21 @@ from test_tune import EAGER_ONLY, command
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from autocompile.artifact.differing import differing_arguments, nested_otherwise
-from autocompile.artifact.guards import Refusal
 from autocompile.core.job import Acceptance
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
-from autocompile.trial.exporting import NotExportable, try_export
+from autocompile.runtime.aot.export import NotExportable, try_export
+from autocompile.runtime.differing import differing_arguments, nested_otherwise
+from autocompile.runtime.guards import Refusal
+from autocompile.trial.check.compare import verify
+from autocompile.trial.check.reference import make_reference
+from autocompile.trial.check.repeatability import repeatability
 from autocompile.trial.faults import failure_of
 from autocompile.trial.phases import Phases
-from autocompile.trial.repeatability import repeatability
-from autocompile.trial.verify import verify
-from autocompile.workload.calls import accepted
-from autocompile.workload.reference import make_reference
+from autocompile.workload.capture.calls import accepted
+from autocompile.workload.capture.training import active_in_training
 from autocompile.workload.samples import Sample, as_samples
-from autocompile.workload.training import active_in_training
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from test_search import BLOCKS, run
 
 from autocompile.core.buckets import Buckets
 from autocompile.core.plan import AxisRange, Plan
-from autocompile.search.alike import closed_by, fails_alike, foregone
+from autocompile.search.choose.alike import closed_by, fails_alike, foregone
 
 COMPILED = Plan(backend="inductor")
 REGIONAL = Plan(backend="inductor", scope=("layers.0",))

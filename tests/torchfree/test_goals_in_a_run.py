@@ -18,7 +18,7 @@ from autocompile.core.job import BatchPoint, BatchProbe
 from autocompile.report.html import as_page
 from autocompile.report.story import story
 from autocompile.report.text import as_text
-from autocompile.search.standings import at_calls
+from autocompile.search.judge.standings import at_calls
 
 
 def test_one_study_answers_for_every_number_of_calls():

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from autocompile.core.envelope import Line, at_calls, segments_of, steps
 from autocompile.core.goal import Goal
-from autocompile.search import judge as judging
-from autocompile.search.contender import contenders_of
-from autocompile.search.spread import spread_of
+from autocompile.search.judge import verdict as judging
+from autocompile.search.judge.contender import contenders_of
+from autocompile.search.judge.spread import spread_of
 
 
 def judge(trials, calls, goal=None):

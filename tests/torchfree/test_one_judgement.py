@@ -20,9 +20,9 @@ from autocompile.core.goal import Goal
 from autocompile.core.manifest import PACKED_TIERS
 from autocompile.report.story import story
 from autocompile.report.text import as_text
-from autocompile.search.contender import Contender, beats, dominates
-from autocompile.search.judge import judge
-from autocompile.search.standings import at_calls
+from autocompile.search.judge.contender import Contender, beats, dominates
+from autocompile.search.judge.standings import at_calls
+from autocompile.search.judge.verdict import judge
 from autocompile.search.strategy import load_strategy
 
 SEVERAL_CALLS = (1, 2, 10, 300, 5_000, 10**5, 10**7)

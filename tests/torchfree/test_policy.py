@@ -8,9 +8,9 @@ from builders import environment, failure, measurement, profile, trial
 from msgspec.structs import replace
 from test_search import run, said
 
-from autocompile.search.evidence import Evidence
-from autocompile.search.forecast import Forecast
-from autocompile.search.policy import Stakes, choose, dropped, probes
+from autocompile.search.choose.evidence import Evidence
+from autocompile.search.choose.forecast import Forecast
+from autocompile.search.choose.policy import Stakes, choose, dropped, probes
 from autocompile.search.strategy import load_strategy
 from autocompile.space.dimension import Surroundings
 from autocompile.space.space import open_space

@@ -7,8 +7,8 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.pipeline import InputPipeline, LoaderSetting, LoaderTiming
 from autocompile.core.profile import Ceilings, GraphBreak, Recompile, Submodule
 from autocompile.report.profile import profile_lines
-from autocompile.trial.bound import Figures, bound_of
-from autocompile.trial.breakwords import BREAKS, RECOMPILES, in_words
+from autocompile.runtime.explanations import BREAKS, RECOMPILES, in_words
+from autocompile.trial.profile.roofline import Figures, bound_of
 
 CEILINGS = Ceilings(flops_per_s=100e9, bytes_per_s=10e9, dispatch_us=2.0, dtype="float32")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autocompile.trial.breakwords import RECOMPILES, in_words
-from autocompile.trial.recompiled import explained, legible, reasons_in
+from autocompile.runtime.explanations import RECOMPILES, in_words
+from autocompile.runtime.recompiled import explained, legible, reasons_in
 
 STATE, ARGUMENT, SIZE = "state changes", "argument changes", "size changes"
 HINT = "(HINT: torch.compile considers integer attributes of the nn.Module to be static. If you are observing"

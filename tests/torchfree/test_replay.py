@@ -12,8 +12,8 @@ from autocompile.core.plan import Plan
 from autocompile.core.progress import Silence
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.replay import Recorded, RecordedTrial, Recording, ReplayRunner, VirtualClock, to_lines
-from autocompile.search.bench import Bench, Settings
 from autocompile.search.ledger import Ledger
+from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
 from autocompile.search.strategy import load_strategy
 

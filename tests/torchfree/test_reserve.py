@@ -14,10 +14,10 @@ from autocompile.core.progress import Silence
 from autocompile.report.recheck import recheck_lines
 from autocompile.report.story import story
 from autocompile.report.text import as_text
-from autocompile.search.bench import Bench, Settings
-from autocompile.search.contender import TYPICAL_LOAD_S
+from autocompile.search.judge.contender import TYPICAL_LOAD_S
 from autocompile.search.ledger import Ledger
 from autocompile.search.reserve import Packing, kept_at_first_s, kept_for_packing_s
+from autocompile.search.run import Bench, Settings
 from autocompile.search.strategy import load_strategy
 
 

@@ -1,0 +1,1 @@
+"""A program that AOTInductor compiled ahead."""

@@ -1,0 +1,1 @@
+"""`torch.compile` with Inductor, in the process itself."""

@@ -1,0 +1,216 @@
+"""What an untried candidate may bring, and what trying it costs: two Bayesian linear models over the values chosen.
+
+A candidate's log ratio to the baseline, and the log of its trial's seconds, are taken to be sums of what its values do,
+and some pairs of them, each with a prior (what is usual, and how far that goes) that every measured trial narrows.
+Values that were seen in eager tell about compiled candidates too, so a cheap probe steers what is compiled; a pair says
+where that goes only so far, as with autocast, which in eager converts weights at each call. The conjugate update is the
+textbook one for a normal prior and normal noise (Bishop, Pattern Recognition and Machine Learning, 3.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocompile.core.candidate import Candidate, Value
+from autocompile.core.outcome import Failure
+from autocompile.core.trial import Trial
+from autocompile.search.choose.evidence import Evidence
+from autocompile.space.space import Space
+
+Chosen = tuple[str, Value]
+Feature = frozenset[Chosen]
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What a value usually does: to the log ratio (`effect`, give or take `spread`), and to a trial's log seconds."""
+
+    effect: float
+    spread: float
+    cost: float = 0.0
+    cost_spread: float = 0.3
+
+
+def _of(**values: Value) -> Feature:
+    return frozenset(values.items())
+
+
+# Measured on CPUs and published for GPUs; wide, as they only order what is tried before anything is known.
+_USUAL: dict[Feature, Usual] = {
+    _of(backend="inductor"): Usual(-0.3, 0.5, cost=1.3),
+    _of(mode="max-autotune"): Usual(0.0, 0.15, cost=0.7),
+    _of(mode="max-autotune-no-cudagraphs"): Usual(0.0, 0.15, cost=0.7),
+    _of(mode="reduce-overhead"): Usual(-0.1, 0.4, cost=0.1),
+    _of(dynamic="dynamic"): Usual(0.05, 0.1, cost=0.2),
+    _of(dynamic="marked"): Usual(0.02, 0.1, cost=0.1),
+    _of(dynamic="static"): Usual(0.0, 0.1, cost=0.4),
+    _of(dynamic="buckets"): Usual(0.02, 0.15, cost=0.6),
+    _of(amp="bf16"): Usual(0.0, 0.5, cost=0.2),
+    _of(amp="fp16"): Usual(0.0, 0.5, cost=0.2),
+    _of(memory_format="channels_last"): Usual(-0.1, 0.3),
+    _of(freezing=True): Usual(-0.12, 0.1, cost=0.1),
+    _of(scope="blocks"): Usual(0.08, 0.1, cost=-0.8),
+    _of(scope="hottest-1"): Usual(0.2, 0.12, cost=-0.3),
+    _of(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
+    _of(scope="around-breaks"): Usual(0.02, 0.15),
+    # Casts are fused into what is compiled; frozen weights are converted once, and laid out for the matrix unit.
+    _of(amp="bf16", backend="inductor"): Usual(-0.05, 0.2, cost_spread=0.1),
+    _of(amp="bf16", freezing=True): Usual(-0.1, 0.3, cost_spread=0.1),
+    _of(amp="bf16", mode="max-autotune-no-cudagraphs"): Usual(-0.05, 0.2, cost_spread=0.1),
+    # Frozen weights are constants, so no two blocks share a program.
+    _of(scope="blocks", freezing=True): Usual(0.15, 0.15, cost=0.9, cost_spread=0.1),
+    # What is compiled lays its convolutions out by itself.
+    _of(memory_format="channels_last", backend="inductor"): Usual(0.1, 0.15, cost_spread=0.1),
+}
+_UNKNOWN = Usual(0.05, 0.25)
+
+
+@dataclass(frozen=True)
+class Circumstance:
+    """What is usual otherwise where `holds` says so, and the reason in words."""
+
+    holds: Callable[[Evidence], bool]
+    reason: str
+    usual: Mapping[Feature, Usual]
+
+
+# Of those that hold, the later ones have the last word.
+_CIRCUMSTANCES = (
+    Circumstance(
+        lambda seen: seen.on_cpu,
+        "on a CPU",
+        {_of(amp="fp16"): Usual(0.5, 0.3, cost=0.2), _of(threads=1): Usual(0.5, 0.3)},
+    ),
+    Circumstance(
+        lambda seen: seen.starting_bounds_cpu,
+        "starting operators bounds it, which more threads make no faster",
+        {_of(threads=1): Usual(0.0, 0.3)},
+    ),
+    Circumstance(
+        lambda seen: seen.on_cpu and not seen.has_matrix_unit,
+        "this CPU has no unit for bf16 matrices",
+        {_of(amp="bf16"): Usual(0.7, 0.4, cost=0.2)},
+    ),
+    Circumstance(
+        lambda seen: seen.gpu_starves,
+        "the GPU waits for its launches, so CUDA graphs pay",
+        {
+            _of(mode="reduce-overhead"): Usual(-0.6, 0.4, cost=0.1),
+            _of(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
+        },
+    ),
+    Circumstance(
+        lambda seen: seen.blocks_outside_breaks,
+        "the whole model's graph breaks, which its repeated blocks may not",
+        {
+            _of(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8),
+        },
+    ),
+    Circumstance(
+        lambda seen: bool(seen.profile.graph_breaks),
+        "what breaks the graph can stay eager",
+        {_of(scope="around-breaks"): Usual(-0.1, 0.3)},
+    ),
+    Circumstance(
+        lambda seen: seen.signature_count > 1,
+        "calls come in several sizes, each of which may be compiled again",
+        {
+            _of(dynamic="dynamic"): Usual(-0.1, 0.25, cost=0.2),
+            _of(dynamic="marked"): Usual(-0.15, 0.25, cost=0.1),
+            _of(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
+        },
+    ),
+)
+# What the sum leaves open: how values act on one another, and what processes differ by.
+_NOISE, _COST_NOISE = 0.06, 0.25
+# What a trial that fails teaches about the log ratio: its values are not worth much, alone or together.
+_FAILED = 0.7
+_FIRST_TRIAL_S = 3.5
+
+
+def _usual(feature: Feature, seen: Evidence) -> tuple[Usual, str]:
+    """What is usual in these circumstances, and the reason if they make a difference."""
+    found = [one for one in _CIRCUMSTANCES if feature in one.usual and one.holds(seen)]
+    return (found[-1].usual[feature], found[-1].reason) if found else (_USUAL.get(feature, _UNKNOWN), "")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A prediction: the mean of a logarithm, and its standard deviation."""
+
+    mean: float
+    deviation: float
+
+
+class _Linear:
+    """One of the two models."""
+
+    def __init__(self, means: Sequence[float], deviations: Sequence[float], noise: float) -> None:
+        self._precision = np.diag([1 / d**2 for d in deviations])
+        self._weighted = self._precision @ np.array(means)
+        self._noise = noise
+        self._covariance: NDArray[np.float64] | None = None
+
+    def learn(self, features: NDArray[np.float64], observed: float) -> None:
+        """One more observation."""
+        self._covariance = None
+        self._precision += np.outer(features, features) / self._noise**2
+        self._weighted += features * observed / self._noise**2
+
+    def predict(self, features: NDArray[np.float64]) -> Expected:
+        """What is expected where these features are."""
+        if self._covariance is None:
+            self._covariance = np.linalg.inv(self._precision)
+        mean = float(features @ self._covariance @ self._weighted)
+        return Expected(mean, math.sqrt(float(features @ self._covariance @ features) + self._noise**2))
+
+
+class Forecast:
+    """What is expected of the candidates of one space, given the circumstances and the trials so far."""
+
+    def __init__(self, space: Space, seen: Evidence, trials: Sequence[Trial]) -> None:
+        chosen = [(d.name, v) for d in space.dimensions for v in space.open_values[d.name] if v != space.default(d)]
+        pairs = [feature for feature in _USUAL if len(feature) > 1 and feature <= set(chosen)]
+        self._space = space
+        self._places = {feature: place for place, feature in enumerate([*(frozenset([c]) for c in chosen), *pairs])}
+        self._reasons = {feature: _usual(feature, seen)[1] for feature in self._places}
+        priors = [_usual(feature, seen)[0] for feature in self._places]
+        self._ratio = _Linear([u.effect for u in priors], [u.spread for u in priors], _NOISE)
+        self._cost = _Linear([u.cost for u in priors], [u.cost_spread for u in priors], _COST_NOISE)
+        self._first_s = next((_seconds(trial) for trial in trials if trial.origin == "baseline"), _FIRST_TRIAL_S)
+        for trial in trials:
+            features = self._features(trial.candidate)
+            if trial.measurement is not None:
+                self._ratio.learn(features, math.log(trial.measurement.ratio.value))
+                self._cost.learn(features, math.log(_seconds(trial) / self._first_s))
+            elif isinstance(trial.outcome, Failure) and trial.outcome.kind != "timeout":
+                self._ratio.learn(features, _FAILED)
+
+    def ratio(self, candidate: Candidate) -> Expected:
+        """The logarithm of its time over the baseline's."""
+        return self._ratio.predict(self._features(candidate))
+
+    def seconds(self, candidate: Candidate) -> float:
+        """What its trial takes, start-up and all."""
+        return self._first_s * math.exp(self._cost.predict(self._features(candidate)).mean)
+
+    def reasons(self, candidate: Candidate) -> list[str]:
+        """What about the circumstances was taken into account, in words."""
+        here = zip(self._places, self._features(candidate), strict=True)
+        return list(
+            dict.fromkeys(self._reasons[feature] for feature, is_on in here if is_on and self._reasons[feature])
+        )
+
+    def _features(self, candidate: Candidate) -> NDArray[np.float64]:
+        changes = set(self._space.changes(candidate).items())
+        return np.array([float(feature <= changes) for feature in self._places])
+
+
+def _seconds(trial: Trial) -> float:
+    """What it took, start-up and all."""
+    return sum(trial.outcome.phases_s.values()) or _FIRST_TRIAL_S

@@ -1,0 +1,116 @@
+"""The agent's policy: what is worth its seconds next, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scipy.stats import norm
+
+from autocompile.core.candidate import Candidate, Value
+from autocompile.core.outcome import Failure
+from autocompile.core.trial import Trial
+from autocompile.core.units import format_duration
+from autocompile.search.choose.forecast import Expected, Forecast
+from autocompile.space.backends import EAGER
+from autocompile.space.space import Space
+
+# What a value has to be slower by in eager, beyond noise, to be left out of what is compiled.
+_HOPELESS = 1.5
+# These can be tried in eager, which tells about what is compiled.
+_PROBED = ("amp", "memory_format", "threads")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to try next, and the reason in words."""
+
+    candidate: Candidate
+    reason: str
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A value that is not compiled, the reason, and the seconds that this saves as far as can be told."""
+
+    dimension: str
+    value: Value
+    reason: str
+    saved_s: float
+
+
+def probes(space: Space, candidate: Candidate) -> list[Candidate]:
+    """What tells in eager about a candidate that is compiled: each of its values alone that can be tried so."""
+    if not space.plan(candidate).compiles:
+        return []
+    changes = space.changes(candidate)
+    return [space.candidate(backend=EAGER, **{name: changes[name]}) for name in _PROBED if name in changes]
+
+
+def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
+    """Values with candidates left that eager showed to be hopeless here: much slower, or wrong."""
+    found = []
+    for trial in trials:
+        changes = space.changes(trial.candidate)
+        if trial.plan.compiles or len(changes) != 1:
+            continue
+        (dimension, value), *_ = changes.items()
+        reason = _hopeless(trial) if dimension in _PROBED else ""
+        saved_s = sum(forecast.seconds(one) for one in untried if one[dimension] == value) if reason else 0.0
+        if saved_s:
+            found.append(Dropped(dimension, value, reason, saved_s))
+    return found
+
+
+def _hopeless(trial: Trial) -> str:
+    if isinstance(trial.outcome, Failure):
+        return trial.outcome.message.splitlines()[0] if trial.outcome.kind == "wrong_result" else ""
+    ratio = trial.outcome.ratio
+    return f"{ratio.value:.1f} times slower in eager" if ratio.low > _HOPELESS else ""
+
+
+@dataclass(frozen=True)
+class Stakes:
+    """Whom to beat, and what start-up counts: `best` is the amortized log ratio to the baseline of the best so far.
+
+    `whole_s` is how long all calls would take the baseline. `startup_s` is what a compiled candidate takes to start,
+    where that is known beforehand; else it is what its trial takes, which is compiling above all.
+    """
+
+    best: float
+    whole_s: float
+    startup_s: float | None = None
+
+
+def choose(forecast: Forecast, space: Space, untried: Sequence[Candidate], stakes: Stakes) -> Choice:
+    """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
+
+    Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
+    """
+    scored = []
+    for candidate in untried:
+        seconds = forecast.seconds(candidate)
+        startup_s = 0.0
+        if space.plan(candidate).compiles:
+            startup_s = seconds if stakes.startup_s is None else stakes.startup_s
+        expected = _with_startup(forecast.ratio(candidate), startup_s / stakes.whole_s)
+        scored.append((_improvement(expected, stakes.best) / seconds, expected, seconds, candidate))
+    _gain, expected, seconds, candidate = max(scored, key=lambda one: one[0])
+    speed = math.exp(-expected.mean)
+    reason = (
+        f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
+        f"the highest expected gain for its time, of {len(untried)} untried"
+    )
+    return Choice(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
+
+
+def _with_startup(expected: Expected, startup: float) -> Expected:
+    """The amortized log ratio; `startup` is in units of the baseline's whole time, and only the latency varies."""
+    ratio = math.exp(expected.mean)
+    return Expected(math.log(ratio + startup), expected.deviation * ratio / (ratio + startup))
+
+
+def _improvement(expected: Expected, best: float) -> float:
+    z = (best - expected.mean) / expected.deviation
+    return float((best - expected.mean) * norm.cdf(z) + expected.deviation * norm.pdf(z))

@@ -1,0 +1,1 @@
+"""Who is best, by how much, and whether one can say so."""

@@ -1,0 +1,271 @@
+"""What is compared: a measured candidate as a line, and when one of two can be called faster."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import mean, median
+
+from autocompile.core.envelope import Line
+from autocompile.core.estimate import Estimate
+from autocompile.core.goal import Goal
+from autocompile.core.outcome import Measurement
+from autocompile.core.trial import Trial
+from autocompile.search.judge.spread import Spread, ratio_of, spread_of
+
+# Half the interval of a start-up, relative: compiles of one program differ so from process to process.
+_STARTUP_UNCERTAINTY = 0.15
+# What an artifact takes to load until one was measured; a compiled program of any size reads some 50 to 80 ms here.
+TYPICAL_LOAD_S = 0.1
+_USUAL_TAIL_SCATTER = 0.05
+# Start-up is measured once, so a smaller difference than these is none.
+_NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
+
+_NONE = Estimate(1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A measured candidate: `startup_s` once, `latency_s` for the samples of one of the baseline's calls.
+
+    `number`, `label`, `origin` and `changes` are its trial's; `processes` counts those that were measured,
+    `is_finalist` tells whether any was after the screening. `ratio` is its time for a sample over the
+    baseline's. `floor`: the relative difference in latency below which, in this run, nothing is called
+    faster. `tail`: the latency that counts over the mean one, with what processes differ by. `excess`: by
+    constraint, how far it is beyond it, relative to the limit; it is kept at or below 0. `noisy`: most of its
+    processes were timed while others took the host's CPU or GPU.
+    """
+
+    number: int
+    label: str
+    origin: str
+    changes: int
+    processes: int
+    is_finalist: bool
+    ratio: Estimate
+    latency_s: Estimate
+    startup_s: float
+    floor: float = 0.0
+    tail: Estimate = _NONE
+    excess: dict[str, float] = field(default_factory=dict)
+    noisy: bool = False
+
+    @property
+    def is_feasible(self) -> bool:
+        """Whether it keeps every constraint."""
+        return self.worst_excess <= 0
+
+    @property
+    def worst_excess(self) -> float:
+        """How far it is beyond the constraint that it breaks most; at or below 0 for none."""
+        return max(self.excess.values(), default=0.0)
+
+    def per_call_s(self, calls: float) -> Estimate:
+        """Amortized seconds a call; the interval is the latency's, and the start-up's, which is measured once.
+
+        With infinitely many calls it is the latency that counts.
+        """
+        return Estimate.around(*self.cost(calls))
+
+    def cost(self, calls: float) -> tuple[float, float]:
+        """The same, as its value and half its interval, relative."""
+        each = self.latency_s
+        if math.isinf(calls):
+            return each.value * self.tail.value, math.hypot(each.relative_halfwidth, self.tail.relative_halfwidth)
+        once = self.startup_s / calls
+        value = once + each.value
+        return value, math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
+
+    @property
+    def line(self) -> Line:
+        """Its start-up and its latency, with half their intervals."""
+        each = self.latency_s
+        return Line(
+            self.label,
+            self.startup_s,
+            each.value,
+            self.startup_s * _STARTUP_UNCERTAINTY,
+            each.value * each.relative_halfwidth,
+        )
+
+
+def baseline_seconds(trials: Sequence[Trial]) -> float:
+    """The run's one baseline latency in seconds: the median over all processes, as each of them timed it."""
+    return median(m.baseline.mean_ms for trial in trials for m in trial.measurements) / 1e3
+
+
+def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float] | None = None) -> list[Contender]:
+    """All measured trials, those of one run. Latencies are paired ratios times the run's one baseline latency.
+
+    Absolute times of different processes are not compared. `loads_s`: by plan, what production's start costs where
+    it starts from an artifact, as far as that is known.
+    """
+    measured = [trial for trial in trials if trial.measurement is not None]
+    if not measured:
+        return []
+    run = _Run(goal, spread_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
+    return [_contender(trial, run, _startup_s(trial, run)) for trial in measured]
+
+
+def contender_as_loaded(loaded: Trial, trials: Sequence[Trial], goal: Goal) -> Contender:
+    """One of these trials as production loads it: `loaded` has the measurements that were taken of its artifact.
+
+    All of these come after the screening.
+    """
+    known = [trial for trial in trials if trial.measurement is not None]
+    some = [*(trial for trial in known if trial.number != loaded.number), loaded]
+    run = _Run(goal, spread_of(some), baseline_seconds(known), _tail_scatter(some, goal), {})
+    found = _contender(loaded, run, median(m.startup.total_s for m in loaded.measurements))
+    return replace(found, is_finalist=True)
+
+
+def starting_in(one: Contender, startup_s: float, goal: Goal) -> Contender:
+    """The same with another start-up, held against the goal's limit."""
+    most_s = goal.entry().max_startup_s
+    excess = one.excess if most_s is None else {**one.excess, "max_startup": startup_s / most_s - 1}
+    return replace(one, startup_s=startup_s, excess=excess)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the contenders of one run have in common."""
+
+    goal: Goal
+    spread: Spread
+    baseline_s: float
+    tail_scatter: float
+    loads_s: dict[str, float]
+
+
+def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
+    ratio = ratio_of(trial, run.spread)
+    latency_s = ratio.scaled(run.baseline_s)
+    tail = Estimate.around(_tail(trial, run.goal), run.tail_scatter / math.sqrt(len(trial.measurements)))
+    call_s = latency_s.value * tail.value * trial.batch_factor
+    return Contender(
+        number=trial.number,
+        label=trial.label,
+        origin=trial.origin,
+        changes=trial.changes,
+        processes=len(trial.measurements),
+        is_finalist=bool(trial.finals),
+        ratio=ratio,
+        latency_s=latency_s,
+        startup_s=startup_s,
+        floor=run.spread.floor,
+        tail=tail if run.goal.objective == "latency" else _NONE,
+        excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
+        noisy=mostly_noisy(trial),
+    )
+
+
+def _startup_s(trial: Trial, run: _Run) -> float:
+    if run.goal.deploy == "jit" or not trial.plan.compiles:
+        return trial.startup_s
+    return run.loads_s.get(trial.plan.key, TYPICAL_LOAD_S)
+
+
+def _tail(trial: Trial, goal: Goal) -> float:
+    """The quantile that the goal names over the mean, the mean over the processes."""
+    return mean(_over_mean(m, goal) for m in trial.measurements)
+
+
+def _tail_scatter(trials: Sequence[Trial], goal: Goal) -> float:
+    """Half the 95% interval of one process's log tail: twice what those of all candidates' processes scatter by.
+
+    Where little was measured twice, a quantile is taken to scatter as usual.
+    """
+    if goal.objective != "latency":
+        return 0.0
+    squares, freedom = _USUAL_TAIL_SCATTER**2, 1
+    for trial in trials:
+        logs = [math.log(_over_mean(m, goal)) for m in trial.measurements]
+        squares += sum((x - mean(logs)) ** 2 for x in logs)
+        freedom += len(logs) - 1
+    return 2 * math.sqrt(squares / freedom)
+
+
+def _over_mean(measurement: Measurement, goal: Goal) -> float:
+    latency = measurement.latency
+    return float(getattr(latency, f"p{goal.percentile or 50}_ms")) / latency.mean_ms
+
+
+def _excess(trial: Trial, goal: Goal, *, call_s: float, startup_s: float) -> dict[str, float]:
+    asked = goal.entry()
+    memory = max(m.peak_memory_bytes for m in trial.measurements)
+    pairs = {
+        "max_latency": (call_s * 1e3, asked.max_latency_ms),
+        "max_startup": (startup_s, asked.max_startup_s),
+        "max_memory": (memory, asked.max_memory_bytes),
+    }
+    return {name: value / limit - 1 for name, (value, limit) in pairs.items() if limit is not None}
+
+
+def mostly_noisy(trial: Trial) -> bool:
+    """Whether more than half of a measured trial's processes were timed on a noisy host."""
+    return 2 * sum(m.contamination.noisy for m in trial.measurements) > len(trial.measurements)
+
+
+def beats(one: Contender, other: Contender, calls: float) -> bool:
+    """Whether `one` is faster than `other` with 95% confidence, and by more than the run's own A/A margin.
+
+    Never on a noisy host. What others take of it is no scatter that an interval could hold, but moves every process
+    alike and each program by another factor: beside one busy process on two cores, a program of 0.7 times the
+    baseline's time takes 1.7 times of it, time and again (`studies/trust`, agreement). Nor by a start that is not
+    notably sooner.
+    """
+    if one.noisy or other.noisy or not _ahead(one, other, calls):
+        return False
+    if math.isinf(calls) or one.startup_s >= other.startup_s or starts_sooner(one, other):
+        return True
+    return _ahead(replace(one, startup_s=other.startup_s), other, calls)
+
+
+def _ahead(one: Contender, other: Contender, calls: float) -> bool:
+    mine, theirs = one.cost(calls), other.cost(calls)
+    return mine[0] < theirs[0] and gain(one, other, calls) > open_between(one, other, calls)
+
+
+def starts_sooner(one: Contender, other: Contender) -> bool:
+    """Whether `one` starts notably sooner than `other`: start-up is measured once, so a small difference is none."""
+    return other.startup_s - one.startup_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * other.startup_s)
+
+
+def dominates(one: Contender, other: Contender, calls: float) -> bool:
+    """Whether `one` reads as good as `other` in every column, and better in one.
+
+    The columns: amortized time, latency, start-up, changes.
+    """
+    mine, theirs = _columns(one, calls), _columns(other, calls)
+    return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
+
+
+def no_worse(one: Contender, other: Contender, calls: float) -> bool:
+    """Whether `one` is as simple as `other`, reads as quick a call, and starts not notably later."""
+    if one.changes > other.changes or starts_sooner(other, one):
+        return False
+    quick = one.latency_s.value <= other.latency_s.value
+    return quick and (math.isfinite(calls) or one.cost(calls)[0] <= other.cost(calls)[0])
+
+
+def _columns(one: Contender, calls: float) -> tuple[float, float, float, int]:
+    return one.cost(calls)[0], one.latency_s.value, one.startup_s, one.changes
+
+
+def gain(one: Contender, other: Contender, calls: float) -> float:
+    """How far `one` is ahead of `other`, as the logarithm of the ratio of their amortized times."""
+    return math.log(other.cost(calls)[0] / one.cost(calls)[0])
+
+
+def open_between(one: Contender, other: Contender, calls: float) -> float:
+    """Which differences between the two are left open, on the log scale."""
+    (mine, half), (_theirs, other_half) = one.cost(calls), other.cost(calls)
+    floor = one.floor * one.latency_s.value / mine if math.isfinite(calls) else one.floor
+    return max(math.hypot(half, other_half), floor)
+
+
+def hopeless(one: Contender, best: Contender, calls: float) -> bool:
+    """Whether `one` is so far behind that measuring it again cannot make it the winner: twice what is left open."""
+    (_best, best_half), (_mine, half) = best.cost(calls), one.cost(calls)
+    return gain(best, one, calls) > 2 * math.hypot(best_half, half)

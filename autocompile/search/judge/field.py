@@ -1,0 +1,80 @@
+"""Those who can win, and which of them is best for how many calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from autocompile.core.envelope import steps
+from autocompile.search.judge.contender import Contender, beats, dominates, no_worse
+
+# Beyond so many times the calls that make up for the longest start, start-up is no part of a call's time any more.
+_NEGLIGIBLE = 10**6
+
+
+@dataclass(frozen=True)
+class Field:
+    """`contenders` keep every constraint, or nobody does. Where nothing `can_be_told` apart, nobody beats anybody."""
+
+    contenders: tuple[Contender, ...]
+    can_be_told: bool = True
+
+    def winner(self, calls: float) -> Contender:
+        """The simplest of those that stand, and of equally simple ones the quickest; finalists before others."""
+        return self._first(self._eligible(calls), calls)
+
+    def standing(self, calls: float) -> list[Contender]:
+        """Those that are not surely behind anybody, the quickest first, for so many calls."""
+        eligible = self._eligible(calls)
+        quickest = sorted(eligible, key=lambda c: _quickness(c, calls))
+        return [c for c in quickest if self._stands(c, quickest, calls)] or quickest[:1]
+
+    def envelope(self) -> list[tuple[int, Contender]]:
+        """Who wins from how many calls on."""
+        by_number = {c.number: c for c in self.contenders}
+        slowest_s = max(c.startup_s for c in self.contenders)
+        last = 1 + int(_NEGLIGIBLE * slowest_s / min(c.latency_s.value for c in self.contenders))
+        return [(calls, by_number[number]) for calls, number in steps(lambda n: self.winner(n).number, last)]
+
+    def owed(self, winner: Contender, calls: float) -> tuple[Contender, ...]:
+        """Who lacks a final, and so leaves the verdict open: the winner, and those that read better in every column."""
+        unsettled = (c for c in self.contenders if not self._is_settled(c))
+        return tuple(c for c in unsettled if c is winner or dominates(c, winner, calls))
+
+    @cached_property
+    def _settled(self) -> list[Contender]:
+        return [c for c in self.contenders if self._is_settled(c)]
+
+    @cached_property
+    def _had_finals(self) -> bool:
+        return any(c.is_finalist for c in self.contenders)
+
+    def _is_settled(self, one: Contender) -> bool:
+        """Whether its figures are final; before there are finals, everybody's are as good."""
+        return one.is_finalist or one.origin == "baseline" or not self._had_finals
+
+    def _eligible(self, calls: float) -> list[Contender]:
+        """The finalists, and who beats the one that wins among them: a coarse figure is equal to everything."""
+        first = self._first(self._settled, calls)
+        return self._settled + [c for c in self.contenders if not self._is_settled(c) and self._beats(c, first, calls)]
+
+    def _first(self, some: Sequence[Contender], calls: float) -> Contender:
+        quickest = sorted(some, key=lambda c: _quickness(c, calls))
+        simplest = sorted(quickest, key=lambda c: (not self._is_settled(c), c.changes))
+        return next((c for c in simplest if self._stands(c, quickest, calls)), quickest[0])
+
+    def _stands(self, one: Contender, among: Sequence[Contender], calls: float) -> bool:
+        """Whether nobody among these beats it, nor one that is no worse: a wide interval alone makes no winner."""
+        if any(self._beats(other, one, calls) for other in among):
+            return False
+        others = [c for c in among if no_worse(c, one, calls)]
+        return not any(self._beats(other, c, calls) for c in others for other in among)
+
+    def _beats(self, one: Contender, other: Contender, calls: float) -> bool:
+        return self.can_be_told and beats(one, other, calls)
+
+
+def _quickness(one: Contender, calls: float) -> tuple[float, float, float, int, int]:
+    """Ties in time are broken by the other columns, so that nobody comes before one that dominates it."""
+    return one.cost(calls)[0], one.latency_s.value, one.startup_s, one.changes, one.number

@@ -1,0 +1,112 @@
+"""A verdict's reason, in words that hold for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autocompile.core.limits import beyond
+from autocompile.search.judge.contender import Contender, beats
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a reason is given for.
+
+    `winner` is best over the range that `calls` lies in, `preferred` at exactly so many; they differ where that range
+    is a narrow one. `tied` are not surely behind anybody, the quickest first; `ranking` holds all that was measured.
+    """
+
+    winner: Contender
+    preferred: Contender
+    tied: tuple[Contender, ...]
+    ranking: tuple[Contender, ...]
+    calls: float
+    margin: float
+
+
+def reason(case: Case, owed: Sequence[Contender], *, can_be_told: bool) -> str:
+    """Why the winner won, what it does not settle, and who is faster but beyond a limit."""
+    if not can_be_told:
+        return f"this host is too noisy for a verdict: equal programs may differ by ±{case.margin:.0%} here"
+    disturbed = _disturbed(case)
+    if disturbed and (case.winner.origin == "baseline" or case.winner.noisy):
+        return (
+            f"{disturbed.label} was ahead, but others used this host while it was timed, which moves every ratio, "
+            f"so nothing is called faster than {case.winner.label}; tune again while the host is quiet"
+        )
+    parts = [_amortized(case), _won(case)]
+    if disturbed:
+        parts.append(f"{disturbed.label} was ahead, but others used this host while it was timed")
+    parts += [_open(case.winner, owed), _ruled_out(case)]
+    return "; ".join(filter(None, parts))
+
+
+def _disturbed(case: Case) -> Contender | None:
+    """Who reads faster than the winner, and was timed while others used the host."""
+    mine = case.winner.per_call_s(case.calls).value
+    ahead = (c for c in case.ranking if c.noisy and c.is_feasible and c.per_call_s(case.calls).value < mine)
+    return next((c for c in ahead if c is not case.winner), None)
+
+
+def _amortized(case: Case) -> str:
+    winner, gain = case.winner, case.winner.ratio.inverse()
+    over = ", start-up not counted"
+    if math.isfinite(case.calls):
+        over = f" over {case.calls:,.0f} call{'s' * (case.calls != 1)}, start-up included"
+    amortized = f"{winner.per_call_s(case.calls).value * 1e3:.4g} ms a call{over}"
+    if winner.origin == "baseline" or winner is not case.tied[0]:
+        return amortized
+    return f"{amortized}, {gain.value:.2f}x the baseline's speed per call (95%: {gain.low:.2f} to {gain.high:.2f})"
+
+
+def _won(case: Case) -> str:
+    """Against those that are not surely behind."""
+    winner, best = case.winner, case.tied[0]
+    if winner is not case.preferred:
+        return f"at just this number of calls {case.preferred.label} would be preferred, but not for somewhat fewer"
+    if winner is not best:
+        noise = f"{best.label} is not faster beyond the noise (about {case.margin:.1%} between processes here)"
+        return f"{noise}, so the simpler one is preferred" if winner.changes < best.changes else noise
+    if winner.origin == "baseline":
+        mine = winner.per_call_s(case.calls).value
+        if any(c.per_call_s(case.calls).value < mine for c in case.ranking if c.is_feasible):
+            return f"nothing{_keeping(case)} was faster beyond the noise"
+        return f"nothing faster was measured{_keeping(case)}"
+    return _simplest(winner, [c for c in case.tied if c is not winner])
+
+
+def _keeping(case: Case) -> str:
+    return " that keeps the limits" if any(c.excess for c in case.ranking) else ""
+
+
+def _simplest(winner: Contender, others: Sequence[Contender]) -> str:
+    if not others:
+        return ""
+    told = f"not distinguishable from {', '.join(c.label for c in others)}"
+    fewest = min(c.changes for c in others)
+    if winner.changes < fewest:
+        return f"{told}, and the simplest of them"
+    return f"{told}, and none of them is simpler" if winner.changes == fewest else told
+
+
+def _open(winner: Contender, owed: Sequence[Contender]) -> str:
+    """What a missing final leaves open."""
+    others = [c.label for c in owed if c is not winner]
+    if others:
+        read = "reads" if len(others) == 1 else "read"
+        were = "was" if len(others) == 1 else "were"
+        too = f", as was {winner.label}" if winner in owed else ""
+        return (
+            f"the verdict is open: {', '.join(others)} {read} as good or better in every column, "
+            f"but {were} measured once only, without a final{too}"
+        )
+    return f"the verdict is open: {winner.label} was measured once only, without a final" if owed else ""
+
+
+def _ruled_out(case: Case) -> str:
+    """Who is faster, and breaks a constraint."""
+    faster = (c for c in case.ranking if not c.is_feasible and beats(c, case.winner, case.calls))
+    found = next(faster, None)
+    return f"{found.label} is faster, and misses {beyond(found.excess)}" if found else ""

@@ -1,0 +1,1 @@
+"""The winner, packed, and what was packed, measured."""

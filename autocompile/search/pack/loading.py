@@ -1,0 +1,69 @@
+"""What was packed, measured as production loads it, in fresh processes, as far as the budget goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from autocompile.core.errors import RunnerError
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.trial import Trial
+from autocompile.core.units import format_duration
+from autocompile.search.reserve import limits_of
+from autocompile.search.run import Bench
+
+# Why a run ended that the user ended.
+INTERRUPTED = "interrupted by the user"
+
+_PROCESSES = 3
+# A process that takes so many times what is expected of it, and so long at least, hangs.
+_PATIENCE, _PATIENCE_S = 5.0, 60.0
+
+
+@dataclass(frozen=True)
+class AsLoaded:
+    """What came of it: the measurements; or the `fault` for which the artifact is not kept; or why none was taken.
+
+    `untimed`: the budget or the run ended before one process had measured it, which says nothing against it.
+    `stopped`: why no further process may be started, "" if one may.
+    """
+
+    measured: tuple[Measurement, ...] = ()
+    fault: str = ""
+    untimed: str = ""
+    stopped: str = ""
+
+
+def measure_loaded(bench: Bench, trial: Trial, expected_s: float) -> AsLoaded:
+    """Load the artifact in up to three processes, of which one takes `expected_s` or so."""
+    found: list[Measurement] = []
+    for process in range(_PROCESSES):
+        longest = max((sum(m.phases_s.values()) for m in found), default=0.0)
+        left_s = bench.ledger.left_s()
+        if left_s < max(longest, 1.0):
+            break
+        bench.listener.on_task(f"artifact in process {process + 1} of {_PROCESSES}: {trial.label}")
+        patience_s = max(_PATIENCE * expected_s, _PATIENCE_S)
+        task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, 1000 + process)
+        try:
+            reply = bench.runner.run(
+                replace(task, artifact=str(bench.artifact)),
+                limits_of(bench, min(left_s, patience_s)),
+                cache=f"{trial.plan.key}-artifact-{process}",
+            )
+        except RunnerError as fault:
+            return AsLoaded(tuple(found), untimed="" if found else str(fault))
+        except KeyboardInterrupt:  # the runner has ended the process
+            return AsLoaded(tuple(found), untimed="" if found else "stopped by hand", stopped=INTERRUPTED)
+        assert isinstance(reply, Measurement | Failure)
+        bench.ledger.charge(reply.phases_s)
+        if isinstance(reply, Measurement):
+            found.append(reply)
+        elif reply.kind != "timeout":
+            return AsLoaded(fault=f"it did not hold when it was loaded: {reply.message.splitlines()[0]}")
+        elif patience_s < left_s:
+            return AsLoaded(fault=f"it did not answer within {format_duration(patience_s)} when it was loaded")
+        else:
+            break
+    return AsLoaded(tuple(found), untimed="" if found else "the budget ended before it was timed as loaded")

@@ -1,0 +1,1 @@
+"""What checks: outputs against the float64 reference, repeatability, sizes and samples that nobody gave."""

@@ -1,0 +1,104 @@
+"""Whether a call's samples are independent, so that it may hold more of them, or fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from autocompile.trial.check.reference import preserved_buffers
+from autocompile.workload.axes import Place, first_axes, leaves_of, resized
+from autocompile.workload.samples import Sample, clone, named_leaves
+
+# Halves of a batch are computed in another order than the whole.
+_SAME = 1e-3
+# Fewer samples than these are made so many, to see whether they influence each other.
+_FOR_PROOF = 4
+
+
+@dataclass(frozen=True)
+class BatchProof:
+    """How many samples a call holds and along which axes, if they are proved to be independent; else the `problem`."""
+
+    size: int = 0
+    places: frozenset[Place] = frozenset()
+    problem: str = ""
+
+
+def batch_axis(call: Callable[..., Any], sample: Sample) -> frozenset[Place]:
+    """The first axes of the arguments, if there are several samples along them that are proved to be independent."""
+    proof = prove_batch(call, sample)
+    return frozenset() if proof.problem or proof.size < 2 else proof.places
+
+
+def prove_batch(call: Callable[..., Any], sample: Sample) -> BatchProof:
+    """Whether the first axes of the arguments are a batch.
+
+    Proved: every output has that axis too, and what a part of the samples gives is that part of what all give.
+    It is tried on samples that differ: each one's last axis rotated and its floats scaled, as samples that are all
+    the same have no influence that could be seen.
+    """
+    places = first_axes(sample)
+    sizes = {leaves_of(sample)[leaf].shape[axis] for leaf, axis in places}
+    if not sizes:
+        return BatchProof(problem="no argument is a tensor with an axis")
+    if len(sizes) != 1:
+        return BatchProof(problem=f"the arguments' first axes differ in size: {sorted(sizes)}")
+    given = sizes.pop()
+    size = max(given, _FOR_PROOF)
+    several = _told_apart(resized(sample, places, size), places)
+    try:
+        whole = _outputs(call, several)
+        for part in (size // 2, 1):
+            found = _outputs(call, resized(several, places, part))
+            if len(found) != len(whole) or not all(_has_axis(one, size) for one in whole):
+                return BatchProof(given, problem="not every output has a batch axis")
+            if not all(_is_part(one, all_, part) for one, all_ in zip(found, whole, strict=True)):
+                return BatchProof(given, problem="samples of a call influence each other, as batch statistics do")
+    except Exception as fault:  # a model that takes no other size, in whatever words it says so
+        said = str(fault).splitlines()
+        return BatchProof(given, problem=f"the model takes no other batch: {said[0] if said else type(fault).__name__}")
+    return BatchProof(given, places)
+
+
+def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
+    """Each sample of the batch another one, with values like those that its kind of argument has."""
+    leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
+    for leaf, _axis in places:
+        rows = list(leaves[leaf])
+        if leaves[leaf].dim() > 1:
+            rows = [row.roll(shift, -1) for shift, row in enumerate(rows)]
+        if leaves[leaf].is_floating_point():
+            rows = [row * (1 + shift / len(rows)) for shift, row in enumerate(rows)]
+        leaves[leaf] = torch.stack(rows)
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    return Sample(args, kwargs)
+
+
+def named_outputs(call: Callable[..., Any], sample: Sample) -> list[tuple[str, Any]]:
+    """What a call returns, flattened, each with its name; it leaves no trace in the sample or in buffers."""
+    own = clone(sample)
+    with torch.no_grad(), preserved_buffers(call):
+        return [(f"output{where}", leaf) for where, leaf in named_leaves(call(*own.args, **own.kwargs))[0]]
+
+
+def _outputs(call: Callable[..., Any], sample: Sample) -> list[torch.Tensor]:
+    return [one for _name, one in named_outputs(call, sample) if isinstance(one, torch.Tensor)]
+
+
+def _has_axis(whole: torch.Tensor, size: int) -> bool:
+    return whole.dim() > 0 and whole.shape[0] == size
+
+
+def _is_part(one: torch.Tensor, whole: torch.Tensor, part: int) -> bool:
+    if one.shape != (part, *whole.shape[1:]):
+        return False
+    expected = whole[:part]
+    if not expected.is_floating_point() and not expected.is_complex():
+        return torch.equal(one, expected)
+    scale = float(expected.abs().double().pow(2).mean().sqrt())
+    error = float((one - expected).abs().double().pow(2).mean().sqrt())
+    return error <= max(_SAME, 10 * torch.finfo(expected.dtype).eps) * max(scale, 1e-30)

@@ -1,0 +1,74 @@
+"""Sizes that no sample has: whether a candidate is right for them, and whether it compiles again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from autocompile.core.job import TrialTask
+from autocompile.trial.check.compare import verify
+from autocompile.trial.check.reference import make_reference
+from autocompile.trial.faults import is_recompile
+from autocompile.workload.axes import FreeAxis, free_axes, resized
+from autocompile.workload.capture.script import describe_fault
+from autocompile.workload.forms import by_form
+from autocompile.workload.samples import Sample
+
+# What the model's own calls, in float64 too, are allowed to take of the time that is left.
+_WORTH_ITS_TIME = 0.25
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """How many such calls were tried, for how many it would compile again, and what was wrong, or ""."""
+
+    tried: int = 0
+    compiled_again: int = 0
+    fault: str = ""
+
+
+def probe_unseen(
+    call: Callable[..., Any], model: Any, samples: Sequence[Sample], task: TrialTask, *, left_s: float
+) -> Unseen:
+    """One call for each axis along which the samples differ, with a size amid theirs that none of them has.
+
+    To be asked while recompiling is forbidden (`torch.compiler.set_stance("fail_on_recompile")`). Samples of several
+    forms are not probed, nor is a size that the model itself does not take. With a metric, how far outputs are off is
+    not judged, as there is no sample to apply it to.
+    """
+    if len(by_form(samples)) != 1:
+        return Unseen()
+    tried = again = 0
+    for sample, size in _between_samples(samples):
+        began = time.monotonic()
+        try:
+            reference = make_reference(model, (sample,), variants=0, seed=task.seed)
+        except Exception:  # noqa: S112  a size that the model itself does not take is nobody's to serve
+            continue
+        if time.monotonic() - began > _WORTH_ITS_TIME * left_s:
+            break
+        tried += 1
+        try:
+            verified = verify(call, reference, task.acceptance)
+        except Exception as fault:
+            if not is_recompile(fault):
+                return Unseen(tried, again, f"for size {size}, which no sample has, it fails: {describe_fault(fault)}")
+            again += 1
+            continue
+        if verified.fault and not (task.acceptance.metric and verified.by_figure):
+            return Unseen(tried, again, f"for size {size}, which no sample has, {verified.fault}")
+    return Unseen(tried, again)
+
+
+def _between_samples(samples: Sequence[Sample]) -> list[tuple[Sample, int]]:
+    sizes = [(axis, _between(axis)) for axis in free_axes(samples, frozenset())]
+    return [(resized(samples[0], axis.places, size), size) for axis, size in sizes if size]
+
+
+def _between(axis: FreeAxis) -> int:
+    """The middle of the widest gap between the sizes seen, or 0 if they have none."""
+    gaps = [(high - low, (high + low) // 2) for low, high in pairwise(sorted(set(axis.seen))) if high - low > 1]
+    return max(gaps)[1] if gaps else 0

@@ -1,0 +1,99 @@
+"""Whether two calls of a model can be compared at all: same outputs, same modules."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.runtime.aot.export import is_literal
+from autocompile.trial.check.reference import observe, writes_into_inputs
+from autocompile.workload.samples import Sample, named_leaves
+
+
+@dataclass(frozen=True)
+class Repeatability:
+    """`deterministic`: two runs from one RNG state agree exactly; `random`: two from different ones do not.
+
+    `mutates_inputs`: it writes into its arguments. `opaque` names what the output holds that is neither a tensor nor
+    plain data, or "".
+    `replaced` is the path of a child that is another module after a call, or ""; `call_s` is what the last
+    of the calls took.
+    """
+
+    deterministic: bool
+    random: bool
+    mutates_inputs: bool
+    replaced: str
+    call_s: float
+    opaque: str = ""
+
+
+def repeatability(model: Any, sample: Sample, seed: int) -> Repeatability:
+    """Call three times and compare.
+
+    Raises InvalidWorkload if there is nothing to compare, or something that cannot be compared.
+    """
+    seen = observe(model, sample, seed)
+    first = seen.leaves
+    children = _children(model)
+    again = observe(model, sample, seed).leaves
+    replaced = _first_difference(children, _children(model))
+    started = time.perf_counter()
+    other = observe(model, sample, seed + 1).leaves
+    call_s = time.perf_counter() - started
+    _check_outputs(first, again)
+    deterministic = _same(first, again)
+    return Repeatability(
+        deterministic=deterministic,
+        random=deterministic and not _same(first, other),
+        mutates_inputs=writes_into_inputs(sample, first),
+        replaced=replaced,
+        call_s=call_s,
+        opaque=_opaque(seen.output),
+    )
+
+
+def _opaque(output: Any) -> str:
+    for name, leaf in named_leaves(output)[0]:
+        if not isinstance(leaf, torch.Tensor) and not is_literal(leaf):
+            return f"output{name} is an object of class {type(leaf).__name__}"
+    return ""
+
+
+def _check_outputs(first: dict[str, Any], again: dict[str, Any]) -> None:
+    outputs = {name: leaf for name, leaf in first.items() if name.startswith("output")}
+    if not any(isinstance(leaf, torch.Tensor) for leaf in outputs.values()):
+        kinds = ", ".join(sorted({type(leaf).__name__ for leaf in outputs.values()})) or "nothing"
+        raise InvalidWorkload(f"the model returns no tensor ({kinds})", where="model", remedy="return what it computes")
+    for name, leaf in outputs.items():
+        if not isinstance(leaf, torch.Tensor) and not bool(leaf == again[name]):
+            raise InvalidWorkload(
+                f"{name} is a {type(leaf).__name__}, which does not equal itself from one call to the next",
+                where="model",
+                remedy="return tensors, numbers and text only, or give it an __eq__",
+            )
+
+
+def _children(model: Any) -> dict[str, nn.Module]:
+    return dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+
+
+def _first_difference(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> str:
+    """Between the first call and the second, as the first may build what is built lazily."""
+    return next((path for path in {**before, **after} if before.get(path) is not after.get(path)), "")
+
+
+def _same(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    return all(
+        torch.equal(torch.nan_to_num(value), torch.nan_to_num(two[name])) if _plain(value) else True
+        for name, value in one.items()
+    )
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_complex()

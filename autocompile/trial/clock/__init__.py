@@ -1,0 +1,1 @@
+"""What keeps time: paired blocks, intervals, and what disturbed them."""

@@ -1,0 +1,93 @@
+"""What else the host did while a block was timed."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+
+import psutil
+
+from autocompile.core.outcome import Contamination
+from autocompile.trial.clock.nvml import GpuWatch
+
+# A pair of blocks in which others took more than this share of all CPU time is repeated. The kernel
+# counts in ticks of 10 ms, so a smaller share of a pair of 100 ms would be a rounding error.
+_PAIR_LIMIT = 0.15
+# Over a whole timing the ticks average out, and less is enough to call a host noisy.
+_TOTAL_LIMIT = 0.08
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Cumulative seconds: all CPUs together, the busy part, steal, and this process's own."""
+
+    total_s: float
+    busy_s: float
+    steal_s: float
+    own_s: float
+    switches: int
+
+
+def snapshot() -> Snapshot:
+    """Now; costs some 50 µs, so it is taken around blocks and never within."""
+    host = psutil.cpu_times()
+    own = os.times()
+    steal = getattr(host, "steal", 0.0)
+    total = sum(host) - getattr(host, "guest", 0.0) - getattr(host, "guest_nice", 0.0)
+    idle = host.idle + getattr(host, "iowait", 0.0)
+    return Snapshot(
+        total_s=total,
+        busy_s=total - idle - steal,
+        steal_s=steal,
+        own_s=own.user + own.system,
+        switches=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+    )
+
+
+class Watch:
+    """Judges pairs of blocks one by one, and all of them at the end."""
+
+    def __init__(self, device_type: str) -> None:
+        self._first = self._last = snapshot()
+        self._blocks = self._dropped = 0
+        self._gpu = GpuWatch() if device_type == "cuda" else None
+
+    def begin(self) -> None:
+        """Before a pair."""
+        self._last = snapshot()
+
+    def disturbed(self) -> bool:
+        """After a pair: whether others took so much of the CPU that it should be repeated."""
+        now = snapshot()
+        others, steal = _shares(self._last, now)
+        self._blocks += 1
+        bad = others > _PAIR_LIMIT or steal > _PAIR_LIMIT or bool(self._gpu and self._gpu.throttled())
+        self._dropped += bad
+        return bad
+
+    def verdict(self) -> Contamination:
+        """Over all of the timing."""
+        now = snapshot()
+        others, steal = _shares(self._first, now)
+        throttled = self._gpu.throttled() if self._gpu else ""
+        gpu_processes = self._gpu.other_processes() if self._gpu else 0
+        mostly_dropped = self._dropped * 2 > self._blocks
+        return Contamination(
+            blocks=self._blocks,
+            dropped=self._dropped,
+            other_cpu_share=others,
+            steal_share=steal,
+            involuntary_switches=now.switches - self._first.switches,
+            noisy=others > _TOTAL_LIMIT or steal > _TOTAL_LIMIT or mostly_dropped or gpu_processes > 0,
+            throttled=throttled,
+            gpu_processes=gpu_processes,
+        )
+
+
+def _shares(before: Snapshot, after: Snapshot) -> tuple[float, float]:
+    total = after.total_s - before.total_s
+    if total <= 0:
+        return 0.0, 0.0
+    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    return max(0.0, others / total), (after.steal_s - before.steal_s) / total

@@ -1,0 +1,63 @@
+"""What production loads, measured as production has it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from autocompile.artifact.load import load
+from autocompile.core.job import FreshStart, FreshTask, TrialTask
+from autocompile.core.outcome import Startup
+from autocompile.core.serde import from_json, to_json
+from autocompile.trial.faults import WrongTier
+
+
+class Delivered:
+    """A loaded artifact as something to time, called like what `build` gives."""
+
+    def __init__(self, artifact: str, model: Any, threads: int) -> None:
+        self._loaded = load(artifact, model, on_mismatch="error")
+        self.threads = threads
+        self.module = model if isinstance(model, nn.Module) else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._loaded(*args, **kwargs)
+
+    def check(self) -> None:
+        """Raises WrongTier if any call so far was served by something else than the artifact's own tier."""
+        status = self._loaded.status
+        if status.fallbacks:
+            raise WrongTier(f"{status.fallbacks[0].calls} calls were not served by it: {status.fallbacks[0].reason}")
+
+
+def fresh_startup(task: TrialTask) -> Startup:
+    """A start in a new process with an empty compiler cache: loading, and what the first pass takes more than others.
+
+    Raises RuntimeError, with what it printed last, if it fails.
+    """
+    start = _start(task)
+    return Startup(import_s=0.0, build_s=start.load_s, compile_s=start.startup_s - start.load_s, warmup_s=0.0)
+
+
+def _start(task: TrialTask) -> FreshStart:
+    with tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
+        asked = Path(scratch) / "task.json"
+        asked.write_bytes(to_json(FreshTask(task.workload, task.artifact, task.plan.batch)))
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "autocompile.trial.pack.cold_start", str(asked)],
+            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/cache", "TRITON_CACHE_DIR": f"{scratch}/triton"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        said = done.stderr.strip().splitlines()
+        raise RuntimeError(f"a fresh start failed: {said[-1] if said else f'status {done.returncode}'}")
+    return from_json(lines[-1], FreshStart)

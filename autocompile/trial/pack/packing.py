@@ -1,0 +1,263 @@
+"""Packing: the winner as something that production starts in milliseconds, in a process that runs only the winner."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from autocompile.artifact.mismatch import requirements
+from autocompile.core.job import Packed, PackTask
+from autocompile.core.manifest import Program, files_of
+from autocompile.core.outcome import Failure
+from autocompile.core.plan import Plan
+from autocompile.runtime.aot.export import NotExportable, compile_ahead
+from autocompile.runtime.aot.program import Native
+from autocompile.runtime.guards import Guard, Refusal
+from autocompile.runtime.inductor.build import build
+from autocompile.runtime.inductor.cache import CARRIED, belongs
+from autocompile.runtime.model_watch import Watch, has_hooks
+from autocompile.trial.check.batch_proof import batch_axis
+from autocompile.trial.check.compare import verify
+from autocompile.trial.check.reference import Reference, after_call, make_reference, observe, preserved_buffers
+from autocompile.trial.pack.reads import Reads, changed_by_a_call
+from autocompile.trial.phases import Phases
+from autocompile.workload.axes import FreeAxis, free_axes, leaves_of, resized
+from autocompile.workload.forms import by_form
+from autocompile.workload.identity.facts import attribute_texts
+from autocompile.workload.metric import unspool_metric
+from autocompile.workload.samples import Sample, describe, named_leaves
+from autocompile.workload.spool import unspool
+
+# Calls of so many different forms are compiled, each as a program of its own.
+_MOST_PROGRAMS = 4
+_STAGE = "pack"
+
+
+def pack(task: PackTask, phases: Phases) -> Packed | Failure:
+    """Pack one tier; a reason why that cannot be is a Failure of kind `unsupported`."""
+    with phases("load"):
+        model, samples = unspool(task.workload, batch=task.plan.batch)
+    directory = Path(task.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if task.plan.threads:
+        torch.set_num_threads(task.plan.threads)
+    try:
+        if task.tier == "cache":
+            return _carry_cache(task, model, samples, directory, phases)
+        return _Packing(task, model, directory, phases).programs(samples)
+    except NotExportable as fault:
+        return Failure(stage=_STAGE, kind="unsupported", message=str(fault))
+
+
+def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
+    """What the compiler leaves in its cache when it compiles the plan, machine code included."""
+    built = build(model, task.plan, task.workload.device_type)
+    with phases("compile"), preserved_buffers(built):
+        for sample in (*samples, *samples):
+            built(*sample.args, **sample.kwargs)
+    with phases("verify"):
+        _check_cases(built, task, "what the compiler made")
+    cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    with phases(_STAGE):
+        for file in sorted(path for path in cache.rglob("*") if path.is_file()):
+            within = file.relative_to(cache)
+            if belongs(within):
+                target = directory / CARRIED / within
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+    return Packed((), requirements(with_python=True, device_type=task.workload.device_type))
+
+
+class _Packing:
+    """A model's programs, made and checked one after the other."""
+
+    def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
+        self._task, self._model, self._directory, self._phases = task, model, directory, phases
+        self._notes: list[str] = []
+        self._reads = Reads(model)
+        # As the user has it: no call has been made of this copy yet.
+        self._attributes = attribute_texts(model)
+
+    def programs(self, samples: Sequence[Sample]) -> Packed:
+        """One program for each form of call, over the range of sizes that its samples show."""
+        if self._task.plan.buckets:
+            raise NotExportable("calls are filled up to buckets, which a compiled program does not do")
+        if has_hooks(self._model):
+            raise NotExportable("the model has hooks, which a compiled program does not run")
+        forms = by_form(samples)
+        if len(forms) > _MOST_PROGRAMS:
+            raise NotExportable(f"it is called in {len(forms)} different forms")
+        made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
+        with self._phases("verify"):
+            call = _Guarded(made, self._directory, self._model, _device_of(samples[0]))
+            _check_cases(call, self._task, "the compiled program")
+        if "freezing" in self._task.plan.options:
+            self._notes.append("its weights stay outside, so they are not frozen in")
+        if self._task.plan.memory_format:
+            self._notes.append("its weights are the model's own, so they stay in the model's memory format")
+        device_type = self._task.workload.device_type
+        return Packed(
+            tuple(made),
+            requirements(with_python=False, device_type=device_type),
+            tuple(self._notes),
+            self._reads.texts(),
+        )
+
+    def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
+        with self._phases("verify"):
+            # Before any other call, as what is kept from a first call is not read again.
+            self._reads.note(lambda: self._eager(form[0]))
+            _check_writes(self._model, form[0], self._attributes)
+            axes = self._accepted(form, free_axes(form, batch_axis(self._model, form[0])))
+        attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
+        fault = ""
+        for attempt in attempts:
+            try:
+                return [self._made(_example(form, attempt), form, attempt, name)]
+            except NotExportable as refused:
+                fault = str(refused)
+                self._notes.append(f"no program for sizes {_words(attempt)}: {fault}")
+        distinct = {describe(sample): sample for sample in form}
+        if not axes or len(distinct) > _MOST_PROGRAMS:
+            raise NotExportable(fault)
+        self._notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
+        return [self._made(one, [one], (), f"{name}-{i}") for i, one in enumerate(distinct.values())]
+
+    def _accepted(self, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
+        """The axes, each with as wide a range as the model itself takes."""
+        kept = []
+        for axis in axes:
+            try:
+                for size in (axis.low, axis.high):
+                    self._eager(resized(form[0], axis.places, size))
+            except Exception:  # whatever a model raises for a size that is not its own
+                kept.append(axis.narrowed())
+            else:
+                kept.append(axis)
+        return _worth_having(kept)
+
+    def _eager(self, sample: Sample) -> None:
+        with torch.no_grad():
+            self._model(*sample.args, **sample.kwargs)
+
+    def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
+        with self._phases("verify"):
+            self._reads.note(lambda: self._eager(example))
+        with self._phases("compile"):
+            program = compile_ahead(self._model, self._task.plan, example, axes, self._directory, name)
+        with self._phases("verify"):
+            self._check(program, form, axes)
+        return program
+
+    def _check(self, program: Program, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> None:
+        """Compare it with the model across the range of every axis: the reference's own cases are checked later.
+
+        It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
+        on the samples, and not on sizes that were made up.
+        """
+        call = _Guarded([program], self._directory, self._model, _device_of(form[0]))
+        acceptance = self._task.acceptance
+        metric = unspool_metric(acceptance.metric)
+        eager = build(self._model, Plan(autocast=self._task.plan.autocast), self._task.workload.device_type)
+        for sample in (form[0], *_across(form[0], axes)):
+            reference = make_reference(self._model, (sample,), variants=0, seed=0).against(eager)
+            verified = verify(call, reference, acceptance, metric)
+            if verified.fault:
+                raise NotExportable(f"the compiled program is wrong: {verified.fault}")
+
+
+class _Guarded:
+    """Programs behind their guards; `module` is where their buffers are looked for."""
+
+    def __init__(self, programs: Sequence[Program], directory: Path, model: Any, device: torch.device) -> None:
+        self.module, watch = model, Watch(model)
+        files = {path: (directory / path).read_bytes() for program in programs for path in files_of(program)}
+        self._programs = [(Guard(one, model, device), Native(one, files, model, watch)) for one in programs]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        said = ""
+        for guard, native in self._programs:
+            tensors = guard(args, kwargs)
+            if not isinstance(tensors, Refusal):
+                return native(tensors)
+            said = tensors.message
+        raise NotExportable(f"its own guards refuse it: {said}")
+
+
+def _check_cases(call: Any, task: PackTask, name: str) -> None:
+    """Compare what was packed with the run's own reference: the gate that every candidate passes."""
+    reference = Reference.load(Path(task.reference))
+    if task.plan.batch:
+        reference = reference.at_batch(task.plan.batch)
+    verified = verify(call, reference, task.acceptance, unspool_metric(task.acceptance.metric))
+    if verified.fault:
+        raise NotExportable(f"{name} is wrong: {verified.fault}")
+
+
+def _check_writes(model: Any, sample: Sample, attributes: Mapping[str, str]) -> None:
+    """What is written into when the model is called would be neither followed nor shared as in eager.
+
+    `attributes` are the model's plain ones before its first call.
+    """
+    buffers = {f"buffer {name} after the call": buffer for name, buffer in _buffers(model)}
+    arguments = {after_call(name): leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
+    seen = observe(model, sample, seed=0).leaves
+    for name, before in {**buffers, **arguments}.items():
+        if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), seen[name].nan_to_num()):
+            raise NotExportable(f"it writes into {name.removesuffix(' after the call')} when called")
+    after = attribute_texts(model)
+    observe(model, sample, seed=0)
+    changed = changed_by_a_call(after, attribute_texts(model))
+    if changed:
+        raise NotExportable(f"it changes its attribute `{changed}` when called")
+    set_first = changed_by_a_call(attributes, after)
+    if set_first:
+        raise NotExportable(f"it sets its attribute `{set_first}` when it is first called, and not before")
+
+
+def _buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(model, nn.Module):
+        yield from model.named_buffers()
+
+
+def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:
+    """The largest sample, enlarged where a size is 1: the compiler would take that for a constant."""
+    largest = max(form, key=lambda s: sum(leaf.numel() for leaf in leaves_of(s) if isinstance(leaf, torch.Tensor)))
+    position = next(i for i, sample in enumerate(form) if sample is largest)
+    for axis in axes:
+        if axis.seen[position] < 2:
+            largest = resized(largest, axis.places, min(2, axis.high))
+    return largest
+
+
+def _worth_having(axes: Iterable[FreeAxis]) -> tuple[FreeAxis, ...]:
+    """Without those that have one size only."""
+    return tuple(axis for axis in axes if axis.low < axis.high)
+
+
+def _words(axes: Sequence[FreeAxis]) -> str:
+    return " and ".join(f"{axis.low} to {axis.high}" for axis in axes) or "as they are"
+
+
+def _across(sample: Sample, axes: Sequence[FreeAxis]) -> Iterator[Sample]:
+    """Both ends of every axis, their neighbours and a middle, odd and even; and all axes at their smallest."""
+    for axis in axes:
+        middle = (axis.low + axis.high) // 2
+        sizes = (axis.low, axis.low + 1, middle, middle + 1, axis.high - 1, axis.high)
+        for size in sorted({size for size in sizes if axis.low <= size <= axis.high}):
+            yield resized(sample, axis.places, size)
+    if len(axes) > 1:
+        smallest = sample
+        for axis in axes:
+            smallest = resized(smallest, axis.places, axis.low)
+        yield smallest
+
+
+def _device_of(sample: Sample) -> torch.device:
+    return next(leaf.device for leaf in leaves_of(sample) if isinstance(leaf, torch.Tensor))

@@ -1,0 +1,1 @@
+"""What bounds a workload, and where: figures, then what they mean."""

@@ -1,0 +1,93 @@
+"""What a call has to do, counted as it runs: FLOPs, bytes, operators, and what each submodule allocates.
+
+FLOPs are those of matrix products, convolutions and attention (`torch.utils.flop_counter`). Bytes are the operands
+and results of every operator that is no view, as if nothing stayed in a cache between two of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from autocompile.trial.profile.kernels import NOT_KERNELS
+from autocompile.trial.profile.submodules import following
+from autocompile.workload.samples import Sample, clone
+
+# These read of their first operand no more than they give.
+_GATHERS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_select", "gather"))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one call; `allocated` is bytes by submodule path, without what its children allocate."""
+
+    flops: int
+    bytes: int
+    operators: int
+    allocated: dict[str, int]
+
+
+def work_of(model: Any, sample: Sample) -> Work:
+    """Count one call of the model as it is, without gradients, on a copy of the sample."""
+    own = clone(sample)
+    traffic = _Traffic()
+    flops = FlopCounterMode(display=False)
+    with torch.no_grad(), following(model, traffic.enter, traffic.leave), flops, traffic:
+        model(*own.args, **own.kwargs)
+    return Work(flops.get_total_flops(), traffic.bytes, traffic.operators, dict(traffic.allocated))
+
+
+class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sums the bytes that operators read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = self.operators = 0
+        self.allocated: Counter[str] = Counter()
+        self._path = [""]
+
+    def enter(self, path: str) -> None:
+        """A submodule begins, and what is allocated is its own."""
+        self._path.append(path)
+
+    def leave(self) -> None:
+        """It ends."""
+        self._path.pop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name  # noqa: SLF001
+        operands = list(_tensors((args, kwargs)))
+        results = list(_tensors(result))
+        taken = {tensor.untyped_storage().data_ptr() for tensor in operands}
+        fresh = [tensor for tensor in results if tensor.untyped_storage().data_ptr() not in taken]
+        self.allocated[self._path[-1]] += sum(map(_bytes_of, fresh))
+        if name in NOT_KERNELS or func.is_view:
+            return result
+        self.operators += 1
+        written = sum(map(_bytes_of, results))
+        if name in _GATHERS:
+            operands = operands[1:]
+            self.bytes += written
+        self.bytes += written + sum(map(_bytes_of, operands))
+        return result
+
+
+def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+    for leaf in pytree.tree_leaves(tree):
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
+            yield leaf
+
+
+def _bytes_of(tensor: torch.Tensor) -> int:
+    """Of the elements that differ in memory: an expanded axis is there once."""
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+    return math.prod(sizes) * tensor.element_size()

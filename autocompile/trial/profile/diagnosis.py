@@ -1,0 +1,124 @@
+"""What a profile says beyond the bare figures: what bounds the model, and for reading, where and what to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from autocompile.core.profile import Profile
+from autocompile.core.workload import Workload
+from autocompile.trial.clock.timing import CLOCKS, Callee
+from autocompile.trial.profile.ceilings import measure_ceilings
+from autocompile.trial.profile.counting import Work, work_of
+from autocompile.trial.profile.exportable import export_failure
+from autocompile.trial.profile.graphbreaks import recompiles
+from autocompile.trial.profile.hotspots import hottest
+from autocompile.trial.profile.roofline import Figures, bound_of
+from autocompile.workload.capture.script import describe_fault
+from autocompile.workload.samples import Sample, describe
+
+_RECOMPILES_S, _EXPORT_S = 3.0, 5.0
+_LATENCY_S = 0.3
+_MOST_SIGNATURES = 4
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What is diagnosed: the model, the same as it is called, and its samples, of which the first is looked into."""
+
+    workload: Workload
+    model: Any
+    call: Callee
+    samples: Sequence[Sample]
+
+
+def with_bound(profile: Profile, examined: Examined) -> Profile:
+    """What bounds a call of the first sample, by what it has to do and what this device can do at best."""
+    work, problem = _work(examined)
+    try:
+        figures = _figures(profile, examined, work)
+    except RuntimeError as fault:  # a device without room for them
+        told = f"the ceilings of this device cannot be measured: {describe_fault(fault)}"
+        return replace(profile, notes=(*profile.notes, *problem, told), pipeline=examined.workload.pipeline)
+    bound, evidence = bound_of(figures)
+    pipeline = examined.workload.pipeline
+    return replace(
+        profile,
+        notes=(*profile.notes, *problem),
+        bound=bound,
+        evidence=evidence,
+        flops=work.flops,
+        bytes=work.bytes,
+        achieved_flops_share=figures.flops_share,
+        achieved_bandwidth_share=figures.bandwidth_share,
+        overhead_share=figures.overhead_share,
+        ceilings=figures.ceilings,
+        input_share=figures.input_share,
+        submodules=hottest(examined.model, examined.samples[0], examined.workload.device_type, work.allocated),
+        pipeline=pipeline,
+        better_loader=pipeline.better(figures.latency_ms) if pipeline else None,
+    )
+
+
+def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
+    device, pipeline = examined.workload.device_type, examined.workload.pipeline
+    latency_ms = _latency_ms(profile, examined)
+    return Figures(
+        latency_ms=latency_ms,
+        flops=work.flops,
+        bytes=work.bytes,
+        operators=work.operators,
+        kernels=profile.kernels_per_call,
+        median_kernel_us=profile.median_kernel_us,
+        outside_share=profile.outside_kernels_share,
+        idle_share=_idle_share(profile) if device == "cuda" else None,
+        ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
+        input_ms=pipeline.own.batch_ms if pipeline else 0.0,
+        input_share=pipeline.share(latency_ms) if pipeline else 0.0,
+    )
+
+
+def with_details(profile: Profile, examined: Examined) -> Profile:
+    """What costs seconds more and no search needs: recompiles, and whether it exports."""
+    distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
+    first = examined.samples[0]
+    again = recompiles(examined.model, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
+    failure = export_failure(examined.model, first, _EXPORT_S)
+    return replace(
+        profile,
+        recompiles=again,
+        exportable=None if failure is None else not failure,
+        export_failure=f"not found out within {_EXPORT_S:.0f} s" if failure is None else failure,
+    )
+
+
+def _work(examined: Examined) -> tuple[Work, list[str]]:
+    """What is counted, or nothing, with what went wrong: a search goes on without it."""
+    try:
+        return work_of(examined.model, examined.samples[0]), []
+    except Exception as fault:  # operators of the user's own may know nothing of torch's dispatch modes
+        return Work(0, 0, 0, {}), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
+
+
+def _idle_share(profile: Profile) -> float:
+    """By NVML, or where it does not answer by the kernels' intervals."""
+    return 1 - profile.busy_share if profile.busy_share else profile.outside_kernels_share
+
+
+def _latency_ms(profile: Profile, examined: Examined) -> float:
+    """Of the first sample, which is what the work was counted for: the baseline's, where all samples are alike."""
+    if len(examined.workload.signatures) == 1:
+        return profile.baseline_ms.value
+    sample, synchronize = examined.samples[0], CLOCKS[examined.workload.device_type]
+    taken: list[float] = []
+    ends = time.perf_counter() + _LATENCY_S
+    while not taken or time.perf_counter() < ends:
+        started = time.perf_counter()
+        examined.call(*sample.args, **sample.kwargs)
+        synchronize()
+        taken.append(time.perf_counter() - started)
+    return sorted(taken)[len(taken) // 2] * 1e3

@@ -1,0 +1,29 @@
+"""Whether a model can be exported, and if not, where and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autocompile.core.plan import Plan
+from autocompile.runtime.aot.export import NotExportable, try_export
+from autocompile.trial.deadline import TookTooLong, within
+from autocompile.workload.capture.script import describe_fault
+from autocompile.workload.samples import Sample, clone
+
+
+def export_failure(model: Any, sample: Sample, limit_s: float) -> str | None:
+    """Why `torch.export` does not take the model with this sample's sizes, "" if it does; None if it took too long.
+
+    It is exported as it is for packing: over its tensors alone, with nothing compiled.
+    """
+    own = clone(sample)
+    try:
+        with within(limit_s):
+            try_export(model, Plan(), own)
+    except TookTooLong:
+        return None
+    except NotExportable as fault:
+        return str(fault)
+    except Exception as fault:  # the exporter raises dozens of types
+        return describe_fault(fault)
+    return ""

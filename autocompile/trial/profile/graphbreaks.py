@@ -1,0 +1,145 @@
+"""Where the compiler leaves the graph, and for what it compiles again: in the user's files, in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType
+from typing import Any
+
+import msgspec
+import torch
+import torch._dynamo as dynamo
+from torch import nn
+
+from autocompile.core.profile import GraphBreak, Recompile
+from autocompile.runtime.explanations import BREAKS, RECOMPILES, in_words
+from autocompile.runtime.recompiled import legible
+from autocompile.trial.deadline import TookTooLong, within
+from autocompile.workload.capture.script import is_own
+from autocompile.workload.samples import Sample, clone
+
+# `explain` tells only of breaks between two graphs that have something in them; the log (TORCH_LOGS=graph_breaks)
+# has all of them, skipped functions included.
+_LOGS = tuple(f"torch._dynamo.{module}.__graph_breaks" for module in ("symbolic_convert", "convert_frame"))
+_TOLD = re.compile(r"in user code at (.*):(\d+)\nGraph Break Reason: ([\s\S]*)")
+_TRACEBACK = re.compile(r"User code traceback:\n([\s\S]*)")
+_FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Into how many graphs the model falls, and where; `failure` is why it could not be traced at all."""
+
+    graphs: int
+    breaks: tuple[GraphBreak, ...]
+    failure: str
+
+
+def graph_breaks(model: Any, sample: Sample, limit_s: float) -> Traced:
+    """Trace one call without compiling; what cannot be traced at all, or in time, is told, not raised."""
+    own = clone(sample)
+    with _listening() as heard:
+        try:
+            with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()), within(limit_s):
+                explained = dynamo.explain(model)(*own.args, **own.kwargs)
+        except TookTooLong:
+            return Traced(0, _told(heard), f"it took longer than {limit_s:.0f} s")
+        except Exception as fault:  # the tracer may fail in any way; the trials will show what it means
+            return Traced(
+                0, _told(heard), f"{type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}"
+            )
+        finally:
+            dynamo.reset()
+    found = {(one.file, one.line): one for one in map(_explained, explained.break_reasons)}
+    found.update({(one.file, one.line): one for one in _told(heard)})
+    return Traced(explained.graph_count, tuple(sorted(found.values(), key=lambda one: (one.file, one.line))), "")
+
+
+def placed(model: Any, traced: Traced) -> Traced:
+    """The same, each break with the submodule in whose `forward` it lies."""
+    forwards: dict[tuple[str, str], tuple[str, CodeType]] = {}
+    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+        code = getattr(type(module).forward, "__code__", None)
+        if code is not None:
+            forwards.setdefault((code.co_filename, type(module).__qualname__), (path, code))
+    return replace(traced, breaks=tuple(_placed(one, list(forwards.values())) for one in traced.breaks))
+
+
+def _placed(found: GraphBreak, forwards: Sequence[tuple[str, CodeType]]) -> GraphBreak:
+    for path, code in forwards:
+        last = max((line for *_, line in code.co_lines() if line), default=0)
+        if code.co_filename == found.file and code.co_firstlineno <= found.line <= last:
+            return msgspec.structs.replace(found, path=path)
+    return found
+
+
+def recompiles(model: Any, samples: Sequence[Sample], limit_s: float) -> tuple[Recompile, ...]:
+    """What is compiled again when the samples follow each other, tracing only; as far as it comes in `limit_s`."""
+    dynamo.utils.clear_compilation_metrics()
+    try:
+        with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()), within(limit_s):
+            traced: Callable[..., Any] = torch.compile(model, backend="eager")
+            for sample in samples:
+                own = clone(sample)
+                traced(*own.args, **own.kwargs)
+    except (Exception, TookTooLong):  # what fails here fails in every trial, and is told there
+        return ()
+    finally:
+        told = [metrics for metrics in dynamo.utils.get_compilation_metrics() if metrics.recompile_reason]
+        dynamo.reset()
+    found = {}
+    for metrics in told:
+        reason, advice = in_words(RECOMPILES, legible(str(metrics.recompile_reason)))
+        found[reason] = Recompile(str(metrics.co_filename), int(metrics.co_firstlineno or 0), reason, advice)
+    return tuple(found.values())
+
+
+@contextlib.contextmanager
+def _listening() -> Iterator[list[str]]:
+    """What the tracer logs about graph breaks meanwhile."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    loggers = [logging.getLogger(name) for name in _LOGS]
+    before = [(logger.level, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+        logger.addHandler(handler)
+    try:
+        yield heard
+    finally:
+        for logger, (level, propagate) in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagate
+
+
+def _told(heard: list[str]) -> tuple[GraphBreak, ...]:
+    found: dict[tuple[str, int], GraphBreak] = {}
+    for message in heard:
+        told = _TOLD.search(message)
+        if told is None:
+            continue
+        file, line, said = told[1], int(told[2]), told[3]
+        if not is_own(file):
+            trace = _TRACEBACK.search(said)
+            frames = [(f, int(n)) for f, n in _FRAME.findall(trace[1] if trace else "") if is_own(f)]
+            file, line = frames[-1] if frames else (file, line)
+        reason, advice = in_words(BREAKS, said)
+        found.setdefault((file, line), GraphBreak(file=file, line=line, reason=reason, advice=advice))
+    return tuple(found.values())
+
+
+def _explained(found: Any) -> GraphBreak:
+    frames = list(found.user_stack)
+    own = [frame for frame in frames if is_own(frame.filename)] or frames
+    reason, advice = in_words(BREAKS, str(found.reason))
+    if not own:
+        return GraphBreak(file="", line=0, reason=reason, advice=advice)
+    return GraphBreak(file=own[-1].filename, line=own[-1].lineno or 0, reason=reason, advice=advice)

@@ -1,0 +1,91 @@
+"""Time and memory by submodule."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+import torch
+from torch import nn
+
+from autocompile.core.profile import Submodule
+from autocompile.trial.clock.timing import CLOCKS
+from autocompile.trial.profile.submodules import following
+from autocompile.workload.samples import Sample, clone
+
+_MOST = 200
+_MOST_CALLS, _LOOKING_S = 20, 0.5
+
+
+class _Stopwatch:
+    """Seconds by path, each without what runs beneath it."""
+
+    def __init__(self, synchronize: Callable[[], None]) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.calls: Counter[str] = Counter()
+        self._synchronize = synchronize
+        self._running: list[str] = []
+        self._since = 0.0
+
+    def enter(self, path: str) -> None:
+        """A submodule begins, and the one above it pauses."""
+        self._book()
+        self._running.append(path)
+        self.calls[path] += 1
+
+    def leave(self) -> None:
+        """It ends, and the one above it goes on."""
+        self._book()
+        self._running.pop()
+
+    def _book(self) -> None:
+        self._synchronize()
+        now = time.perf_counter()
+        if self._running:
+            self.seconds[self._running[-1]] += now - self._since
+        self._since = time.perf_counter()
+
+
+def hottest(model: Any, sample: Sample, device: str, allocated: Mapping[str, int]) -> tuple[Submodule, ...]:
+    """The up to 200 submodules that take most of a call by themselves, the most first; a function has none.
+
+    Medians over up to 20 calls, as many as fit into half a second, one at least. On a GPU the device is waited for
+    around each submodule, which takes away what overlaps.
+    """
+    if not isinstance(model, nn.Module):
+        return ()
+    looks = _looks(model, sample, device)
+    modules = dict(model.named_modules())
+    taken = {path: median(look.seconds[path] for look in looks) for path in looks[0].seconds}
+    total = sum(taken.values()) or 1.0
+    return tuple(
+        Submodule(
+            path=path,
+            class_name=type(modules[path]).__name__,
+            calls=looks[0].calls[path],
+            self_ms=seconds * 1e3,
+            share=seconds / total,
+            whole_share=sum(taken[other] for other in taken if _within(other, path)) / total,
+            allocated_bytes=allocated.get(path, 0),
+            parameter_bytes=sum(p.numel() * p.element_size() for p in modules[path].parameters(recurse=False)),
+        )
+        for path, seconds in sorted(taken.items(), key=lambda item: -item[1])[:_MOST]
+    )
+
+
+def _within(other: str, path: str) -> bool:
+    return not path or other == path or other.startswith(f"{path}.")
+
+
+def _looks(model: nn.Module, sample: Sample, device: str) -> list[_Stopwatch]:
+    looks: list[_Stopwatch] = []
+    ends = time.perf_counter() + _LOOKING_S
+    while not looks or (len(looks) < _MOST_CALLS and time.perf_counter() < ends):
+        own, watch = clone(sample), _Stopwatch(CLOCKS[device])
+        with torch.no_grad(), following(model, watch.enter, watch.leave):
+            model(*own.args, **own.kwargs)
+        looks.append(watch)
+    return looks

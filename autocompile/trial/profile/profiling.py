@@ -1,0 +1,223 @@
+"""A first profile: what the baseline does, before anything is searched."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.estimate import Estimate
+from autocompile.core.job import Acceptance, ProfileTask
+from autocompile.core.notices import of_training
+from autocompile.core.plan import Plan
+from autocompile.core.profile import Profile
+from autocompile.core.tolerance import published_tolerance
+from autocompile.runtime.inductor.build import Built, build
+from autocompile.trial.check.compare import verify
+from autocompile.trial.check.padding_proof import CALLS_OF_A_PROOF, PaddingProof, prove_padding
+from autocompile.trial.check.reference import Reference, make_reference
+from autocompile.trial.check.repeatability import Repeatability, repeatability
+from autocompile.trial.clock.nvml import utilization
+from autocompile.trial.clock.timing import OnCopies, Pairs, subject, time_pairs
+from autocompile.trial.memory import peak_memory_bytes
+from autocompile.trial.phases import Phases
+from autocompile.trial.profile import diagnosis
+from autocompile.trial.profile.blocks import repeated_blocks
+from autocompile.trial.profile.graphbreaks import Traced, graph_breaks, placed
+from autocompile.trial.profile.kernels import Kernels, kernels_of
+from autocompile.workload.metric import unspool_metric
+from autocompile.workload.samples import Sample
+from autocompile.workload.spool import unspool
+
+_PROFILED_CALLS = 3
+_VARIANTS = 2
+_LONGEST_TRACE_S = 600.0
+# For reading, half a minute and some twenty calls have to do: so much for tracing, so much for a pass over the samples.
+_BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
+_WARM_S = 0.5
+_PROOF_SHARE = 0.1
+# Importing the tracer alone takes seconds; a small budget is for trials.
+_WORTH_TRACING_S = 15.0
+
+
+def take_profile(task: ProfileTask, phases: Phases) -> Profile:
+    """Profile the baseline; a brief profile leaves the float64 reference behind, for the trials.
+
+    Raises whatever the model raises on its own inputs, and InvalidWorkload if it cannot be profiled.
+    """
+    full, device = task.depth == "full", task.workload.device_type
+    with phases("load"):
+        model, samples = unspool(task.workload)
+        eager = build(model, Plan(), device)
+    with phases("verify"):
+        seen = _compare(task, model, eager, samples)
+    with phases("timing"):
+        timed = OnCopies(eager) if seen.mutates else eager
+        steady = _time_baseline(timed, seen.samples, device, task)
+    with phases("profile"):
+        calls = _PROFILED_CALLS if seen.repeats.call_s < _PASS_S else 1
+        kernels = kernels_of(eager, seen.samples[0], device, calls)
+        memory = peak_memory_bytes(device)
+        limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
+        traced = Traced(0, (), "it was not tried, as little of the budget is left")
+        if full or limit_s > _WORTH_TRACING_S:
+            traced = placed(model, graph_breaks(model, seen.samples[0], limit_s))
+        figures = replace(
+            _figures(seen, steady, kernels, traced),
+            peak_memory_bytes=memory,
+            blocks=repeated_blocks(model),
+            notes=(*task.workload.notes, *_notes(task, seen, steady, len(samples))),
+        )
+        examined = diagnosis.Examined(task.workload, model, timed, seen.samples)
+        bounded = diagnosis.with_bound(figures, examined)
+        if full:
+            return diagnosis.with_details(bounded, examined)
+        # Last, as a GPU does not survive a call that goes beyond a model's sizes.
+        padding = _padding(task, model, samples, seen.repeats.call_s, phases.left_s)
+        return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What calling the model shows: the samples to go on with, and what is right, where a search will ask."""
+
+    samples: tuple[Sample, ...]
+    repeats: Repeatability
+    reference: Reference | None
+    error_floor: float
+
+    @property
+    def mutates(self) -> bool:
+        return self.repeats.mutates_inputs or bool(self.reference and self.reference.mutates_inputs)
+
+
+def _compare(task: ProfileTask, model: Any, eager: Built, samples: tuple[Sample, ...]) -> _Compared:
+    repeats = repeatability(model, samples[0], task.seed)
+    if task.depth == "full":
+        _check_children(repeats)
+        return _Compared(_affordable(samples, repeats.call_s), repeats, None, 0.0)
+    reference = _reference(task, model, samples)
+    floor = verify(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
+    return _Compared(samples, repeats, reference, floor)
+
+
+def _padding(task: ProfileTask, model: Any, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
+    """Whether calls may be filled up, where they differ in size."""
+    if len(task.workload.signatures) == 1:
+        return PaddingProof(problem="the inputs have one signature")
+    if CALLS_OF_A_PROOF * call_s > _PROOF_SHARE * left_s:
+        return PaddingProof(problem="whether filling is harmless was not tried, as little of the budget is left")
+    return prove_padding(model, samples)
+
+
+def _figures(seen: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:
+    return Profile(
+        baseline_ms=_baseline_ms(steady.pairs),
+        self_ratio=steady.pairs.ratio,
+        busy_share=steady.busy_share,
+        busy_source=steady.busy_source,
+        outside_kernels_share=kernels.outside_share,
+        kernels_per_call=kernels.per_call,
+        median_kernel_us=kernels.median_us,
+        matrix_kernels=kernels.matrix,
+        peak_memory_bytes=0,
+        graph_count=traced.graphs,
+        graph_breaks=traced.breaks,
+        trace_failure=traced.failure,
+        blocks=(),
+        deterministic=seen.repeats.deterministic,
+        random=seen.repeats.random,
+        error_floor=seen.error_floor,
+        reference=seen.reference.precision if seen.reference else "",
+        variants=len(seen.reference.cases) if seen.reference else 0,
+        contamination=steady.pairs.contamination,
+        opaque_output=seen.repeats.opaque,
+    )
+
+
+def _check_children(repeats: Repeatability) -> None:
+    if repeats.replaced:
+        raise InvalidWorkload(
+            "is another module after every call, so nothing can be said about the model's parts",
+            where=f"model.{repeats.replaced}",
+            remedy="build the model's children in __init__ and only use them in forward",
+        )
+
+
+def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
+    """Samples, evenly thinned, that one pass over takes no longer than half a second; at least one."""
+    count = min(len(samples), max(1, int(_PASS_S / max(call_s, 1e-6))))
+    return tuple(samples[position * len(samples) // count] for position in range(count))
+
+
+def _reference(task: ProfileTask, model: Any, samples: tuple[Sample, ...]) -> Reference:
+    """What is right, left in the task's file; the user's metric is tried on it."""
+    reference = make_reference(model, samples, variants=_VARIANTS, seed=task.seed)
+    reference.save(Path(task.reference), with_outputs=bool(task.metric))
+    metric = unspool_metric(task.metric)
+    if metric is not None:
+        for case in reference.cases:
+            metric(case.baseline.output)
+    return reference
+
+
+def _baseline_ms(pairs: Pairs) -> Estimate:
+    latency = pairs.baseline
+    other = pairs.candidate
+    return Estimate(
+        value=statistics.mean((latency.p50_ms, other.p50_ms)),
+        low=min(latency.p50_ms, other.p50_ms),
+        high=max(latency.p90_ms, other.p90_ms),
+    )
+
+
+def _notes(task: ProfileTask, seen: _Compared, steady: _Steady, given: int) -> list[str]:
+    notes = list(seen.reference.notes) if seen.reference else []
+    notes.extend(notice.text for notice in of_training(task.workload))
+    if seen.mutates:
+        notes.append("the model writes into its inputs: every call gets a copy, whose cost is in all figures")
+    if seen.repeats.replaced:
+        notes.append(f"model.{seen.repeats.replaced} is another module after every call")
+    if seen.repeats.random:
+        notes.append("the model is random by nature: equal inputs give other outputs from another RNG state")
+    if steady.pairs.contamination.noisy:
+        share = steady.pairs.contamination.other_cpu_share
+        notes.append(f"the host is noisy: others took {share:.0%} of its CPU time during the baseline's timing")
+    if len(seen.samples) < given:
+        notes.append(f"{len(seen.samples)} of {given} samples were profiled, as all would take too long")
+    return notes
+
+
+@dataclass(frozen=True)
+class _Steady:
+    """The baseline in steady state, and how busy the device is meanwhile."""
+
+    pairs: Pairs
+    busy_share: float
+    busy_source: str
+
+
+def _time_baseline(eager: Built | OnCopies, samples: Sequence[Sample], device: str, task: ProfileTask) -> _Steady:
+    one = subject(eager, samples, device, torch.get_num_threads())
+    twin = subject(eager, samples, device, torch.get_num_threads())
+    for _ in range(3):
+        if one.one_pass() > _WARM_S:
+            break
+    wall, cpu = time.perf_counter(), time.process_time()
+    pairs = time_pairs(one, twin, task.timing, task.seed)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    if device == "cuda":
+        busy = utilization(one.one_pass, seconds=2.0)
+        if busy is not None:
+            return _Steady(pairs, busy, "NVML utilization over 2 s of steady state")
+        return _Steady(pairs, 0.0, "unknown: NVML does not answer")
+    threads = torch.get_num_threads()
+    source = f"process CPU time over {threads} threads' wall time"
+    return _Steady(pairs, min(1.0, cpu / (wall * threads)), source)

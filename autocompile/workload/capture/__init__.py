@@ -1,0 +1,1 @@
+"""How a workload is come by: scripts, loaders, streams of inputs."""

@@ -1,0 +1,111 @@
+"""A user's script, run for the workload it defines."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import sysconfig
+import traceback
+from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.capture.endings import ended, run_as_a_script, shown
+from autocompile.workload.places import is_installed
+
+_STDLIB = sysconfig.get_path("stdlib")
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_HOW = "define `model` and `inputs`, or a function `workload()` that returns them"
+
+
+def workload_from_script(path: Path) -> tuple[Any, Any]:
+    """The `(model, inputs)` that the script defines, by name or through `workload()`.
+
+    The script is run under a name that is not `__main__`, with its folder first on `sys.path`, as
+    Python has it. Raises InvalidWorkload, naming the last frame in the user's code, if it raises.
+    """
+    module = _run(path)
+    factory = getattr(module, "workload", None)
+    if callable(factory):
+        pair = _guarded(factory, path)
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise InvalidWorkload("workload() must return (model, inputs)", where=shown(path), remedy=_HOW)
+        return pair
+    missing = [name for name in ("model", "inputs") if not hasattr(module, name)]
+    if missing:
+        raise InvalidWorkload(
+            f"defines no {' and no '.join(f'`{name}`' for name in missing)}", where=shown(path), remedy=_HOW
+        )
+    return module.model, module.inputs
+
+
+def _run(path: Path) -> ModuleType:
+    name = f"_tuned_{path.stem.replace('.', '_')}"
+    loader = _ScriptLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None or path.suffix != ".py":
+        raise InvalidWorkload("is not a Python file", where=shown(path), remedy="give a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    cloudpickle.register_pickle_by_value(module)
+    _guarded(lambda: _execute(loader, module), path)
+    return module
+
+
+def _execute(loader: SourceFileLoader, module: ModuleType) -> None:
+    """A script may end itself, well, when its workload is there."""
+    try:
+        loader.exec_module(module)
+    except SystemExit as end:
+        if end.code or not (hasattr(module, "workload") or (hasattr(module, "model") and hasattr(module, "inputs"))):
+            raise
+
+
+class _ScriptLoader(SourceFileLoader):
+    """Reads and leaves no bytecode, as Python does not for what it is given to run."""
+
+    def path_stats(self, path: Any) -> Any:
+        raise OSError(f"{path} is a script")
+
+
+def _guarded(call: Any, path: Path) -> Any:
+    with run_as_a_script(path) as heard:
+        try:
+            return call()
+        except InvalidWorkload:
+            raise
+        except SystemExit as end:
+            raise ended(end, heard.last_line, path, how=_HOW) from end
+        except Exception as fault:
+            remedy = f"run `python {shown(path)}` to see it whole"
+            raise InvalidWorkload(f"raised {describe_fault(fault)}", where=shown(path), remedy=remedy) from fault
+
+
+def describe_fault(fault: BaseException) -> str:
+    """Type, first line of the message, and the innermost frame: `ValueError: no (net.py:12 in forward)`."""
+    name, text = type(fault).__name__, str(fault.msg if isinstance(fault, SyntaxError) else fault).strip().splitlines()
+    said = f"{name}: {text[0].removeprefix(f'{name}: ')}" if text else name
+    if isinstance(fault, SyntaxError) and fault.filename:
+        return f"{said} ({Path(fault.filename).name}:{fault.lineno})"
+    frames = [one for one in traceback.extract_tb(fault.__traceback__) if not one.filename.startswith(_PACKAGE)]
+    return said + (own_place(fault) or _place(frames[-1:]))
+
+
+def own_place(fault: BaseException) -> str:
+    """The innermost frame in the user's own code: ` (net.py:12 in forward)`, or "" if there is none."""
+    return _place([frame for frame in traceback.extract_tb(fault.__traceback__) if is_own(frame.filename)])
+
+
+def _place(frames: Sequence[traceback.FrameSummary]) -> str:
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+
+
+def is_own(filename: str) -> bool:
+    """Whether a file is the user's: neither this package, nor installed, nor Python's."""
+    return not filename.startswith((_PACKAGE, _STDLIB, "<")) and not is_installed(filename)

@@ -1,0 +1,83 @@
+"""What a function's bytecode says: a digest that is equal for equal source, the names in it, and what it writes."""
+
+from __future__ import annotations
+
+import bisect
+import dis
+import hashlib
+import inspect
+import types
+from collections.abc import Iterator
+
+from autocompile.workload.identity.plain import text_of
+
+_STORES_OUTSIDE = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["STORE_DEREF"]})
+_STORES_ATTRIBUTE = frozenset({dis.opmap["STORE_ATTR"]})
+_OF_THE_CALLING_CONVENTION = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
+_ONE_INSTRUCTION = {"LOAD_METHOD": "LOAD_ATTR", "CALL_METHOD": "CALL"}
+_NAMING = frozenset({*dis.hasname, *dis.haslocal, *dis.hasfree})
+_STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
+
+def digest_of(function: types.FunctionType) -> str:
+    """Sixteen letters; equal for equal source in one version of Python, wherever and however it was compiled."""
+    return hashlib.sha256("\n".join(_lines(function.__code__)).encode()).hexdigest()[:16]
+
+
+def names_in(code: types.CodeType) -> Iterator[str]:
+    """All names that a function's code and the code within it mention, in the order of the code."""
+    for one in _with_inner(code):
+        yield from one.co_names
+
+
+def variables_stored(code: types.CodeType) -> Iterator[str]:
+    """Globals, and variables of a function around it, that the code itself writes: state, that calls change."""
+    return _stored(code, _STORES_OUTSIDE)
+
+
+def attributes_stored(code: types.CodeType) -> Iterator[str]:
+    """The names of attributes, of whatever, that the code writes."""
+    return _stored(code, _STORES_ATTRIBUTE)
+
+
+def _stored(code: types.CodeType, opcodes: frozenset[int]) -> Iterator[str]:
+    for one in _with_inner(code):
+        if not opcodes.isdisjoint(one.co_code[::2]):  # quickly no, for most
+            yield from (str(step.argval) for step in dis.get_instructions(one) if step.opcode in opcodes)
+
+
+def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _with_inner(constant)
+
+
+def _lines(code: types.CodeType) -> Iterator[str]:
+    """All that decides what code does; neither where it stands nor its docstrings, which no instruction loads."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    yield f"{code.co_name} {code.co_varnames[:count]} {code.co_flags & _STARRED}"
+    yield from _steps(code)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _lines(constant)
+
+
+def _steps(code: types.CodeType) -> Iterator[str]:
+    """Its instructions, without what depends on how the source was cut into pieces to be compiled.
+
+    A call of `module.function()` is another instruction where the import is compiled together with it. A notebook
+    compiles statement by statement.
+    """
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _OF_THE_CALLING_CONVENTION]
+    offsets = [step.offset for step in steps]
+    for step in steps:
+        name = _ONE_INSTRUCTION.get(step.opname, step.opname)
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            yield f"{name} {bisect.bisect_left(offsets, step.argval)}"
+        elif step.opcode in _NAMING:
+            yield f"{name} {step.argval}"
+        elif step.opcode in dis.hasconst:
+            yield f"{name} {text_of(step.argval)}"
+        else:
+            yield f"{name} {step.arg}"

@@ -1,0 +1,263 @@
+"""The code that calling a model may run, as far as it is the user's own, and what it takes from elsewhere.
+
+Found by name from `forward` on: a method counts if its name is mentioned by code that counts. Libraries' code is taken
+by name, but for what was recorded as somebody's own: a package under development is installed in production.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import sysconfig
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from autocompile.workload.identity.bytecode import attributes_stored, digest_of, names_in, variables_stored
+from autocompile.workload.identity.plain import text_of
+from autocompile.workload.places import is_installed
+
+_STDLIB = sysconfig.get_path("stdlib")
+# What Python runs of an object besides a call of it.
+_NOT_CALLED = frozenset(
+    f"__{name}__"
+    for name in ("init", "repr", "str", "getstate", "setstate", "reduce", "del", "dir", "init_subclass", "post_init")
+)
+_CALLABLES = (types.FunctionType, types.MethodType, functools.partial)
+_NO_OBJECTS = (nn.Module, torch.Tensor, types.ModuleType, type)
+_PLAIN = frozenset({bool, int, float, str, type(None), tuple, list, dict, set, OrderedDict})
+
+
+class Code:
+    """What is found from a model on: each thing once.
+
+    `functions`: a digest of each, by qualified name. `values`: the plain values that they use, by name. `names`: all
+    names in them. `roots`: modules that are called, by name. `reached`: the functions themselves.
+    """
+
+    def __init__(self, known: Collection[str] = ()) -> None:
+        self.functions: dict[str, str] = {}
+        self.values: dict[str, str] = {}
+        self.names: set[str] = {"forward", "__call__"}
+        self.roots: dict[str, nn.Module] = {}
+        self.reached: list[types.FunctionType] = []
+        self._known = frozenset(known)
+        self._known_classes = {name.rpartition(".")[0] for name in known}
+        self._is_own: dict[type, bool] = {}
+        self._stored: set[str] = set()
+        self._held: dict[str, str] = {}
+        self._seen: set[int] = set()
+        self._waiting: list[tuple[str, Any, str]] = []
+
+    def follow(self, thing: Any, name: str) -> None:
+        """Take in a model, a function, or whatever code mentions as `name`; then all that is mentioned in turn."""
+        self._take(thing, name)
+        progress = True
+        while progress:
+            ready = [one for one in self._waiting if self._is_mentioned(one[0])]
+            self._waiting = [one for one in self._waiting if not self._is_mentioned(one[0])]
+            for member, value, owner in ready:
+                self._take_held(member, value, owner)
+            progress = bool(ready)
+        for held, member in self._held.items():
+            if member in self._stored:
+                self.values.pop(held, None)
+
+    def _is_mentioned(self, member: str) -> bool:
+        if _is_pythons(member):
+            return member not in _NOT_CALLED
+        return member in self.names or "getattr" in self.names
+
+    def _take_held(self, member: str, value: Any, owner: str) -> None:
+        """A member of a class or an object; a plain one is a value, unless the code turns out to write it."""
+        if _is_plain(value):
+            self._held[_put(self.values, f"{owner}.{member}", str(text_of(value)))] = member
+        self._take(value, f"{owner}.{member}")
+
+    def _take(self, thing: Any, name: str) -> None:
+        for position, one in _callables_in(thing):
+            self._take(one, f"{name}[{position}]")
+        if _is_plain(thing):
+            _put(self.values, name, str(text_of(thing)))
+            return
+        if id(thing) in self._seen:
+            return
+        self._seen.add(id(thing))
+        taking = next((take for kind, take in self._ways if isinstance(thing, kind)), Code._take_object)
+        taking(self, thing, name)
+
+    def _take_module(self, thing: nn.Module, name: str) -> None:
+        self.roots[name] = thing
+        for module in thing.modules():
+            if id(type(module)) not in self._seen:
+                self._take_class(type(module), "")
+            for attribute, value in vars(module).items():
+                for one in (value, *(one for _position, one in _callables_in(value))):
+                    if isinstance(one, _CALLABLES):
+                        self._waiting.append((attribute, one, type(module).__qualname__))
+                if self._is_own_object(value):  # its methods; its attributes are the module's
+                    self._waiting.append((attribute, type(value), type(module).__qualname__))
+
+    def _take_class(self, thing: type, _name: str) -> None:
+        for cls in thing.__mro__:
+            if (thing is not cls and id(cls) in self._seen) or not self._is_own_class(cls):
+                continue
+            self._seen.add(id(cls))
+            for member, value in vars(cls).items():
+                self._waiting += [(member, one, cls.__qualname__) for one in _opened(member, value)]
+
+    def _take_function(self, thing: types.FunctionType, _name: str) -> None:
+        wrapped = getattr(thing, "__wrapped__", None)
+        if not self._is_own_function(thing):
+            if wrapped is not None:
+                self._take(wrapped, thing.__qualname__)
+            return
+        key = self._note(thing)
+        self.reached.append(thing)
+        self.names |= set(names_in(thing.__code__))
+        for parameter, value in _defaults(thing):
+            self._take(value, f"{key}({parameter})")
+        stored = set(variables_stored(thing.__code__))
+        self._stored.update(attributes_stored(thing.__code__))
+        for free, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True):
+            try:
+                if free not in stored:
+                    self._take(cell.cell_contents, free)
+            except ValueError:  # a name that is not bound yet
+                continue
+        for mentioned in names_in(thing.__code__):
+            if mentioned in thing.__globals__ and mentioned not in stored and not _is_pythons(mentioned):
+                self._take(thing.__globals__[mentioned], mentioned)
+                self._take_members(thing.__globals__[mentioned], mentioned, thing)
+
+    def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType) -> None:
+        """Of a module of the user's own that code mentions, what the same code mentions of it."""
+        if not isinstance(thing, types.ModuleType):
+            return
+        is_own = not _is_library(thing.__name__, thing.__dict__.get("__file__"))
+        for member in names_in(mentioned_by.__code__):
+            value = vars(thing).get(member)
+            if value is not None and (is_own or not self._known.isdisjoint({f"{name}.{member}", _qualname(value)})):
+                self._take(value, f"{name}.{member}")
+
+    def _take_partial(self, thing: functools.partial[Any], name: str) -> None:
+        for position, value in enumerate(thing.args):
+            self._take(value, f"{name}[{position}]")
+        for keyword, value in thing.keywords.items():
+            self._take(value, f"{name}[{keyword}]")
+        self._take(thing.func, name)
+
+    def _take_method(self, thing: types.MethodType, name: str) -> None:
+        self._take(thing.__func__, name)
+        self._take(thing.__self__, name)
+
+    def _take_object(self, thing: Any, name: str) -> None:
+        """An object of a class of the user's own: its methods, and its plain attributes."""
+        if not self._is_own_object(thing):
+            return
+        self._take_class(type(thing), name)
+        for attribute, value in getattr(thing, "__dict__", {}).items():
+            self._waiting.append((attribute, value, name))
+
+    _ways: tuple[tuple[type, Callable[[Code, Any, str], None]], ...] = (
+        (nn.Module, _take_module),
+        (type, _take_class),
+        (types.FunctionType, _take_function),
+        (functools.partial, _take_partial),
+        (types.MethodType, _take_method),
+    )
+
+    def _note(self, function: types.FunctionType) -> str:
+        """Keep the digest under the function's name."""
+        return _put(self.functions, function.__qualname__, digest_of(function))
+
+    def _is_own_function(self, function: types.FunctionType) -> bool:
+        library = _is_library(function.__module__ or "", function.__code__.co_filename)
+        return not library or (function.__qualname__ in self._known and not is_torchs(function.__module__ or ""))
+
+    def _is_own_class(self, cls: type) -> bool:
+        found = self._is_own.get(cls)
+        if found is None:
+            known = cls.__qualname__ in self._known_classes and not is_torchs(cls.__module__)
+            found = self._is_own[cls] = known or not is_library(cls)
+        return found
+
+    def _is_own_object(self, thing: Any) -> bool:
+        """Whether it is an object whose code or attributes a call may use: no module, tensor or library's thing."""
+        kind = type(thing)
+        if kind in _PLAIN or issubclass(kind, _NO_OBJECTS):
+            return False
+        return kind is types.SimpleNamespace or self._is_own_class(kind)
+
+
+def _put(facts: dict[str, str], name: str, text: str) -> str:
+    """Keep a fact; of several that are called alike the later ones are numbered. Its name then."""
+    key, number = name, 1
+    while facts.get(key, text) != text:
+        number += 1
+        key = f"{name}#{number}"
+    facts[key] = text
+    return key
+
+
+def _is_plain(thing: Any) -> bool:
+    """Whether it is known by its value, and is no code that could be looked into."""
+    return not isinstance(thing, (type, *_CALLABLES)) and text_of(thing) is not None
+
+
+def _callables_in(thing: Any) -> Iterator[tuple[Any, Any]]:
+    """The functions in a list, a tuple or a dictionary, each with where it lies."""
+    if isinstance(thing, list | tuple | dict):
+        items = thing.items() if isinstance(thing, dict) else enumerate(thing)
+        yield from ((position, one) for position, one in items if isinstance(one, _CALLABLES))
+
+
+def _qualname(thing: Any) -> str:
+    return str(getattr(thing, "__qualname__", ""))
+
+
+def _is_pythons(name: str) -> bool:
+    """Whether Python itself gives this name its meaning, like `__name__`, which differs by how a script is run."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def is_torchs(module: str) -> bool:
+    """Whether a module of this name is torch's, or Python's builtins."""
+    return module.partition(".")[0] in {"torch", "builtins"}
+
+
+def is_library(thing: type | types.FunctionType) -> bool:
+    """Whether it is torch's, Python's or an installed package's."""
+    if isinstance(thing, types.FunctionType):
+        return _is_library(thing.__module__ or "", thing.__code__.co_filename)
+    if thing.__module__ == "__main__":  # which may be a library's, that runs what is the user's
+        return False
+    written = (one.__code__.co_filename for one in vars(thing).values() if isinstance(one, types.FunctionType))
+    file = next((name for name in written if not name.startswith("<")), None)
+    return _is_library(thing.__module__, file or getattr(sys.modules.get(thing.__module__), "__file__", None))
+
+
+def _is_library(module: str, file: str | None) -> bool:
+    return is_torchs(module) or (file is not None and (file.startswith(_STDLIB) or is_installed(file)))
+
+
+def _opened(name: str, member: Any) -> Iterator[Any]:
+    """What may be run or read of a class's member; of what is no function only plain values."""
+    if isinstance(member, staticmethod | classmethod):
+        yield member.__func__
+    elif isinstance(member, property):
+        yield from filter(None, (member.fget, member.fset))
+    elif isinstance(member, functools.cached_property):
+        yield member.func
+    elif isinstance(member, types.FunctionType) or (not _is_pythons(name) and text_of(member) is not None):
+        yield member
+
+
+def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    code, given = function.__code__, function.__defaults__ or ()
+    yield from zip(code.co_varnames[code.co_argcount - len(given) : code.co_argcount], given, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()

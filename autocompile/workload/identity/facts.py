@@ -1,0 +1,215 @@
+"""What makes a model the one that it is: its structure, its code, and what a call of it depends on. No weights' values.
+
+The same model has the same identity whichever way it came here: from a script that the command line ran, `__main__`,
+a notebook, a module, or a copy of the file elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import types
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from autocompile.core.identity import Identity
+from autocompile.core.serde import to_json
+from autocompile.core.workload import Signature
+from autocompile.workload.identity.bytecode import attributes_stored, names_in
+from autocompile.workload.identity.code import Code, is_library
+from autocompile.workload.identity.plain import text_of
+
+_TRAINING = "training"
+# Torch's own bookkeeping, which every module has.
+_INTERNAL = frozenset(vars(nn.Module())) - {_TRAINING}
+_MISSING = object()
+# Settings within settings.
+_DEEPEST = 2
+
+
+def identity_of(model: object) -> Identity:
+    """All facts about a model, a function, or whatever else can be called."""
+    code = _code_of(model)
+    loaded = code.names
+    stored = {name for function in code.reached for name in attributes_stored(function.__code__)}
+    attributes = {
+        name: text
+        for root, top in code.roots.items()
+        for path, module in top.named_modules()
+        for name, text in _depended_on(joined(root, path), module, loaded, stored)
+    }
+    return _identity(model, code, attributes)
+
+
+def identity_like(model: object, recorded: Identity) -> Identity:
+    """A model's facts, its attributes as far as they were recorded: milliseconds, for comparing when it is loaded."""
+    code = _code_of(model, known={*recorded.code, *recorded.values})
+    found = ((name, attribute_text(code.roots, name)) for name in recorded.attributes)
+    return _identity(model, code, {name: text for name, text in found if text is not None})
+
+
+def workload_fingerprint(identity: Identity, signatures: Sequence[Signature]) -> str:
+    """What identifies a workload: the model's identity, and what it is called with."""
+    return hashlib.sha256(identity.digest.encode() + to_json(list(signatures))).hexdigest()
+
+
+def attributes_of(path: str, module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """The plain attributes of a module, those of its plain objects (such as a `config`) included.
+
+    Each with its path, the dictionary that holds it, and its name there.
+    """
+    for where, held in ((path, vars(module)), *((where, vars(one)) for where, one in settings_of(path, module))):
+        for name, value in held.items():
+            if name not in _INTERNAL and text_of(value) is not None:
+                yield joined(where, name), held, name
+
+
+def settings_of(path: str, holder: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """The plain objects that a module holds, and those that these hold, each with its path."""
+    for name, value in vars(holder).items():
+        if name not in _INTERNAL and is_settings(value) and value is not holder:
+            yield joined(path, name), value
+            if depth < _DEEPEST:
+                yield from settings_of(joined(path, name), value, depth + 1)
+
+
+def is_settings(value: Any) -> bool:
+    """Whether it is an object that holds attributes, and neither a module, a tensor nor code."""
+    return (
+        hasattr(value, "__dict__")
+        and not isinstance(value, nn.Module | torch.Tensor | types.ModuleType | types.MethodType)
+        and text_of(value) is None
+    )
+
+
+def ignores_training(module: nn.Module) -> bool:
+    """Whether it asks for the mode and computes the same in both: dropout that drops nothing."""
+    return isinstance(module, _DropoutNd) and module.p == 0
+
+
+def attribute_text(roots: Mapping[str, nn.Module], name: str) -> str | None:
+    """The present value of the attribute of this path, or None where there is none."""
+    place = held_at(roots, name)
+    return None if place is None else text_of(place[0].get(place[1], _MISSING))
+
+
+def attribute_texts(model: object) -> dict[str, str]:
+    """The present values of all plain attributes, by path."""
+    modules = ((joined(root, path), one) for root, top in roots_of(model).items() for path, one in top.named_modules())
+    found = (
+        (where, text_of(held[name]))
+        for path, one in modules
+        for where, held, name in attributes_of(path, one)
+        if not isinstance(getattr(type(one), name, None), functools.cached_property)  # which is made at its first use
+    )
+    return {where: text for where, text in found if text is not None}
+
+
+def held_at(roots: Mapping[str, nn.Module], name: str) -> tuple[dict[str, Any], str] | None:
+    """The dictionary that holds an attribute, by its path, and its name there; None where the way to it is gone."""
+    first, _, rest = name.partition(".")
+    parts = name.split(".") if "" in roots else rest.split(".")
+    owner: Any = roots.get("", roots.get(first))
+    for part in parts[:-1]:
+        held = {} if owner is None else getattr(owner, "__dict__", {})
+        owner = held.get("_modules", {}).get(part, held.get(part))
+    return None if not hasattr(owner, "__dict__") else (vars(owner), parts[-1])
+
+
+def names_in_code_of(model: object) -> set[str]:
+    """All names that the user's own code mentions, as far as a call may run it."""
+    return _code_of(model).names
+
+
+def roots_of(model: object) -> dict[str, nn.Module]:
+    """The modules that a call runs, by name: the model itself is ""; those that a function calls have theirs."""
+    return {"": model} if isinstance(model, nn.Module) else _code_of(model).roots
+
+
+def _code_of(model: object, known: Collection[str] = ()) -> Code:
+    code = Code(known)
+    code.follow(model, "")
+    return code
+
+
+def _identity(model: object, code: Code, attributes: dict[str, str]) -> Identity:
+    modules, tensors = {}, {}
+    if not isinstance(model, nn.Module):
+        modules[""] = f"function {_name_of(model)}"
+    for root, top in code.roots.items():
+        for path, module in top.named_modules():
+            modules[joined(root, path)] = _class_name(type(module))
+        for path, tensor in (*top.named_parameters(), *top.named_buffers()):
+            tensors[joined(root, path)] = f"{'x'.join(map(str, tensor.shape)) or 'scalar'} {_dtype(tensor)}"
+    python = ".".join(platform.python_version_tuple()[:2]) if code.functions else ""
+    return Identity(modules, tensors, code.functions, code.values, attributes, python)
+
+
+def _name_of(model: object) -> str:
+    if isinstance(model, functools.partial):
+        return _name_of(model.func)
+    return getattr(model, "__qualname__", "") or type(model).__qualname__
+
+
+def _class_name(cls: type) -> str:
+    """Torch's classes with their module; others may be the same under another module's name."""
+    return f"{cls.__module__}.{cls.__qualname__}" if cls.__module__.startswith("torch.") else cls.__qualname__
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def joined(root: str, path: str) -> str:
+    """The path of something within a root, either of which may be ""."""
+    return ".".join(filter(None, (root, path)))
+
+
+def _depended_on(path: str, module: nn.Module, loaded: set[str], stored: set[str]) -> Iterator[tuple[str, str]]:
+    """Attributes that calls read and do not write, as the code says: what they write is state, such as a counter."""
+    kind: Any = type(module)
+    library = _library_code(kind) if is_library(kind) else None
+    names = loaded if library is None else library.names
+    written = stored if library is None else stored | library.stored
+    for where, held, name in attributes_of(path, module):
+        if name == _TRAINING and held is vars(module):
+            depends = _TRAINING in names and not ignores_training(module)
+        else:
+            depends = name in names | loaded and name not in written
+        text = text_of(held[name])
+        if depends and text is not None:
+            yield where, text
+
+
+@dataclass(frozen=True)
+class _LibraryCode:
+    """The names that a library's class mentions in what `forward` reaches, and the attributes that it writes there."""
+
+    names: frozenset[str]
+    stored: frozenset[str]
+
+
+@functools.cache
+def _library_code(cls: Any) -> _LibraryCode:
+    """Within the class, and in the helpers that it calls directly."""
+    members: dict[str, types.FunctionType] = {}
+    for base in reversed(cls.__mro__):
+        if base is not nn.Module:
+            members.update({n: m for n, m in vars(base).items() if isinstance(m, types.FunctionType)})
+    names, stored, ready = set[str](), set[str](), ["forward"]
+    for member in ready:
+        if member in members:
+            function = members[member]
+            helpers = [function.__globals__.get(name) for name in names_in(function.__code__)]
+            codes = [function.__code__, *(h.__code__ for h in helpers if isinstance(h, types.FunctionType))]
+            mentioned = {name for code in codes for name in names_in(code)}
+            ready += [name for name in mentioned - names if name in members]
+            names |= mentioned
+            stored.update(attributes_stored(function.__code__))
+    return _LibraryCode(frozenset(names), frozenset(stored))
