@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
-from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest, files_of
+from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest
 from autocompile.core.serde import Record, from_json, to_json, write_atomically
 
 MANIFEST = "manifest.json"
@@ -101,7 +101,7 @@ def _decode(data: bytes, path: Path) -> Manifest:
             remedy="tune again with this version",
         )
     named = {entry.path for entry in manifest.files}
-    for needed in {path for program in manifest.programs for path in files_of(program)}:
+    for needed in {f"{program.directory}/{name}" for program in manifest.programs for name in program.files}:
         if needed not in named:
             raise InvalidArtifact(f"names no digest for {needed}", where=str(path), remedy=_AGAIN)
     return manifest

@@ -14,19 +14,19 @@ from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, mismatches
 from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.serving import EAGER, AheadOfTime, Background, Compiling, Eager, Server, Tally
-from autocompile.compilers import cpp_compiler
+from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Ready, Server, Tally
 from autocompile.core.caution import warn
 from autocompile.core.envelope import at_calls
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
-from autocompile.core.manifest import Absence, Manifest, Served, Tier
-from autocompile.core.plan import Plan
+from autocompile.core.manifest import Absence, Manifest, Served
+from autocompile.core.plan import EAGER, Plan
+from autocompile.core.program import Program
+from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.heap import settle_heap
-from autocompile.runtime.aot.program import Native, NotLoadable, WeightsDiffer, registered_tensors
+from autocompile.runtime.base import NotLoadable, WeightsDiffer, build, runtime
+from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.guards import Guard
-from autocompile.runtime.inductor.build import build
-from autocompile.runtime.inductor.cache import install
-from autocompile.runtime.model_watch import Watch
+from autocompile.runtime.model_watch import Watch, registered_tensors
 
 OnMismatch = Literal["fallback", "error"]
 Fallback = Literal["eager", "jit"]
@@ -45,7 +45,7 @@ def load(
     """Serve `model` as the recommendation at `path` says; the model stays as it is, and keeps its weights.
 
     Parameters: `model`, the one that was tuned (None only if it has no weights); `calls`, how many calls
-    this process will make, for which the best tier is then taken; `on_mismatch`, what to do if the
+    this process will make, for which the best configuration is then taken; `on_mismatch`, what to do if the
     artifact does not fit this model or machine: serve by the fallback, with a warning, or raise;
     `fallback`, what serves then, and whatever call the compiled program was not made for: `eager`, or
     `jit`, which compiles at its first call; `digest`, "sha256:...", refuses any other artifact;
@@ -76,12 +76,12 @@ def load(
         return loading.configuration(better, f"for {calls:,} calls {better.label} is preferred, start-up included")
     if manifest.plan.threads:
         torch.set_num_threads(manifest.plan.threads)
-    return loading.by_tier[manifest.tier](found)
+    return loading.by_start[manifest.serving.start](found)
 
 
 @dataclass(frozen=True)
 class _Loading:
-    """One artifact on its way to a module: what every tier's loading needs."""
+    """One artifact on its way to a module: what every way to start needs."""
 
     directory: Path
     opened: Opened
@@ -92,21 +92,26 @@ class _Loading:
     tally: Tally
 
     @property
-    def by_tier(self) -> dict[Tier, Callable[[Sequence[Mismatch]], CompiledModule]]:
-        """How each tier is loaded, given what does not fit."""
-        return {"aot": self._ahead_of_time, "cache": self._from_cache, "jit": self._jit, "eager": self._configured}
+    def by_start(self) -> dict[Start, Callable[[Sequence[Mismatch]], CompiledModule]]:
+        """How each way to start is loaded, given what does not fit."""
+        return {
+            "load": self._ahead_of_time,
+            "cache": self._from_cache,
+            "compile": self._at_the_first_call,
+            "none": self._configured,
+        }
 
     def eager(self) -> Server:
         """The model as it is."""
         if self.model is None:
             return _NoModel()
-        return Eager(build(self.model, Plan(), self.manifest.device_type), self.tally)
+        return Ready(build(self.model, Plan(), self.manifest.device_type), self.tally)
 
     def module(self, server: Server, *, absence: str = "", notes: Sequence[str] = ()) -> CompiledModule:
-        """The module that this server serves; `absence` is why it is not the artifact's own tier."""
+        """The module that this server serves; `absence` is why it is not the artifact itself."""
         absences = self.manifest.absences
         if absence:
-            absences = (Absence(self.manifest.tier, absence), *absences)
+            absences = (Absence(self.manifest.serving, absence), *absences)
         return CompiledModule(server, self.model, About(absences, tuple(notes)), self.tally)
 
     def configuration(self, other: Served, reason: str) -> CompiledModule:
@@ -114,20 +119,19 @@ class _Loading:
         rest = replace(self, manifest=msgspec.structs.replace(self.manifest, plan=other.plan, label=other.label))
         if other.plan.threads:
             torch.set_num_threads(other.plan.threads)
-        if not other.plan.compiles:
-            built = Eager(build(self.model, other.plan, self.manifest.device_type), self.tally, other.label)
-            return rest.module(built, absence=reason, notes=rest._own_weights())  # noqa: SLF001
-        problem = self._no_compiler()
+        if not kind_of(other.plan).compiles:
+            return rest.module(rest._ready(), absence=reason, notes=rest._own_weights())  # noqa: SLF001
+        problem = rest._lacks()  # noqa: SLF001
         if problem:
             return rest.module(rest.eager(), absence=problem)
         notes = [rest._compiles(other.startup_s), *rest._own_weights()]  # noqa: SLF001
-        return rest.module(rest._compiled("jit"), absence=reason, notes=notes)  # noqa: SLF001
+        return rest.module(rest._compiled(rest._unpacked), absence=reason, notes=notes)  # noqa: SLF001
 
     def instead(self, server: Server, reason: str) -> CompiledModule:
         """Something else than the artifact serves, which its user should hear of."""
-        served = f"served {server.tier}"
-        if server.tier == "jit":
-            served += f", which {self._compiles(starting.start_of(self.manifest, 'jit'))}"
+        served = f"served {EAGER if server.serving == AS_IT_IS else f'by {server.serving.runtime}'}"
+        if server.serving.start == "compile":
+            served += f", which {self._compiles(starting.start_of(self.manifest, server.serving))}"
         warn(f"{reason}; it is {served}; tune it again")
         return self.module(server, absence=reason)
 
@@ -137,7 +141,7 @@ class _Loading:
 
     def _not_packed(self) -> str:
         """What is said of an artifact that is the configuration alone; as a warning, where calls wait for it."""
-        said = self._compiles(starting.start_of(self.manifest, "jit"))
+        said = self._compiles(starting.start_of(self.manifest, self._unpacked))
         if not self.background:
             why = starting.why_not_packed(self.manifest.absences)
             remedy = "call it once before it has to answer, or load it with background=True"
@@ -154,8 +158,9 @@ class _Loading:
             return self.instead(self.eager(), fault)
         watch = Watch(self.model, self.manifest.identity.attributes)
         try:
+            own = runtime(self.manifest.serving.runtime)
             programs = [
-                (Guard(program, self.model, device), Native(program, self.opened.contents, self.model, watch))
+                (Guard(program, self.model, device), own.load(program, self._files_of(program), self.model, watch))
                 for program in self.manifest.programs
             ]
         except WeightsDiffer as difference:
@@ -164,58 +169,65 @@ class _Loading:
             raise InvalidArtifact(
                 f"its program cannot be loaded: {fault}", where=str(self.directory), remedy="tune it again"
             ) from fault
-        served = AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, self.manifest.label)
+        serving, label = self.manifest.serving, self.manifest.label
+        served = AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, serving, label)
         return self.module(served, notes=starting.untimed(self.manifest))
+
+    def _files_of(self, program: Program) -> dict[str, bytes]:
+        return {name: self.opened.contents[f"{program.directory}/{name}"] for name in program.files}
 
     def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:
         grave = next((mismatch.message for mismatch in found if not mismatch.is_only_noted), "")
-        problem = grave or self._no_compiler()
+        problem = grave or self._lacks()
         if problem:
             return self.instead(self._behind(), problem)
-        install(self.opened.contents)
-        starts = starting.starts_the_compiler(starting.start_of(self.manifest, "cache"))
+        serving = self.manifest.serving
+        carried = {path.partition("/")[2]: data for path, data in self.opened.contents.items()}
+        runtime(serving.runtime).install_cache(carried)
+        starts = starting.starts_the_compiler(starting.start_of(self.manifest, serving))
         noted = (mismatch.message for mismatch in found)
         notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_weights()]
-        return self.module(self._compiled("cache"), notes=notes)
+        return self.module(self._compiled(serving), notes=notes)
 
-    def _jit(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = self._no_compiler()
+    def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
+        problem = self._lacks()
         if problem:
             return self.instead(self.eager(), problem)
         notes = [self._not_packed(), *(mismatch.message for mismatch in found), *self._own_weights()]
-        return self.module(self._compiled("jit"), notes=notes)
+        return self.module(self._compiled(self._unpacked), notes=notes)
 
-    def _no_compiler(self) -> str:
-        """Why nothing can be compiled here, or ""."""
-        if self.manifest.device_type != "cpu" or self.manifest.plan.backend != "inductor" or cpp_compiler():
-            return ""
-        return "there is no C++ compiler, without which torch compiles nothing and does not use its cache"
+    def _lacks(self) -> str:
+        """What this machine lacks to run the configuration, or ""."""
+        return kind_of(self.manifest.plan).lacks(self.manifest.device_type)
+
+    @property
+    def _unpacked(self) -> Serving:
+        return kind_of(self.manifest.plan).unpacked
 
     def _own_weights(self) -> list[str]:
         """What a plan does that keeps later changes of the model's weights from being followed."""
-        if self.manifest.plan.options.get("freezing"):
-            return ["the weights are constants of what is compiled: later changes of them are not followed"]
-        if self.manifest.plan.memory_format:
-            return ["weights in another memory format are copies: later changes of them are not followed"]
-        return []
+        return list(filter(None, [kind_of(self.manifest.plan).keeps_weights(self.manifest.plan)]))
+
+    def _ready(self) -> Server:
+        built = build(self.model, self.manifest.plan, self.manifest.device_type)
+        return Ready(built, self.tally, self._unpacked, self.manifest.label)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
-        built = build(self.model, self.manifest.plan, self.manifest.device_type)
         notes = [*(mismatch.message for mismatch in found), *self._own_weights()]
-        return self.module(Eager(built, self.tally, self.manifest.label), notes=notes)
+        return self.module(self._ready(), notes=notes)
 
     def _behind(self) -> Server:
         """What serves where the artifact does not."""
-        compiles = self.fallback == "jit" and self.manifest.plan.compiles and self.model is not None
-        if compiles and not self._no_compiler():
-            return self._compiled("jit")
+        compiles = self.fallback == "jit" and kind_of(self.manifest.plan).compiles and self.model is not None
+        if compiles and not self._lacks():
+            return self._compiled(self._unpacked)
         return self.eager()
 
-    def _compiled(self, tier: Tier) -> Server:
+    def _compiled(self, serving: Serving) -> Server:
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        kind = Background if self.background else Compiling
+        server = Background if self.background else Compiling
         watch = Watch(self.model, self.manifest.identity.attributes)
-        return kind(built, self.eager(), watch, self.tally, tier, self.manifest.label)
+        return server(built, self.eager(), watch, self.tally, serving, self.manifest.label)
 
 
 def _device_of(model: Any, device_type: str) -> torch.device:
@@ -241,7 +253,7 @@ def _better_for(manifest: Manifest, calls: int | None) -> Served | None:
 class _NoModel:
     """Stands where the model would serve, and was not given."""
 
-    tier: Tier = "eager"
+    serving = AS_IT_IS
     label = EAGER
 
     def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
@@ -255,7 +267,7 @@ class _NoModel:
 def _check_model(manifest: Manifest, model: Any) -> None:
     if callable(model):
         return
-    stands_alone = manifest.tier == "aot" and all(w.lifted for p in manifest.programs for w in p.weights)
+    stands_alone = manifest.serving.start == "load" and not any(program.needs_model for program in manifest.programs)
     if model is None and stands_alone:
         return
     fault = "the model is missing" if model is None else f"a {type(model).__name__} cannot be called"

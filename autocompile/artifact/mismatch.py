@@ -66,11 +66,11 @@ def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
         changed = [one for one in found if one.kind != "attributes"]
         if changed:
             yield Mismatch("model", f"the model is not the one that was tuned: {summary(changed)}")
-        if moved and manifest.tier == "aot":
+        if moved and manifest.serving.start == "load":
             yield Mismatch("attributes", f"the model is not as it was tuned: {summary(moved)}")
         elif moved and manifest.plan != Plan():
             yield Mismatch("figures", f"the figures are of the model as it was tuned: {summary(moved)}")
-    if manifest.tier == "aot" and has_hooks(model):
+    if manifest.serving.start == "load" and has_hooks(model):
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 
 

@@ -12,15 +12,17 @@ from autocompile.artifact.passing import answer
 from autocompile.artifact.serving import Server, Tally
 from autocompile.artifact.standin import stand_in
 from autocompile.core.errors import UsageError
-from autocompile.core.manifest import Absence, Tier
+from autocompile.core.manifest import Absence
 from autocompile.core.serde import Record
+from autocompile.core.serving import Start
+from autocompile.runtime.base import runtime
 
 # Names with underscores around them that are a function's, and not the interpreter's.
 _PASSED = frozenset({"__name__", "__qualname__"})
 
 
 class Fallback(Record, frozen=True):
-    """Why calls were not served by the module's tier (the first such call's reason), and how many."""
+    """Why calls were not served as the module was loaded to (the first such call's reason), and how many."""
 
     reason: str
     calls: int
@@ -36,16 +38,18 @@ class CacheUse(Record, frozen=True):
 class Status(Record, frozen=True):
     """How a loaded module serves.
 
-    `tier`: `aot` (a compiled program), `cache` (the compiler, from its carried cache), `jit` (the compiler,
-    at the first call) or `eager`. `label` is the configuration that serves. `absences` say why no better tier is used.
-    `calls` by the tier that served them; `fallbacks` with reasons. `cache` is what proves the cache tier's
-    hits, else None. `notes` say what else differs from where it was tuned.
+    `runtime` serves it: `aot` (a program compiled ahead), `inductor` (`torch.compile`), `eager`. `start` is what it
+    does to start: `load` a program, compile from a carried `cache`, `compile` at the first call, or `none`. `label` is
+    the configuration that serves. `absences` say why nothing better is used. `calls` by the runtime that served them;
+    `fallbacks` with reasons. `cache` is what proves the hits of a carried cache, else None. `notes` say what else
+    differs from where it was tuned.
     """
 
-    tier: Tier
+    runtime: str
+    start: Start
     label: str
     absences: tuple[Absence, ...]
-    calls: dict[Tier, int]
+    calls: dict[str, int]
     fallbacks: tuple[Fallback, ...]
     cache: CacheUse | None
     notes: tuple[str, ...]
@@ -78,18 +82,20 @@ class CompiledModule:
     @property
     def status(self) -> Status:
         """How it serves, as of now."""
+        serving = self._server.serving
         return Status(
-            tier=self._server.tier,
+            runtime=serving.runtime,
+            start=serving.start,
             label=self._server.label,
             absences=self._about.absences,
             calls=self._tally.calls,
             fallbacks=tuple(Fallback(reason, calls) for reason, calls in self._tally.refusals),
-            cache=cache_use() if self._server.tier == "cache" else None,
+            cache=_cache_use(serving.runtime) if serving.start == "cache" else None,
             notes=self._about.notes,
         )
 
     def __repr__(self) -> str:
-        return f"<CompiledModule {self._server.label}, tier {self._server.tier}>"
+        return f"<CompiledModule {self._server.label}, served by {self._server.serving}>"
 
     def __getattr__(self, name: str) -> Any:
         model = vars(self).get("model")
@@ -169,12 +175,7 @@ class About(Record, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def cache_use() -> CacheUse:
-    """What the compiler counted so far."""
-    from torch._dynamo.utils import counters  # noqa: PLC0415  only what compiles may import the compiler
-
-    inductor, aot = counters["inductor"], counters["aot_autograd"]
-    return CacheUse(
-        hits=inductor["fxgraph_cache_hit"] + aot["autograd_cache_hit"],
-        misses=inductor["fxgraph_cache_miss"] + aot["autograd_cache_miss"],
-    )
+def _cache_use(name: str) -> CacheUse:
+    """What the runtime's compiler counted so far."""
+    counted = runtime(name).counters()
+    return CacheUse(counted.cache_hits, counted.cache_misses)

@@ -11,18 +11,17 @@ from typing import Any, Protocol
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.core.manifest import Tier
-from autocompile.runtime.aot.program import Native, NotLoadable, WeightsDiffer
+from autocompile.core.plan import EAGER
+from autocompile.core.serving import AS_IT_IS, Serving
+from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
+from autocompile.runtime.built import Built
 from autocompile.runtime.guards import Guard, Refusal
-from autocompile.runtime.inductor.build import Built
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.samples import Sample, clone
 
 _LOG = logging.getLogger("autocompile")
 # Compiled for in the background, at most: beyond so many kinds of call a compiler gives up too.
 _MOST_KINDS = 16
-# The model as it is, as a configuration.
-EAGER = "eager"
 
 
 # Reasons that are told apart: a caller may bring new ones without end.
@@ -30,20 +29,20 @@ _MOST_REASONS, _OTHERS = 64, "others"
 
 
 class Tally:
-    """Counts calls by the tier that served them, and by why they went to the fallback."""
+    """Counts calls by the runtime that served them, and by why they went to the fallback."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[Tier, int] = {}
+        self._calls: dict[str, int] = {}
         self._refused: dict[str, tuple[int, str]] = {}
 
-    def served(self, tier: Tier) -> None:
+    def served(self, serving: Serving) -> None:
         """One more call."""
         with self._lock:
-            self._calls[tier] = self._calls.get(tier, 0) + 1
+            self._calls[serving.runtime] = self._calls.get(serving.runtime, 0) + 1
 
     def refused(self, refusal: Refusal) -> None:
-        """One more call that a better tier could not serve; said once for each kind of reason."""
+        """One more call that what was loaded could not serve; said once for each kind of reason."""
         with self._lock:
             kind = refusal.kind
             if kind not in self._refused and len(self._refused) >= _MOST_REASONS:
@@ -54,8 +53,8 @@ class Tally:
             _LOG.warning("a call was served by the fallback: %s; said once, see module.status", refusal.message)
 
     @property
-    def calls(self) -> dict[Tier, int]:
-        """Calls by tier."""
+    def calls(self) -> dict[str, int]:
+        """Calls by runtime."""
         with self._lock:
             return dict(self._calls)
 
@@ -67,9 +66,9 @@ class Tally:
 
 
 class Server(Protocol):
-    """Serves a call like the model would; `label` is the configuration that it is."""
+    """Serves a call like the model would, in the way that `serving` says; `label` is the configuration that it is."""
 
-    tier: Tier
+    serving: Serving
     label: str
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
@@ -77,16 +76,14 @@ class Server(Protocol):
         ...
 
 
-class Eager:
-    """Nothing is compiled."""
+class Ready:
+    """What has nothing to compile at its first call: eager, in whichever configuration."""
 
-    tier: Tier = "eager"
-
-    def __init__(self, built: Built, tally: Tally, label: str = EAGER) -> None:
-        self._built, self._tally, self.label = built, tally, label
+    def __init__(self, built: Built, tally: Tally, serving: Serving = AS_IT_IS, label: str = EAGER) -> None:
+        self._built, self._tally, self.serving, self.label = built, tally, serving, label
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        self._tally.served(self.tier)
+        self._tally.served(self.serving)
         return self._built(*args, **kwargs)
 
 
@@ -96,9 +93,8 @@ class Compiling:
     Where compiling fails and the model itself does not, or the model is put together otherwise by now, eager serves.
     """
 
-    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier, label: str) -> None:
-        self.tier: Tier = tier
-        self.label = label
+    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, serving: Serving, label: str) -> None:
+        self.serving, self.label = serving, label
         self._built, self._eager, self._watch, self._tally = built, eager, watch, tally
         self._first = threading.Lock()
         self._compiled = self._failed = False
@@ -118,20 +114,19 @@ class Compiling:
                 except Exception as fault:  # the compiler's, or the model's own, which eager raises again
                     output = self._eager(args, kwargs)
                     self._failed = True
-                    self.tier, self.label = self._eager.tier, self._eager.label
+                    self.serving, self.label = self._eager.serving, self._eager.label
                     self._tally.refused(Refusal("compiler", f"compiling failed: {type(fault).__name__}: {fault}"))
                     return output
                 self._compiled = True
-        self._tally.served(self.tier)
+        self._tally.served(self.serving)
         return output
 
 
 class Background:
     """Eager, until a thread has compiled for a kind of call; from then on that kind is served compiled."""
 
-    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, tier: Tier, label: str) -> None:
-        self.tier: Tier = tier
-        self.label = label
+    def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, serving: Serving, label: str) -> None:
+        self.serving, self.label = serving, label
         self._built, self._eager, self._watch, self._tally = built, eager, watch, tally
         self._ready: set[Hashable] = set()
         self._asked: set[Hashable] = set()
@@ -150,7 +145,7 @@ class Background:
             return self._eager(args, kwargs)
         if kind in self._ready:
             output = self._built(*args, **kwargs)
-            self._tally.served(self.tier)
+            self._tally.served(self.serving)
             return output
         self._ask(kind, args, kwargs)
         return self._eager(args, kwargs)
@@ -189,35 +184,34 @@ class AheadOfTime:
     `eager`'s, as a fallback may have been built of what it was.
     """
 
-    tier: Tier = "aot"
-
     def __init__(
         self,
-        programs: Sequence[tuple[Guard, Native]],
+        programs: Sequence[tuple[Guard, Loaded]],
         watch: Watch,
         fallback: Server,
         eager: Server,
         tally: Tally,
+        serving: Serving,
         label: str,
     ) -> None:
         self._programs, self._watch, self._fallback, self._eager = programs, watch, fallback, eager
-        self._tally, self.label = tally, label
+        self._tally, self.serving, self.label = tally, serving, label
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         changed = self._watch.changed()
         if changed:
             return self._as_it_is(Refusal("model", changed), args, kwargs)
         refusal = None
-        for guard, native in self._programs:
+        for guard, run in self._programs:
             accepted = guard(args, kwargs)
             if isinstance(accepted, Refusal):
                 refusal = refusal.or_nearer(accepted) if refusal else accepted
                 continue
             try:
-                output = native(accepted)
+                output = run(accepted)
             except (WeightsDiffer, NotLoadable) as difference:
                 return self._as_it_is(Refusal("weights", str(difference)), args, kwargs)
-            self._tally.served(self.tier)
+            self._tally.served(self.serving)
             return output
         assert refusal is not None
         self._tally.refused(refusal)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autocompile.core.manifest import Absence, Manifest, Tier
+from autocompile.core.manifest import Absence, Manifest
+from autocompile.core.serving import Serving
 from autocompile.core.units import format_duration
 
 
-def start_of(manifest: Manifest, tier: Tier) -> float | None:
-    """Seconds that a start of the manifest's own configuration takes at this tier, as far as that is known."""
-    return next((s.startup_s for s in manifest.served if s.tier == tier and s.plan == manifest.plan), None)
+def start_of(manifest: Manifest, serving: Serving) -> float | None:
+    """Seconds that the manifest's own configuration takes to start in this way, as far as that is known."""
+    return next((s.startup_s for s in manifest.served if s.serving == serving and s.plan == manifest.plan), None)
 
 
 def compiles(startup_s: float | None, when: str = "at the first call") -> str:
@@ -25,16 +26,16 @@ def starts_the_compiler(startup_s: float | None) -> str:
 
 def untimed(manifest: Manifest) -> list[str]:
     """A note on an artifact that was packed and verified, and not timed as loaded."""
-    own = next((s for s in manifest.served if s.tier == manifest.tier and s.plan == manifest.plan), None)
+    own = next((s for s in manifest.served if s.serving == manifest.serving and s.plan == manifest.plan), None)
     return ["packed and verified, but not timed as loaded"] if own is not None and own.expected else []
 
 
 def why_not_packed(absences: Sequence[Absence]) -> str:
-    """Every tier's reason; one that all of them have is said once."""
+    """The reason of each; one that all of them have is said once."""
     reasons = list(dict.fromkeys(absence.reason for absence in absences))
     if len(reasons) <= 1:
         return "".join(reasons)
-    return "; ".join(f"{absence.tier}: {absence.reason}" for absence in absences)
+    return "; ".join(f"{absence.serving}: {absence.reason}" for absence in absences)
 
 
 def _some(startup_s: float | None) -> str:

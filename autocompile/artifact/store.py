@@ -16,20 +16,21 @@ from autocompile.artifact.integrity import MANIFEST, entry_for, listed
 from autocompile.core.manifest import Manifest
 from autocompile.core.serde import from_json, write_atomically
 
-_OURS = re.compile(r"(aot|cache)-[0-9a-f]{12}")
-_PARTIAL = re.compile(r"\.(aot|cache)-[0-9a-f]{12}\.\d+\.part")
+# Earlier versions named them by tier.
+_OURS = re.compile(r"(packed|aot|cache)-[0-9a-f]{12}")
+_PARTIAL = re.compile(r"\.(packed|aot|cache)-[0-9a-f]{12}\.\d+\.part")
 
 
-def settle(directory: Path, tier: str) -> str:
-    """Rename the files of a tier, in `directory`/`tier`, to a name made of their contents; the name."""
+def settle(directory: Path, packed: str) -> str:
+    """Rename what was packed, in `directory`/`packed`, to a name made of its contents; the name."""
     digest = hashlib.sha256()
-    for path in listed(directory, tier):
+    for path in listed(directory, packed):
         digest.update(f"{path} {entry_for(directory, path).sha256}\n".encode())
-    name = f"{tier}-{digest.hexdigest()[:12]}"
+    name = f"packed-{digest.hexdigest()[:12]}"
     if (directory / name).exists():
-        shutil.rmtree(directory / tier)
+        shutil.rmtree(directory / packed)
     else:
-        (directory / tier).rename(directory / name)
+        (directory / packed).rename(directory / name)
     return name
 
 

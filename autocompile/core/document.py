@@ -14,11 +14,12 @@ from autocompile.core.envelope import Segment
 from autocompile.core.environment import Environment
 from autocompile.core.estimate import Estimate
 from autocompile.core.goal import GoalEntry
-from autocompile.core.manifest import Absence, Tier
+from autocompile.core.manifest import Absence
 from autocompile.core.outcome import Contamination, Counters, Failure, Latency
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
+from autocompile.core.serving import Serving, Start
 from autocompile.core.workload import Signature
 
 SCHEMA_VERSION = 3
@@ -116,17 +117,18 @@ class ArtifactEntry(Record, frozen=True):
     """What `autocompile.load` serves, measured as loaded in fresh processes; what was not measured is null.
 
     `untimed`: why what was packed and verified was not timed as loaded, or "" if it was or nothing was packed.
-    `expected_startup_s`: what a start is expected to take where it was not timed; a tier that compiles at its first
+    `expected_startup_s`: what a start is expected to take where it was not timed; what compiles at its first
     call takes what the configuration's own cold start took. `excess`: by constraint, how far what was timed as loaded
     is beyond it, relative to the limit (0 or less keeps it).
 
-    `tier`: see `core.manifest`; `absences`: why no better one. `digest` pins it. `inputs` tells the calls that
-    a compiled program takes, each argument with the range of its sizes; others go to the fallback.
+    `runtime` and `start`: see `core.serving`; `absences`: why nothing better. `digest` pins it. `inputs` tells the
+    calls that a compiled program takes, each argument with the range of its sizes; others go to the fallback.
     `startup_s`: loading and the first calls, beyond what steady calls take. `envelope`: what `load(calls=)` serves
     for how many calls of the workload that was tuned; it is the verdict with what was packed in the winner's place.
     """
 
-    tier: Tier
+    runtime: str
+    start: Start
     label: str
     digest: str
     size_bytes: int
@@ -142,6 +144,11 @@ class ArtifactEntry(Record, frozen=True):
     untimed: str = ""
     expected_startup_s: float | None = None
     excess: dict[str, float] = {}
+
+    @property
+    def serving(self) -> Serving:
+        """How it serves."""
+        return Serving(self.runtime, self.start)
 
 
 class Document(Record, frozen=True):

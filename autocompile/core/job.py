@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from autocompile.core.manifest import PackedTier, Program, Requirements
+from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Measurement, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
+from autocompile.core.program import Program
 from autocompile.core.serde import Record
+from autocompile.core.serving import Serving
 from autocompile.core.tolerance import Tolerance
 from autocompile.core.workload import Workload
 
@@ -110,11 +112,11 @@ class TrialTask(Record, tag="trial-task", frozen=True):
 
 
 class PackTask(Record, tag="pack-task", frozen=True):
-    """Make what production loads of `plan`, of one tier, and leave its files in `directory`."""
+    """Make what production loads of `plan`, to be served so, and leave its files in `directory`."""
 
     workload: Workload
     plan: Plan
-    tier: PackedTier
+    serving: Serving
     reference: str
     acceptance: Acceptance
     directory: str
@@ -145,7 +147,7 @@ class FreshTask(Record, frozen=True):
 class FreshStart(Record, frozen=True):
     """Seconds of one start: importing torch, having the model, loading, a first and a steady pass over the samples.
 
-    `tier` is what served it; `cache_misses` counts what the compiler did not find in its cache.
+    `serving` is what served it; `cache_misses` counts what the compiler did not find in its cache.
     """
 
     import_s: float
@@ -153,7 +155,7 @@ class FreshStart(Record, frozen=True):
     load_s: float
     first_pass_s: float
     steady_pass_s: float
-    tier: str
+    serving: Serving
     cache_misses: int
 
     @property

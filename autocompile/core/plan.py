@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
-from autocompile.core.buckets import Buckets
 from autocompile.core.serde import Record, to_json
 
-Option = str | int | bool
+# The runtime of the baseline: the model as it is.
+EAGER = "eager"
 
 
 class AxisRange(Record, frozen=True):
@@ -22,31 +23,23 @@ class AxisRange(Record, frozen=True):
 class Plan(Record, frozen=True):
     """How to run the model. Two candidates with equal plans build the same program.
 
-    `backend`: a compiler's name, or "" for eager. `options`: the compiler's own, sorted by key.
-    `dynamic`: as `torch.compile` takes it; None lets it decide. `scope`: paths of the submodules that
-    are compiled in place, or () for the whole model; `left_eager`: of those that the compiler is to leave
-    alone. `ranges`: axes that are marked as varying before anything is compiled for them. `buckets`: what
-    calls are filled up to, or None. `autocast`: the reduced dtype, or "". `memory_format`: `channels_last`,
-    or "" to leave it. `threads`: CPU threads within an operator, or 0 to leave torch's own. `batch`: samples
-    in a call, or 0 for as many as were given.
+    `runtime`: the name of what runs it. `settings`: that runtime's own record as plain JSON, without what is as by
+    default; the runtime's room has its fields. What all runtimes share: `autocast`, the reduced dtype, or "";
+    `memory_format`, `channels_last`, or "" to leave it; `threads`, CPU threads within an operator, or 0 to leave
+    torch's own; `batch`, samples in a call, or 0 for as many as were given.
     """
 
-    backend: str = ""
-    options: dict[str, Option] = {}
-    dynamic: bool | None = None
-    scope: tuple[str, ...] = ()
-    left_eager: tuple[str, ...] = ()
-    ranges: tuple[AxisRange, ...] = ()
-    buckets: Buckets | None = None
+    runtime: str = EAGER
+    settings: dict[str, Any] = {}
     autocast: str = ""
     memory_format: str = ""
     threads: int = 0
     batch: int = 0
 
     @property
-    def compiles(self) -> bool:
-        """Whether anything is compiled at all."""
-        return bool(self.backend)
+    def is_eager(self) -> bool:
+        """Whether it is run as the baseline is, operator by operator."""
+        return self.runtime == EAGER
 
     @property
     def key(self) -> str:

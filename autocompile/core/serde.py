@@ -21,6 +21,12 @@ def to_json(record: Any, *, indent: int | None = None) -> bytes:
     return msgspec.json.format(encoded, indent=indent) if indent else encoded
 
 
+def to_plain(record: Record) -> dict[str, Any]:
+    """A record as what reading its JSON gives: dictionaries, lists, texts and numbers."""
+    plain: dict[str, Any] = msgspec.json.decode(to_json(record))
+    return plain
+
+
 def from_json(data: bytes | str, kind: type[T]) -> T:
     """Decode and check; raises msgspec.ValidationError (or DecodeError) naming the offending field."""
     return msgspec.json.decode(data, type=kind)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from autocompile.artifact.starting import compiles, starts_the_compiler, why_not_packed
 from autocompile.core.document import ArtifactEntry, Document
 from autocompile.core.limits import beyond
-from autocompile.core.manifest import PACKED_TIERS
 from autocompile.core.units import format_duration
 
 # Of a reason, in a headline: an exporter's own words can be long.
@@ -17,19 +16,19 @@ _LONGEST = 120
 def packed_words(document: Document) -> str:
     """For the headline: what `load` serves, and where it compiles, for how long and why; "" if nothing compiles."""
     artifact, winner = document.artifact, document.winner
-    if artifact.label != winner.label or not winner.plan.compiles:
+    if artifact.label != winner.label or artifact.start == "none":
         return ""
-    if artifact.tier not in PACKED_TIERS:
+    if not artifact.serving.is_packed:
         reason = _reason(artifact)
         return f" Not packed{f': {reason}' if reason else ''}; `load` {compiles(_start_s(document))}."
-    tier = f"tier {artifact.tier}"
-    if artifact.tier == "cache":
-        start = starts_the_compiler(artifact.expected_startup_s)
-        tier += f", which {start}" + (f"; no aot: {_reason(artifact)}" if artifact.absences else "")
+    serving = str(artifact.serving)
+    if artifact.start == "cache":
+        serving += f", which {starts_the_compiler(artifact.expected_startup_s)}"
+        serving += "".join(f"; no {absence.serving}: {_short(absence.reason)}" for absence in artifact.absences)
     if artifact.speedup is None or artifact.startup_s is None:
-        return f" Packed, verified, not timed as loaded: {artifact.untimed} ({tier})."
+        return f" Packed, verified, not timed as loaded: {artifact.untimed} ({serving})."
     speed, start = f"{artifact.speedup.value:.2f}x", f"{format_duration(artifact.startup_s)} to start"
-    return f" Packed: {speed}, {start} ({tier}).{missed(artifact)}"
+    return f" Packed: {speed}, {start} ({serving}).{missed(artifact)}"
 
 
 def missed(artifact: ArtifactEntry) -> str:
@@ -44,16 +43,16 @@ def delivery(document: Document) -> Iterator[str]:
     if artifact.speedup is not None and artifact.startup_s is not None:
         speed = artifact.speedup
         yield (
-            f"Packed (tier {artifact.tier}) it starts in {format_duration(artifact.startup_s)} and runs at "
+            f"Packed ({artifact.serving}) it starts in {format_duration(artifact.startup_s)} and runs at "
             f"{speed.value:.2f}x eager's speed ({speed.low:.2f} to {speed.high:.2f}), measured as loaded in "
             f"{artifact.processes} fresh processes.{missed(artifact)}"
         )
     elif artifact.untimed:
-        yield f"It is packed (tier {artifact.tier}) and verified, but not timed as loaded: {artifact.untimed}."
-    elif artifact.tier == "jit":
+        yield f"It is packed ({artifact.serving}) and verified, but not timed as loaded: {artifact.untimed}."
+    elif artifact.start == "compile":
         yield f"It is not packed, so `load` {compiles(_start_s(document))}."
     for absence in artifact.absences[:1]:
-        yield f"There is no tier {absence.tier}: {absence.reason}."
+        yield f"There is no {absence.serving}: {absence.reason}."
 
 
 def _start_s(document: Document) -> float | None:
@@ -63,5 +62,8 @@ def _start_s(document: Document) -> float | None:
 
 
 def _reason(artifact: ArtifactEntry) -> str:
-    reason = why_not_packed(artifact.absences)
+    return _short(why_not_packed(artifact.absences))
+
+
+def _short(reason: str) -> str:
     return reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 3]}..."

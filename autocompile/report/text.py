@@ -101,7 +101,7 @@ def headline(document: Document) -> RenderableType:
         text.append(_throughput_words(document))
     if document.open_to:
         text.append(f" The verdict is open: no final for {', '.join(document.open_to)}.", style="yellow")
-    is_good = document.artifact.tier == "aot" and not missed(document.artifact)
+    is_good = document.artifact.start == "load" and not missed(document.artifact)
     text.append(packed_words(document), style="green" if is_good else "yellow")
     if not document.complete:
         why = f"{document.stopped}; " if document.stopped else ""
@@ -163,7 +163,7 @@ def _row(entry: TrialEntry) -> tuple[str, ...]:
         entry.label,
         _ms(entry.latency_ms),
         "1" if entry.origin == "baseline" else _interval(entry.speedup),
-        format_duration(entry.compile_s or 0.0) if entry.plan.compiles else "-",
+        format_duration(entry.compile_s or 0.0) if not entry.plan.is_eager else "-",
         _ms(entry.amortized_ms),
         f"{entry.error:.1e}",
         verdict_words(entry),
@@ -177,17 +177,17 @@ def _failure_lines(document: Document) -> Iterable[str]:
             yield f"{entry.label}: {entry.failure.kind.replace('_', ' ')} in phase {entry.failure.stage}: {said}"
 
 
-_TIER_WORDS = {
-    "aot": "a compiled program: starts without compiling, and needs no compiler",
+_START_WORDS = {
+    "load": "a compiled program: starts without compiling, and needs no compiler",
     "cache": "the compiler's cache, carried: compiles nothing anew, but starts the compiler",
-    "jit": "the configuration alone: compiles at the first call",
-    "eager": "the configuration alone: there is nothing to compile",
+    "compile": "the configuration alone: compiles at the first call",
+    "none": "the configuration alone: there is nothing to compile",
 }
 
 
 def artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
     """What was packed, how it was measured, and which calls it takes."""
-    yield f"tier {artifact.tier}: {_TIER_WORDS[artifact.tier]}"
+    yield f"{artifact.serving}: {_START_WORDS[artifact.start]}"
     if artifact.speedup is not None and artifact.startup_s is not None:
         yield (
             f"loaded {artifact.processes} times in fresh processes: {format_duration(artifact.startup_s)} to start, "
@@ -201,7 +201,7 @@ def artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
     if artifact.inputs:
         yield "other calls are served by the fallback, and counted in module.status"
     for absence in artifact.absences:
-        yield f"no tier {absence.tier}: {absence.reason}"
+        yield f"no {absence.serving}: {absence.reason}"
     if len(artifact.envelope) > 1:
         yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope)}"
     size = f"{format_bytes(artifact.size_bytes)}, " if artifact.size_bytes else ""

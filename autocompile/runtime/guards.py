@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.core.manifest import ConstantGuard, Program, TensorGuard
+from autocompile.core.program import ConstantGuard, Program, TensorGuard
 from autocompile.runtime.differing import differing_arguments, nested_otherwise
 from autocompile.runtime.tensor_guards import Confirmation, confirmation_of
 from autocompile.workload.forms import parameter_names

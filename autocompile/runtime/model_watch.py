@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -129,6 +129,13 @@ class Watch:
 def tensors_of(model: Any) -> Identities:
     """The model's parameters and buffers, wherever they lie in it."""
     return Identities(model.modules() if isinstance(model, nn.Module) else (), "_parameters", "_buffers")
+
+
+def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter and buffer by its path, tied ones under each of theirs."""
+    if isinstance(model, nn.Module):
+        yield from model.named_parameters(remove_duplicate=False)
+        yield from model.named_buffers(remove_duplicate=False)
 
 
 def has_hooks(model: Any) -> bool:

@@ -10,6 +10,7 @@ from autocompile.core.job import Limits
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
+from autocompile.runtime.catalogue import servings_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
 from autocompile.search.run import Bench
 
@@ -20,7 +21,7 @@ ENOUGH_TO_COMPARE = 2
 def allowance(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
     """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
     if len(known) >= ENOUGH_TO_COMPARE:
-        kept = kept_for_later_s(bench, known, to_come=plan.compiles)
+        kept = kept_for_later_s(bench, known, to_come=bool(servings_of(plan)))
     else:  # without these two there is nothing to be final about
         kept = kept_at_first_s(plan)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept))

@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from autocompile.artifact.integrity import manifest_digest
 from autocompile.core.document import SCHEMA_VERSION, ArtifactEntry, Document, TrialEntry, WorkloadEntry
-from autocompile.core.manifest import accepted_calls
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
+from autocompile.core.program import accepted_calls
 from autocompile.core.trial import Trial
 from autocompile.core.workload import Workload
+from autocompile.runtime.snippet import snippet
 from autocompile.search.judge.standings import failed_entry, measured_entry, ranked
 from autocompile.search.judge.trade_offs import trade_offs
 from autocompile.search.judge.verdict import Verdict
 from autocompile.search.pack.packing import Artifact
 from autocompile.search.run import Bench
-from autocompile.space.snippet import snippet
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def _as_given(findings: Findings, measured: tuple[TrialEntry, ...]) -> TrialEntr
 def _artifact_entry(bench: Bench, artifact: Artifact) -> ArtifactEntry:
     manifest, measured = artifact.manifest, artifact.measured
     entry = ArtifactEntry(
-        tier=manifest.tier,
+        runtime=manifest.serving.runtime,
+        start=manifest.serving.start,
         label=manifest.label,
         digest=manifest_digest(bench.artifact),
         size_bytes=sum(file.size_bytes for file in manifest.files),
@@ -107,7 +108,7 @@ def _artifact_entry(bench: Bench, artifact: Artifact) -> ArtifactEntry:
         inputs=tuple(line for program in manifest.programs for line in accepted_calls(program)),
     )
     if artifact.latency is None:
-        expected_s = artifact.startup_s if manifest.plan.compiles else None
+        expected_s = None if manifest.serving.start == "none" else artifact.startup_s
         return replace(entry, untimed=artifact.untimed, expected_startup_s=expected_s, envelope=manifest.envelope)
     return replace(
         entry,

@@ -12,7 +12,6 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.document import Document
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Limits
-from autocompile.core.manifest import PACKED_TIERS
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import Record
 from autocompile.core.trial import Trial
@@ -88,7 +87,7 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
 
 
 def _is_packed(document: Document) -> bool:
-    return document.artifact.tier in PACKED_TIERS
+    return document.artifact.serving.is_packed
 
 
 def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
@@ -111,9 +110,8 @@ def _trial(document: Document, outcome: Measurement | Failure, finals: tuple[Mea
 
 
 def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, verdict: RecheckVerdict) -> Recheck:
-    tier = document.artifact.tier
     return Recheck(
-        label=f"{document.winner.label}, tier {tier}",
+        label=f"{document.winner.label}, served by {document.artifact.serving}",
         verdict=verdict,
         then=then,
         now=None,

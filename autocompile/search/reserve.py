@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autocompile.core.job import Limits
-from autocompile.core.manifest import PackedTier
 from autocompile.core.plan import Plan
+from autocompile.core.serving import Serving
 from autocompile.core.trial import Trial
+from autocompile.runtime.catalogue import servings_of
 from autocompile.search.judge.contender import baseline_seconds, beats
 from autocompile.search.run import Bench
 
@@ -28,39 +29,42 @@ _WARM_S, WARM_SHARE = 2.0, 0.15
 _FRESH_START_S = 4.0
 # Before anything compiled was measured: a carried cache of a middling model, and loading it once.
 _CARRIED_GUESS_S = 8.0
-# The figures above are guesses; a tier is started with 75% of the time guessed for it.
+# The figures above are guesses; packing is started with 75% of the time guessed for it.
 _AT_LEAST = 0.75
 
 
 @dataclass(frozen=True)
 class Packing:
     """Seconds that packing one candidate takes: `ahead_s` as a compiled program, `carried_s` as a carried compiler
-    cache (both checked), and `loaded_s` for one process that measures what was packed.
+    cache (both checked), and `loaded_s` for one process that measures what was packed. `servings`: how it can be
+    packed, the best first.
     """
 
+    servings: tuple[Serving, ...]
     ahead_s: float
     carried_s: float
     loaded_s: float
 
-    def takes_s(self, tier: PackedTier) -> float:
-        """What packing this tier takes."""
-        return self.ahead_s if tier == "aot" else self.carried_s
+    def takes_s(self, serving: Serving) -> float:
+        """What packing it so takes."""
+        return self.ahead_s if serving.start == "load" else self.carried_s
 
-    def limit_s(self, tier: PackedTier, left_s: float) -> float:
-        """How long packing this tier may take; 0 if it is not worth starting.
+    def limit_s(self, serving: Serving, left_s: float) -> float:
+        """How long packing it so may take; 0 if it is not worth starting.
 
         Where a compiled program takes too long, there is still time for the cache.
         """
-        most_s = left_s - self.carried_s if tier == "aot" else left_s
-        return most_s if most_s >= _AT_LEAST * self.takes_s(tier) else 0.0
+        most_s = left_s - self.carried_s if serving.start == "load" else left_s
+        return most_s if most_s >= _AT_LEAST * self.takes_s(serving) else 0.0
 
     def reserve_s(self, left_s: float) -> float:
-        """How much of what is left to keep for the best tier that still fits; 0 if none does."""
-        if self.limit_s("aot", left_s):
+        """How much of what is left to keep for the best that still fits; 0 if nothing does."""
+        best = next((serving for serving in self.servings if self.limit_s(serving, left_s)), None)
+        if best is None:
+            return 0.0
+        if best.start == "load":
             return min(left_s, self.ahead_s + max(self.carried_s, self.loaded_s))
-        if self.limit_s("cache", left_s):
-            return min(left_s, self.carried_s + self.loaded_s)
-        return 0.0
+        return min(left_s, self.carried_s + self.loaded_s)
 
 
 def packing_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Packing:
@@ -80,6 +84,7 @@ def packing_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Packing:
     seen = latest.phases_s
     verifying_s, loading_s = seen.get("verify", 0.0), seen.get("load", 0.0)
     return Packing(
+        servings=servings_of(trial.plan),
         ahead_s=_START_S + loading_s + one_off_s + _PROGRAM_S + kernels_s + checking_s + verifying_s,
         carried_s=_START_S + loading_s + min(warm_s, cold_s) + verifying_s,
         loaded_s=_START_S + _FRESH_START_S + sum(seen.values()) - seen.get("compile", 0.0),
@@ -106,8 +111,8 @@ def kept_for_later_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool) ->
 
 
 def kept_at_first_s(plan: Plan) -> float:
-    """What the first trials leave, before there is anything to compare: whatever compiles must still be packed."""
-    return _CARRIED_GUESS_S if plan.compiles else 0.0
+    """What the first trials leave, before there is anything to compare: what can be packed must still be."""
+    return _CARRIED_GUESS_S if servings_of(plan) else 0.0
 
 
 def limits_of(bench: Bench, left_s: float) -> Limits:
@@ -116,12 +121,12 @@ def limits_of(bench: Bench, left_s: float) -> Limits:
 
 
 def _leading(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
-    """The compiled candidates that may win: those that the best does not beat; all, while nothing keeps the goal."""
-    compiled = {trial.number: trial for trial in trials if trial.measurement and trial.plan.compiles}
-    if not compiled:
+    """What can be packed and may win: those that the best does not beat; all, while nothing keeps the goal."""
+    packable = {trial.number: trial for trial in trials if trial.measurement and servings_of(trial.plan)}
+    if not packable:
         return []
     best, calls = bench.best(trials), bench.spread_over(trials)
-    contenders = [one for one in bench.contenders(trials) if one.number in compiled]
+    contenders = [one for one in bench.contenders(trials) if one.number in packable]
     return [
-        compiled[one.number] for one in contenders if best is None or (one.is_feasible and not beats(best, one, calls))
+        packable[one.number] for one in contenders if best is None or (one.is_feasible and not beats(best, one, calls))
     ]

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.outcome import Failure, Measurement
-from autocompile.core.plan import Plan
+from autocompile.core.plan import EAGER, Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
+from autocompile.runtime.catalogue import kind_of
 from autocompile.search.allowance import ENOUGH_TO_COMPARE, allowance
 from autocompile.search.archive import Archive
 from autocompile.search.choose.alike import closed_by, foregone
@@ -27,7 +28,6 @@ from autocompile.search.judge.contender import TYPICAL_LOAD_S, baseline_seconds
 from autocompile.search.judge.spread import spread_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
 from autocompile.search.run import Bench
-from autocompile.space.backends import EAGER
 from autocompile.space.space import Space
 
 # A trial is not started when less than this share of a typical one's time is left.
@@ -53,7 +53,7 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
         if plan.key in _keys(archive):
             continue
         left = bench.ledger.left_s(keeping_s=kept_at_first_s(plan))
-        if plan.compiles and left < _FIRST_GUESS_S:
+        if kind_of(plan).compiles and left < _FIRST_GUESS_S:
             bench.ledger.decide(
                 "skipped", "torch.compile", f"{format_duration(left)} left before packing, too little to compile"
             )
@@ -89,7 +89,7 @@ def _try_seeds(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> 
         plan = space.plan(seed.candidate)
         if plan.key in _keys(archive) or _reason_to_stop(bench, archive, [seed.candidate]):
             continue
-        if (plan.batch, plan.compiles) in _beyond_limit(bench, archive, seen):
+        if (plan.batch, not plan.is_eager) in _beyond_limit(bench, archive, seen):
             continue
         if seed.reason:
             bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
@@ -156,7 +156,7 @@ def _untried(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> li
     return [
         candidate
         for candidate, plan in space.programs
-        if plan.key not in known and (plan.batch, plan.compiles) not in beyond and foregone(plan, trials) is None
+        if plan.key not in known and (plan.batch, not plan.is_eager) not in beyond and foregone(plan, trials) is None
     ]
 
 
@@ -180,7 +180,7 @@ def one_trial(
     number, asked, origin = archive.ask(space)
     candidate = space.canonical(asked)
     plan = space.plan(candidate)
-    conflict = space.conflict(candidate) or (beyond or {}).get((plan.batch, plan.compiles), "")
+    conflict = space.conflict(candidate) or (beyond or {}).get((plan.batch, not plan.is_eager), "")
     if conflict:
         bench.ledger.decide("skipped", space.label(candidate), conflict)
         archive.tell_known(number, None)
@@ -263,8 +263,8 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
         return "every distinct program was tried"
     if len(trials) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
-    spent = [sum(t.outcome.phases_s.values()) for t in trials if t.plan.compiles and t.measurement]
-    to_come = any(candidate["backend"] != EAGER for candidate in untried)
+    spent = [sum(t.outcome.phases_s.values()) for t in trials if kind_of(t.plan).compiles and t.measurement]
+    to_come = any(candidate["runtime"] != EAGER for candidate in untried)
     left = bench.ledger.left_s(keeping_s=kept_for_later_s(bench, trials, to_come=to_come))
     if left < _WORTH_STARTING * (median(spent) if spent else _FIRST_GUESS_S):
         return f"{format_duration(left)} left before the finals and packing, too little for another trial; {tried}"

@@ -15,6 +15,7 @@ from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
+from autocompile.runtime.catalogue import open_space
 from autocompile.search.archive import Archive, StudyName
 from autocompile.search.batches import find_batches
 from autocompile.search.compose import Findings, compose
@@ -24,9 +25,8 @@ from autocompile.search.pack.loading import INTERRUPTED
 from autocompile.search.pack.packing import Artifact, pack_nothing, pack_winner, winner_of
 from autocompile.search.run import Bench
 from autocompile.search.screening import search, try_first
-from autocompile.space.dimension import Surroundings
-from autocompile.space.space import Space, open_space
-from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
+from autocompile.space.space import Space
+from autocompile.space.surroundings import Surroundings, hottest_parts, surroundings_of
 
 _METRICS: dict[Objective, str] = {
     "time": "seconds per call, start-up included",
@@ -43,7 +43,7 @@ def run_study(bench: Bench) -> Document:
     """
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
-    around = surroundings_of(bench, profile, toolchain)
+    around = surroundings_of(bench.workload, bench.environment, profile, toolchain)
     bench.ledger.notice(of_compiling(around.compiler_problem))
     archive = _archive(bench, around)
     space, eager_ms = _space(bench, archive, around, profile)
@@ -127,33 +127,6 @@ def take_profile(bench: Bench) -> Profile:
         bench.ledger.decide("noted", "baseline", note)
     bench.ledger.notice(of_profile(reply))
     return reply
-
-
-def surroundings_of(bench: Bench, profile: Profile, toolchain: Toolchain) -> Surroundings:
-    """What the space depends on, as far as every run of this workload here finds the same."""
-    problem = toolchain.problem
-    if problem and bench.workload.device_type == "cpu" and not bench.environment.compiler:
-        problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
-    if profile.random:
-        problem = problem or (
-            "the model is random by nature, so what a compiled one computes cannot be checked against it; "
-            "call model.eval() if dropout is why"
-        )
-    return Surroundings(
-        device_type=bench.workload.device_type,
-        cores=bench.environment.cores,
-        is_module=bench.workload.is_module,
-        has_conv=bench.workload.has_conv,
-        signature_count=len(bench.workload.signatures),
-        has_matrix_products=profile.matrix_kernels > 0,
-        reduced_precision=bench.workload.parameter_dtype in ("bfloat16", "float16"),
-        blocks=profile.blocks,
-        breaking=breaking_parts(profile.graph_breaks),
-        varying=varying_axes(bench.workload.signatures),
-        buckets=profile.buckets,
-        padding_problem=profile.padding_problem,
-        compiler_problem=problem,
-    )
 
 
 def _archive(bench: Bench, around: Surroundings) -> Archive:

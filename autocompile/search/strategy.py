@@ -15,7 +15,7 @@ from autocompile.core.candidate import Value
 from autocompile.core.errors import InvalidStrategy
 from autocompile.core.job import Timing
 from autocompile.core.serde import Record
-from autocompile.space.dimensions import DIMENSIONS, known_values
+from autocompile.runtime.catalogue import dimensions, known_values
 
 
 class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
@@ -136,7 +136,7 @@ def _check_keys(table: dict[str, Any], where: str) -> None:
     _check_known(table, known, where, "key")
     for section, kind in _SECTIONS.items():
         _check_known(table.get(section, {}), list(kind.__struct_fields__), f"{where} [{section}]", "key")
-    names = [dimension.name for dimension in DIMENSIONS]
+    names = [dimension.name for dimension in dimensions()]
     _check_known(table.get("dimensions", {}), names, f"{where} [dimensions]", "dimension")
     for seed in table.get("seeds", ()):
         _check_known(seed, names, f"{where} [[seeds]]", "dimension")

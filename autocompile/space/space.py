@@ -11,21 +11,23 @@ from itertools import product
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.plan import Plan
 from autocompile.core.serde import to_json
-from autocompile.space.backends import EAGER, INDUCTOR
-from autocompile.space.dimension import Dimension, Surroundings
-from autocompile.space.dimensions import DIMENSIONS
+from autocompile.space.dimension import Dimension
+from autocompile.space.surroundings import Surroundings
 
 
 @dataclass(frozen=True)
 class Space:
     """Dimensions with the values that are open here; immutable, so narrowing makes a new one.
 
-    `open_values` maps each dimension to its searched values, the default first.
+    `open_values` maps each dimension to its searched values, the default first. `baseline_runtime` runs the model as it
+    is, `plain_runtime` as `torch.compile(model)` does.
     """
 
     around: Surroundings
     open_values: Mapping[str, tuple[Value, ...]]
-    dimensions: Sequence[Dimension] = DIMENSIONS
+    dimensions: Sequence[Dimension]
+    baseline_runtime: str
+    plain_runtime: str
 
     def candidate(self, **values: Value) -> Candidate:
         """The canonical candidate: what does not apply, and what is not given, takes its default."""
@@ -43,11 +45,11 @@ class Space:
 
     def baseline(self) -> Candidate:
         """The unmodified model, eager."""
-        return self.candidate(backend=EAGER)
+        return self.candidate(runtime=self.baseline_runtime)
 
     def plain_compile(self) -> Candidate:
         """What `torch.compile(model)` does."""
-        return self.candidate(backend=INDUCTOR)
+        return self.candidate(runtime=self.plain_runtime)
 
     def plan(self, candidate: Candidate) -> Plan:
         """Fold the dimensions: what the candidate means. Pure."""
@@ -72,8 +74,8 @@ class Space:
 
     def label(self, candidate: Candidate) -> str:
         """A short name: `eager`, `inductor`, `inductor mode=max-autotune amp=bf16`."""
-        others = [f"{name}={value}" for name, value in self.changes(candidate).items() if name != "backend"]
-        return " ".join([str(candidate["backend"]), *others])
+        others = [f"{name}={value}" for name, value in self.changes(candidate).items() if name != "runtime"]
+        return " ".join([str(candidate["runtime"]), *others])
 
     def canonical(self, candidate: Candidate) -> Candidate:
         """The simplest open candidate that builds the same program: the one that all of them are."""
@@ -106,29 +108,3 @@ class Space:
     def defaults(self) -> dict[str, Value]:
         """The default of every dimension."""
         return {dimension.name: self.default(dimension) for dimension in self.dimensions}
-
-
-# Plain torch.compile is always tried, unless a strategy says outright which backends it wants; batches are the goal's.
-_ALWAYS_OPEN = ("backend", "batch")
-
-
-def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
-    """The space here, and what was left out with its reason.
-
-    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values.
-    """
-    open_values: dict[str, tuple[Value, ...]] = {}
-    left_out: list[tuple[str, str]] = []
-    for dimension in DIMENSIONS:
-        choices = dimension.choices(around)
-        if dimension.name not in allowed and dimension.name not in _ALWAYS_OPEN:
-            open_values[dimension.name] = (choices[0].value,)
-            continue
-        wanted = allowed.get(dimension.name, ())
-        open_values[dimension.name] = tuple(
-            choice.value
-            for position, choice in enumerate(choices)
-            if position == 0 or (not choice.unavailable and (not wanted or choice.value in wanted))
-        )
-        left_out += [(f"{dimension.name}={c.value}", c.unavailable) for c in choices if c.unavailable]
-    return Space(around, open_values), left_out

@@ -3,14 +3,73 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from autocompile.core.buckets import Buckets
+from autocompile.core.environment import Environment
+from autocompile.core.outcome import Toolchain
 from autocompile.core.plan import AxisRange
-from autocompile.core.profile import GraphBreak, Submodule
+from autocompile.core.profile import GraphBreak, Profile, RepeatedBlock, Submodule
 from autocompile.core.sizes import reach
-from autocompile.core.workload import Signature
+from autocompile.core.workload import Signature, Workload
 
 # A child that takes nearly all of its parent's time stands for it; the parts below are looked at instead.
 _NEARLY_ALL, _WORTH_COMPILING = 0.9, 0.05
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the choices depend on: device, host and workload.
+
+    `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
+    in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
+    be filled up to, or None and `padding_problem`.
+    """
+
+    device_type: str
+    cores: int
+    is_module: bool
+    has_conv: bool
+    signature_count: int
+    has_matrix_products: bool = True
+    reduced_precision: bool = False
+    blocks: tuple[RepeatedBlock, ...] = ()
+    hottest: tuple[str, ...] = ()
+    breaking: tuple[str, ...] = ()
+    varying: tuple[AxisRange, ...] = ()
+    buckets: Buckets | None = None
+    padding_problem: str = ""
+    compiler_problem: str = ""
+    batches: tuple[int, ...] = ()
+
+
+def surroundings_of(
+    workload: Workload, environment: Environment, profile: Profile, toolchain: Toolchain
+) -> Surroundings:
+    """What the space depends on, as far as every run of this workload here finds the same."""
+    problem = toolchain.problem
+    if problem and workload.device_type == "cpu" and not environment.compiler:
+        problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
+    if profile.random:
+        problem = problem or (
+            "the model is random by nature, so what a compiled one computes cannot be checked against it; "
+            "call model.eval() if dropout is why"
+        )
+    return Surroundings(
+        device_type=workload.device_type,
+        cores=environment.cores,
+        is_module=workload.is_module,
+        has_conv=workload.has_conv,
+        signature_count=len(workload.signatures),
+        has_matrix_products=profile.matrix_kernels > 0,
+        reduced_precision=workload.parameter_dtype in ("bfloat16", "float16"),
+        blocks=profile.blocks,
+        breaking=breaking_parts(profile.graph_breaks),
+        varying=varying_axes(workload.signatures),
+        buckets=profile.buckets,
+        padding_problem=profile.padding_problem,
+        compiler_problem=problem,
+    )
 
 
 def varying_axes(signatures: Sequence[Signature]) -> tuple[AxisRange, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from autocompile.trial.imports import keep_headers_in  # isort: skip  first, as it times its imports
+from autocompile.runtime.preparing import keep_in  # isort: skip  first, as it times its imports
 from autocompile.core.job import BatchTask, CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.heap import settle_heap
@@ -32,9 +32,7 @@ def run_job(directory: Path) -> None:
     phases = Phases()
     try:
         job = from_json((directory / JOB_FILE).read_bytes(), Job)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = job.cache_directory
-        os.environ["TRITON_CACHE_DIR"] = str(Path(job.cache_directory) / "triton")
-        keep_headers_in(Path(job.headers_directory))
+        keep_in(job.cache_directory, job.headers_directory)
         settle_heap()
         limit_memory(job.limits.memory_bytes)
         phases.limit(job.limits.total_s)

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo.config as dynamo_config
 from msgspec.structs import replace
-from torch._dynamo.utils import counters
 
 from autocompile.core.job import Timing, TrialTask
-from autocompile.core.outcome import Counters, Failure, Measurement, Outcome, Startup
+from autocompile.core.outcome import Failure, Measurement, Outcome, Startup
 from autocompile.core.plan import Plan
-from autocompile.runtime.inductor.build import Built, build
+from autocompile.runtime.base import build, runtime
+from autocompile.runtime.built import Built
+from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.preparing import IMPORT_S
 from autocompile.trial.check.compare import verify
 from autocompile.trial.check.new_sizes import Unseen, probe_unseen
 from autocompile.trial.check.reference import Reference, preserved_buffers
 from autocompile.trial.clock.timing import OnCopies, Subject, subject, time_pairs
-from autocompile.trial.imports import IMPORT_S
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.pack.loaded import Delivered, fresh_startup
 from autocompile.trial.phases import Phases
@@ -50,11 +50,11 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         baseline = subject(calls[0], samples, device, threads)
         candidate = subject(calls[1], mine, device, threads, batch_factor)
         candidate.apply_threads()
-    dynamo_config.fail_on_recompile_limit_hit = True
+    own, kind = runtime(task.plan.runtime), kind_of(task.plan)
+    own.forbid_giving_up()
     with phases("compile"), preserved_buffers(candidate.call):
         first_pass_s = _first_pass(candidate)
-    if task.plan.compiles and not task.artifact and not compiler_counters().graphs:
-        message = "nothing was compiled: the compiler skips this code, as it does torch's own modules one by one"
+    if not task.artifact and (message := own.fault()):
         return Failure(stage="compile", kind="unsupported", message=message, cause="skipped")
     with phases("warm-up"), preserved_buffers(candidate.call):
         warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
@@ -70,11 +70,10 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         for _ in range(2):
             baseline.one_pass()
     with phases("timing"):
-        # Process-global: a recompile is now an error, as is going on in eager past the recompile limit.
-        torch.compiler.set_stance("fail_on_recompile" if task.plan.compiles else "default")
+        own.forbid_recompiling()
         pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
     unseen = Unseen()
-    if task.plan.compiles and not task.artifact and not pairs.decided:
+    if kind.recompiles and not task.artifact and not pairs.decided:
         with phases("verify"):
             candidate.apply_threads()
             unseen = probe_unseen(built[1], model, mine, task, left_s=phases.left_s - _TO_ANSWER_S)
@@ -84,7 +83,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         built[1].check()
     steady_s = pairs.candidate.mean_ms / 1e3 * len(samples)
     startup = Startup(
-        import_s=IMPORT_S if task.plan.compiles else 0.0,
+        import_s=IMPORT_S[task.plan.runtime],
         build_s=phases.seconds["build"],
         compile_s=max(0.0, first_pass_s - steady_s),
         warmup_s=max(0.0, sum(warmup) - _WARMUP_PASSES * steady_s),
@@ -98,7 +97,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         baseline=pairs.baseline,
         startup=startup,
         accuracy=verified.accuracy,
-        counters=replace(compiler_counters(), unseen=unseen.tried, unseen_recompiles=unseen.compiled_again),
+        counters=replace(own.counters(), unseen=unseen.tried, unseen_recompiles=unseen.compiled_again),
         contamination=pairs.contamination,
         peak_memory_bytes=peak_bytes,
         decided=pairs.decided,
@@ -121,15 +120,3 @@ def _first_pass(candidate: Subject) -> float:
     started = time.perf_counter()
     candidate.one_pass()
     return time.perf_counter() - started
-
-
-def compiler_counters() -> Counters:
-    """What Dynamo and Inductor counted in this process."""
-    return Counters(
-        graphs=counters["stats"]["unique_graphs"],
-        graph_breaks=sum(counters["graph_break"].values()),
-        recompiles=sum(counters["recompiles"].values()),
-        cudagraph_skips=counters["inductor"]["cudagraph_skips"],
-        cache_hits=counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"],
-        cache_misses=counters["inductor"]["fxgraph_cache_miss"] + counters["aot_autograd"]["autograd_cache_miss"],
-    )

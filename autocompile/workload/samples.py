@@ -117,3 +117,9 @@ def clone(sample: Sample) -> Sample:
         return own.set_(storage, leaf.storage_offset(), leaf.shape, leaf.stride())
 
     return Sample(*pytree.tree_map(copied, (sample.args, sample.kwargs)))
+
+
+def device_of(sample: Sample) -> torch.device:
+    """Where the tensors of a call are. Raises StopIteration if it has none."""
+    leaves = pytree.tree_leaves((sample.args, sample.kwargs))
+    return next(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from autocompile.core.job import Acceptance
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
-from autocompile.runtime.inductor.build import build
+from autocompile.runtime.base import build
 from autocompile.trial.check.compare import verify
 from autocompile.trial.check.reference import make_reference
 from autocompile.workload.samples import as_samples

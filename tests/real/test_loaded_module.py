@@ -19,7 +19,7 @@ from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.serving import Eager, Tally
 from autocompile.core.errors import UsageError
 from autocompile.core.plan import Plan
-from autocompile.runtime.inductor.build import build
+from autocompile.runtime.base import build
 from autocompile.workload.spool import spool
 
 
@@ -235,7 +235,7 @@ def test_the_compilers_tables_are_not_printed(tmp_path):
     code = (
         "import torch\n"
         "from autocompile.core.plan import Plan\n"
-        "from autocompile.runtime.inductor.build import build\n"
+        "from autocompile.runtime.base import build\n"
         "import torch._inductor.config as inductor\n"
         "before = inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats\n"
         "plan = Plan(backend='inductor', options={'max_autotune': True, 'freezing': True})\n"

@@ -7,7 +7,7 @@ import torch
 from autocompile.core.buckets import bucket_sizes
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
-from autocompile.runtime.inductor.build import build
+from autocompile.runtime.base import build
 from autocompile.space.snippet import snippet
 from autocompile.trial.check.padding_proof import prove_padding
 from autocompile.workload.samples import as_samples

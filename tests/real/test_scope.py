@@ -6,7 +6,7 @@ import torch
 
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
-from autocompile.runtime.inductor.build import build
+from autocompile.runtime.base import build
 from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
 
 

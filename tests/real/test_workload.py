@@ -11,7 +11,7 @@ from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.plan import Plan
-from autocompile.runtime.inductor.build import build
+from autocompile.runtime.base import build
 from autocompile.trial.profile.blocks import repeated_blocks
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.identity.facts import identity_of
@@ -233,7 +233,7 @@ def test_frozen_weights_are_constants_of_the_program():
         "import torch\n"
         "from torch._inductor.utils import run_and_get_code\n"
         "from autocompile.core.plan import Plan\n"
-        "from autocompile.runtime.inductor.build import build\n"
+        "from autocompile.runtime.base import build\n"
         "model = torch.nn.Linear(8, 8).eval()\n"
         f"built = build(model, Plan(backend={plan.backend!r}, options={plan.options!r}), 'cpu')\n"
         "_output, (code,) = run_and_get_code(built, torch.ones(1, 8))\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +13,16 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidArtifact
-from autocompile.core.manifest import Program, Weight
-from autocompile.runtime.aot.outputs import assembler
+from autocompile.core.program import Program
+from autocompile.runtime.aot.package import Package, Weight, package_of
 from autocompile.runtime.aot.placement import placement_of
+from autocompile.runtime.base import NotLoadable, WeightsDiffer
 from autocompile.runtime.model_watch import Watch, tensors_of
+from autocompile.runtime.outputs import assembler
 from autocompile.scratch import Scratch
 
 # Calls in so many threads run at once; a program's runners share its weights.
 _RUNNERS = 4
-
-
-class WeightsDiffer(Exception):
-    """The model's weights are not ones that the program can run on; says which."""
-
-
-class NotLoadable(Exception):
-    """Torch cannot load the package; says why."""
 
 
 class _Binding:
@@ -36,7 +30,7 @@ class _Binding:
 
     def __init__(
         self,
-        program: Program,
+        package: Package,
         files: Mapping[str, bytes],
         model: Any,
         watch: Watch,
@@ -48,18 +42,18 @@ class _Binding:
         self._registered = tensors_of(model)
         self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._live: list[torch.Tensor] = []
-        found = {weight.name: self._fitting(weight, model) for weight in program.weights if not weight.lifted}
+        found = {weight.name: self._fitting(weight, model) for weight in package.weights if not weight.lifted}
         unpacked = Scratch()
         # Noted before anything is bound: what another thread moves in between is seen at the next call.
-        self._lie_as_they_did = placement_of(self._live, _library(program, files, unpacked))
+        self._lie_as_they_did = placement_of(self._live, _library(package, files, unpacked))
         # Keeps the memory: the program holds addresses only.
         self._constants = {
             weight.name: lifted[weight.name] if weight.lifted else found[weight.name].detach()
-            for weight in program.weights
+            for weight in package.weights
         }
         on_gpu = [constant.device.index for constant in self._constants.values() if constant.device.type == "cuda"]
         try:
-            runner = _loaded(files[program.file], unpacked.path, on_gpu[0] if on_gpu else -1)
+            runner = _loaded(files[package.file], unpacked.path, on_gpu[0] if on_gpu else -1)
             runner.load_constants(self._constants, use_inactive=False, check_full_update=True, user_managed=True)
         except RuntimeError as fault:
             raise NotLoadable(str(fault).splitlines()[0]) from fault
@@ -113,14 +107,14 @@ class _Binding:
 class Native:
     """One compiled program and the model whose weights it takes; binds again when the model's tensors were replaced.
 
-    `files` are what its files hold, by their paths; `watch` is the model's, asked before each call.
+    `files` are what its files hold, by their names; `watch` is the model's, asked before each call.
     Raises WeightsDiffer if the model's weights are not the program's, NotLoadable if the package is none.
     """
 
     def __init__(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> None:
-        self._program, self._model, self._watch = program, model, watch
-        self._lifted = _read_constants(program, files)
-        self._files = {path: files[path] for path in (program.file, program.placement_file) if path}
+        self._package, self._model, self._watch = package_of(program), model, watch
+        self._lifted = _read_constants(self._package, files)
+        self._files = {name: files[name] for name in (self._package.file, self._package.placement_file) if name}
         # Where the weights were when it was loaded.
         self._devices: dict[str, torch.device] = {}
         self._binding = self._bind()
@@ -144,14 +138,7 @@ class Native:
             return self._binding
 
     def _bind(self) -> _Binding:
-        return _Binding(self._program, self._files, self._model, self._watch, self._lifted, self._devices)
-
-
-def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter and buffer by its path, tied ones under each of theirs."""
-    if isinstance(model, nn.Module):
-        yield from model.named_parameters(remove_duplicate=False)
-        yield from model.named_buffers(remove_duplicate=False)
+        return _Binding(self._package, self._files, self._model, self._watch, self._lifted, self._devices)
 
 
 def _owner_of(model: Any, path: str) -> tuple[Any, str]:
@@ -196,21 +183,21 @@ def _loaded(package: bytes, scratch: Path, index: int) -> Any:
         return runner_of(str(whole), index)
 
 
-def _library(program: Program, files: Mapping[str, bytes], scratch: Scratch) -> Path | None:
+def _library(package: Package, files: Mapping[str, bytes], scratch: Scratch) -> Path | None:
     """Where the compiled check of the weights' places lies now."""
-    if not program.placement_file:
+    if not package.placement_file:
         return None
-    scratch.put({"placement.so": files[program.placement_file]})
+    scratch.put({"placement.so": files[package.placement_file]})
     return scratch.path / "placement.so"
 
 
-def _read_constants(program: Program, files: Mapping[str, bytes]) -> dict[str, torch.Tensor]:
-    if not program.constants_file:
+def _read_constants(package: Package, files: Mapping[str, bytes]) -> dict[str, torch.Tensor]:
+    if not package.constants_file:
         return {}
     from safetensors.torch import load  # noqa: PLC0415  few programs have constants of their own
 
-    found = load(files[program.constants_file])
-    missing = [weight.name for weight in program.weights if weight.lifted and weight.name not in found]
+    found = load(files[package.constants_file])
+    missing = [weight.name for weight in package.weights if weight.lifted and weight.name not in found]
     if missing:
-        raise InvalidArtifact(f"has no constant {missing[0]}", where=program.constants_file)
+        raise InvalidArtifact(f"has no constant {missing[0]}", where=package.constants_file)
     return found

@@ -1,13 +1,14 @@
-"""The compiler's cache, carried from where it was packed to where the compiler looks for it."""
+"""The compiler's cache: where it is, and how it is carried to where another process's compiler looks."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-CARRIED = "cache"
 _TRITON = "triton"
 
 
@@ -15,22 +16,45 @@ _TRITON = "triton"
 _SUFFIXES = frozenset({".gch", ".pch", ".lock", ".part"})
 
 
+def variables(directory: str) -> dict[str, str]:
+    """Environment variables by which the compiler keeps its cache there."""
+    return {"TORCHINDUCTOR_CACHE_DIR": directory, "TRITON_CACHE_DIR": str(Path(directory) / _TRITON)}
+
+
+def keep_headers_in(directory: Path) -> None:
+    """Have the compiler look for its precompiled headers there, and leave them there.
+
+    By itself it has them in the system's temporary directory, where a run's own goes when the run ends.
+    """
+    codecache = sys.modules["torch._inductor.codecache"]
+    if hasattr(codecache, "_HEADER_DIR"):
+        vars(codecache).update(_HEADER_DIR=str(directory), _HEADER_LOCK_DIR=str(directory / "locks"))
+
+
+def keep(directory: Path) -> None:
+    """Copy what is worth carrying of this process's cache."""
+    cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+    for file in sorted(path for path in cache.rglob("*") if path.is_file()):
+        within = file.relative_to(cache)
+        if belongs(within):
+            target = directory / within
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+
+
 def belongs(within: Path) -> bool:
     """Whether a file of the compiler's cache, by its path within it, is worth carrying."""
     return within.suffix not in _SUFFIXES and "locks" not in within.parts
 
 
-def install(contents: Mapping[str, bytes]) -> None:
+def install(files: Mapping[str, bytes]) -> None:
     """Copy what is not there yet into this process's compiler cache; its entries are named by their contents."""
-    from torch._inductor.runtime import cache_dir_utils as compiler  # noqa: PLC0415  this tier compiles anyway
+    from torch._inductor.runtime import cache_dir_utils as compiler  # noqa: PLC0415  who installs it compiles anyway
 
     cache = Path(compiler.cache_dir())
     triton = Path(os.environ.get("TRITON_CACHE_DIR") or compiler.triton_cache_dir(0))
-    for path, data in contents.items():
-        parts = PurePosixPath(path).parts
-        if CARRIED not in parts:
-            continue
-        within = parts[parts.index(CARRIED) + 1 :]
+    for path, data in files.items():
+        within = PurePosixPath(path).parts
         target = triton.joinpath(*within[1:]) if within[0] == _TRITON else cache.joinpath(*within)
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)

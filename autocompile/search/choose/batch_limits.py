@@ -38,7 +38,7 @@ def _most(size: int, eager_ms: Mapping[int, float], trials: Sequence[Trial], *, 
     known = [
         (trial.plan.batch, speed)
         for trial in trials
-        if trial.plan.compiles == compiles and (speed := _speed_up(trial, eager_ms, trials)) is not None
+        if trial.plan.is_eager != compiles and (speed := _speed_up(trial, eager_ms, trials)) is not None
     ]
     of_this_size = [speed for batch, speed in known if batch == size]
     best = max(of_this_size or [speed for _batch, speed in known], default=None)

@@ -42,7 +42,7 @@ def _of(**values: Value) -> Feature:
 
 # Measured on CPUs and published for GPUs; wide, as they only order what is tried before anything is known.
 _USUAL: dict[Feature, Usual] = {
-    _of(backend="inductor"): Usual(-0.3, 0.5, cost=1.3),
+    _of(runtime="inductor"): Usual(-0.3, 0.5, cost=1.3),
     _of(mode="max-autotune"): Usual(0.0, 0.15, cost=0.7),
     _of(mode="max-autotune-no-cudagraphs"): Usual(0.0, 0.15, cost=0.7),
     _of(mode="reduce-overhead"): Usual(-0.1, 0.4, cost=0.1),
@@ -59,13 +59,13 @@ _USUAL: dict[Feature, Usual] = {
     _of(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
     _of(scope="around-breaks"): Usual(0.02, 0.15),
     # Casts are fused into what is compiled; frozen weights are converted once, and laid out for the matrix unit.
-    _of(amp="bf16", backend="inductor"): Usual(-0.05, 0.2, cost_spread=0.1),
+    _of(amp="bf16", runtime="inductor"): Usual(-0.05, 0.2, cost_spread=0.1),
     _of(amp="bf16", freezing=True): Usual(-0.1, 0.3, cost_spread=0.1),
     _of(amp="bf16", mode="max-autotune-no-cudagraphs"): Usual(-0.05, 0.2, cost_spread=0.1),
     # Frozen weights are constants, so no two blocks share a program.
     _of(scope="blocks", freezing=True): Usual(0.15, 0.15, cost=0.9, cost_spread=0.1),
     # What is compiled lays its convolutions out by itself.
-    _of(memory_format="channels_last", backend="inductor"): Usual(0.1, 0.15, cost_spread=0.1),
+    _of(memory_format="channels_last", runtime="inductor"): Usual(0.1, 0.15, cost_spread=0.1),
 }
 _UNKNOWN = Usual(0.05, 0.25)
 

@@ -10,10 +10,11 @@ from scipy.stats import norm
 
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.outcome import Failure
+from autocompile.core.plan import EAGER
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
+from autocompile.runtime.catalogue import kind_of
 from autocompile.search.choose.forecast import Expected, Forecast
-from autocompile.space.backends import EAGER
 from autocompile.space.space import Space
 
 # What a value has to be slower by in eager, beyond noise, to be left out of what is compiled.
@@ -42,10 +43,10 @@ class Dropped:
 
 def probes(space: Space, candidate: Candidate) -> list[Candidate]:
     """What tells in eager about a candidate that is compiled: each of its values alone that can be tried so."""
-    if not space.plan(candidate).compiles:
+    if space.plan(candidate).is_eager:
         return []
     changes = space.changes(candidate)
-    return [space.candidate(backend=EAGER, **{name: changes[name]}) for name in _PROBED if name in changes]
+    return [space.candidate(runtime=EAGER, **{name: changes[name]}) for name in _PROBED if name in changes]
 
 
 def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
@@ -53,7 +54,7 @@ def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: 
     found = []
     for trial in trials:
         changes = space.changes(trial.candidate)
-        if trial.plan.compiles or len(changes) != 1:
+        if not trial.plan.is_eager or len(changes) != 1:
             continue
         (dimension, value), *_ = changes.items()
         reason = _hopeless(trial) if dimension in _PROBED else ""
@@ -92,7 +93,7 @@ def choose(forecast: Forecast, space: Space, untried: Sequence[Candidate], stake
     for candidate in untried:
         seconds = forecast.seconds(candidate)
         startup_s = 0.0
-        if space.plan(candidate).compiles:
+        if kind_of(space.plan(candidate)).compiles:
             startup_s = seconds if stakes.startup_s is None else stakes.startup_s
         expected = _with_startup(forecast.ratio(candidate), startup_s / stakes.whole_s)
         scored.append((_improvement(expected, stakes.best) / seconds, expected, seconds, candidate))

@@ -64,9 +64,9 @@ def batch_seeds(space: Space) -> list[Seed]:
     """Plain `torch.compile`, and eager, in each batch size, the most promising as eager showed first."""
     reason = "its time a sample in eager"
     return [
-        Seed(space.candidate(backend=backend, batch=size), reason)
+        Seed(space.candidate(runtime=runtime, batch=size), reason)
         for size in space.around.batches
-        for backend in space.open_values["backend"][::-1]
+        for runtime in space.open_values["runtime"][::-1]
     ]
 
 

@@ -12,6 +12,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.goal import Goal
 from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
+from autocompile.runtime.catalogue import servings_of
 from autocompile.search.judge.spread import Spread, ratio_of, spread_of
 
 # Half the interval of a start-up, relative: compiles of one program differ so from process to process.
@@ -161,7 +162,7 @@ def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
 
 
 def _startup_s(trial: Trial, run: _Run) -> float:
-    if run.goal.deploy == "jit" or not trial.plan.compiles:
+    if run.goal.deploy == "jit" or not servings_of(trial.plan):
         return trial.startup_s
     return run.loads_s.get(trial.plan.key, TYPICAL_LOAD_S)
 

@@ -12,10 +12,10 @@ from autocompile.core.document import Verdict as VerdictWord
 from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
+from autocompile.runtime.snippet import snippet
 from autocompile.search.judge.contender import Contender, beats, mostly_noisy
 from autocompile.search.judge.trade_offs import trade_offs
 from autocompile.search.judge.verdict import Verdict, judge
-from autocompile.space.snippet import snippet
 
 
 def at_calls(document: Document, calls: int) -> Document:

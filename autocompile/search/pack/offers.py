@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from autocompile.core.envelope import Segment
 from autocompile.core.manifest import Served
 from autocompile.core.trial import Trial
+from autocompile.runtime.catalogue import kind_of
 from autocompile.search.judge.contender import Contender
 from autocompile.search.judge.verdict import judge
 from autocompile.search.run import Bench
@@ -47,5 +47,5 @@ def offers(bench: Bench, winner: Trial, trials: Sequence[Trial], packed: Contend
 
 def _configured(one: Contender, trial: Trial) -> Served:
     """How one that is not packed serves: compiled at the first call, or eager; its start-up is the cold one."""
-    tier: Literal["jit", "eager"] = "jit" if trial.plan.compiles else "eager"
-    return Served(tier, trial.label, trial.plan, trial.startup_s, one.latency_s.value, one.ratio.inverse())
+    serving = kind_of(trial.plan).unpacked
+    return Served(serving, trial.label, trial.plan, trial.startup_s, one.latency_s.value, one.ratio.inverse())

@@ -22,6 +22,7 @@ from autocompile.artifact.load import load  # noqa: E402
 from autocompile.artifact.module import CompiledModule  # noqa: E402
 from autocompile.core.job import FreshStart, FreshTask  # noqa: E402
 from autocompile.core.serde import from_json, to_json  # noqa: E402
+from autocompile.core.serving import Serving  # noqa: E402
 from autocompile.workload.samples import Sample  # noqa: E402
 from autocompile.workload.spool import unspool  # noqa: E402
 
@@ -52,7 +53,7 @@ def main() -> None:
         load_s=load_s,
         first_pass_s=first_pass_s,
         steady_pass_s=min(passes),
-        tier=module.status.tier,
+        serving=Serving(module.status.runtime, module.status.start),
         cache_misses=cache.misses if cache else 0,
     )
     sys.stdout.write(to_json(start).decode() + "\n")

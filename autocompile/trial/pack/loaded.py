@@ -15,6 +15,7 @@ from autocompile.artifact.load import load
 from autocompile.core.job import FreshStart, FreshTask, TrialTask
 from autocompile.core.outcome import Startup
 from autocompile.core.serde import from_json, to_json
+from autocompile.runtime.preparing import cache_variables
 from autocompile.trial.faults import WrongTier
 
 
@@ -51,7 +52,7 @@ def _start(task: TrialTask) -> FreshStart:
         asked.write_bytes(to_json(FreshTask(task.workload, task.artifact, task.plan.batch)))
         done = subprocess.run(
             [sys.executable, "-P", "-m", "autocompile.trial.pack.cold_start", str(asked)],
-            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": f"{scratch}/cache", "TRITON_CACHE_DIR": f"{scratch}/triton"},
+            env={**os.environ, **cache_variables(f"{scratch}/cache")},
             capture_output=True,
             text=True,
             check=False,

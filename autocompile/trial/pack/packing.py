@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,15 +11,12 @@ from torch import nn
 
 from autocompile.artifact.mismatch import requirements
 from autocompile.core.job import Packed, PackTask
-from autocompile.core.manifest import Program, files_of
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
-from autocompile.runtime.aot.export import NotExportable, compile_ahead
-from autocompile.runtime.aot.program import Native
-from autocompile.runtime.guards import Guard, Refusal
-from autocompile.runtime.inductor.build import build
-from autocompile.runtime.inductor.cache import CARRIED, belongs
-from autocompile.runtime.model_watch import Watch, has_hooks
+from autocompile.core.program import Program
+from autocompile.runtime.base import NotPackable, Runtime, build, runtime
+from autocompile.runtime.guarded import Guarded
+from autocompile.runtime.model_watch import has_hooks
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.trial.check.compare import verify
 from autocompile.trial.check.reference import Reference, after_call, make_reference, observe, preserved_buffers
@@ -31,7 +26,7 @@ from autocompile.workload.axes import FreeAxis, free_axes, leaves_of, resized
 from autocompile.workload.forms import by_form
 from autocompile.workload.identity.facts import attribute_texts
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.samples import Sample, describe, named_leaves
+from autocompile.workload.samples import Sample, describe, device_of, named_leaves
 from autocompile.workload.spool import unspool
 
 # Calls of so many different forms are compiled, each as a program of its own.
@@ -40,7 +35,7 @@ _STAGE = "pack"
 
 
 def pack(task: PackTask, phases: Phases) -> Packed | Failure:
-    """Pack one tier; a reason why that cannot be is a Failure of kind `unsupported`."""
+    """Pack for one way to serve; a reason why that cannot be is a Failure of kind `unsupported`."""
     with phases("load"):
         model, samples = unspool(task.workload, batch=task.plan.batch)
     directory = Path(task.directory)
@@ -48,10 +43,10 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
     if task.plan.threads:
         torch.set_num_threads(task.plan.threads)
     try:
-        if task.tier == "cache":
+        if task.serving.start == "cache":
             return _carry_cache(task, model, samples, directory, phases)
         return _Packing(task, model, directory, phases).programs(samples)
-    except NotExportable as fault:
+    except NotPackable as fault:
         return Failure(stage=_STAGE, kind="unsupported", message=str(fault))
 
 
@@ -63,14 +58,8 @@ def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], director
             built(*sample.args, **sample.kwargs)
     with phases("verify"):
         _check_cases(built, task, "what the compiler made")
-    cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     with phases(_STAGE):
-        for file in sorted(path for path in cache.rglob("*") if path.is_file()):
-            within = file.relative_to(cache)
-            if belongs(within):
-                target = directory / CARRIED / within
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, target)
+        runtime(task.serving.runtime).keep_cache(directory)
     return Packed((), requirements(with_python=True, device_type=task.workload.device_type))
 
 
@@ -79,6 +68,7 @@ class _Packing:
 
     def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
         self._task, self._model, self._directory, self._phases = task, model, directory, phases
+        self._runtime: Runtime = runtime(task.serving.runtime)
         self._notes: list[str] = []
         self._reads = Reads(model)
         # As the user has it: no call has been made of this copy yet.
@@ -86,21 +76,19 @@ class _Packing:
 
     def programs(self, samples: Sequence[Sample]) -> Packed:
         """One program for each form of call, over the range of sizes that its samples show."""
-        if self._task.plan.buckets:
-            raise NotExportable("calls are filled up to buckets, which a compiled program does not do")
+        refusal = self._runtime.refusal(self._task.plan)
+        if refusal:
+            raise NotPackable(refusal)
         if has_hooks(self._model):
-            raise NotExportable("the model has hooks, which a compiled program does not run")
+            raise NotPackable("the model has hooks, which a compiled program does not run")
         forms = by_form(samples)
         if len(forms) > _MOST_PROGRAMS:
-            raise NotExportable(f"it is called in {len(forms)} different forms")
+            raise NotPackable(f"it is called in {len(forms)} different forms")
         made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
         with self._phases("verify"):
-            call = _Guarded(made, self._directory, self._model, _device_of(samples[0]))
+            call = Guarded(made, self._runtime, self._directory, self._model, device_of(samples[0]))
             _check_cases(call, self._task, "the compiled program")
-        if "freezing" in self._task.plan.options:
-            self._notes.append("its weights stay outside, so they are not frozen in")
-        if self._task.plan.memory_format:
-            self._notes.append("its weights are the model's own, so they stay in the model's memory format")
+        self._notes += self._runtime.notes(self._task.plan)
         device_type = self._task.workload.device_type
         return Packed(
             tuple(made),
@@ -120,12 +108,12 @@ class _Packing:
         for attempt in attempts:
             try:
                 return [self._made(_example(form, attempt), form, attempt, name)]
-            except NotExportable as refused:
+            except NotPackable as refused:
                 fault = str(refused)
                 self._notes.append(f"no program for sizes {_words(attempt)}: {fault}")
         distinct = {describe(sample): sample for sample in form}
         if not axes or len(distinct) > _MOST_PROGRAMS:
-            raise NotExportable(fault)
+            raise NotPackable(fault)
         self._notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
         return [self._made(one, [one], (), f"{name}-{i}") for i, one in enumerate(distinct.values())]
 
@@ -150,7 +138,7 @@ class _Packing:
         with self._phases("verify"):
             self._reads.note(lambda: self._eager(example))
         with self._phases("compile"):
-            program = compile_ahead(self._model, self._task.plan, example, axes, self._directory, name)
+            program = self._runtime.compile_ahead(self._model, self._task.plan, example, axes, self._directory, name)
         with self._phases("verify"):
             self._check(program, form, axes)
         return program
@@ -161,7 +149,7 @@ class _Packing:
         It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
         on the samples, and not on sizes that were made up.
         """
-        call = _Guarded([program], self._directory, self._model, _device_of(form[0]))
+        call = Guarded([program], self._runtime, self._directory, self._model, device_of(form[0]))
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
         eager = build(self._model, Plan(autocast=self._task.plan.autocast), self._task.workload.device_type)
@@ -169,25 +157,7 @@ class _Packing:
             reference = make_reference(self._model, (sample,), variants=0, seed=0).against(eager)
             verified = verify(call, reference, acceptance, metric)
             if verified.fault:
-                raise NotExportable(f"the compiled program is wrong: {verified.fault}")
-
-
-class _Guarded:
-    """Programs behind their guards; `module` is where their buffers are looked for."""
-
-    def __init__(self, programs: Sequence[Program], directory: Path, model: Any, device: torch.device) -> None:
-        self.module, watch = model, Watch(model)
-        files = {path: (directory / path).read_bytes() for program in programs for path in files_of(program)}
-        self._programs = [(Guard(one, model, device), Native(one, files, model, watch)) for one in programs]
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        said = ""
-        for guard, native in self._programs:
-            tensors = guard(args, kwargs)
-            if not isinstance(tensors, Refusal):
-                return native(tensors)
-            said = tensors.message
-        raise NotExportable(f"its own guards refuse it: {said}")
+                raise NotPackable(f"the compiled program is wrong: {verified.fault}")
 
 
 def _check_cases(call: Any, task: PackTask, name: str) -> None:
@@ -197,7 +167,7 @@ def _check_cases(call: Any, task: PackTask, name: str) -> None:
         reference = reference.at_batch(task.plan.batch)
     verified = verify(call, reference, task.acceptance, unspool_metric(task.acceptance.metric))
     if verified.fault:
-        raise NotExportable(f"{name} is wrong: {verified.fault}")
+        raise NotPackable(f"{name} is wrong: {verified.fault}")
 
 
 def _check_writes(model: Any, sample: Sample, attributes: Mapping[str, str]) -> None:
@@ -210,15 +180,15 @@ def _check_writes(model: Any, sample: Sample, attributes: Mapping[str, str]) -> 
     seen = observe(model, sample, seed=0).leaves
     for name, before in {**buffers, **arguments}.items():
         if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), seen[name].nan_to_num()):
-            raise NotExportable(f"it writes into {name.removesuffix(' after the call')} when called")
+            raise NotPackable(f"it writes into {name.removesuffix(' after the call')} when called")
     after = attribute_texts(model)
     observe(model, sample, seed=0)
     changed = changed_by_a_call(after, attribute_texts(model))
     if changed:
-        raise NotExportable(f"it changes its attribute `{changed}` when called")
+        raise NotPackable(f"it changes its attribute `{changed}` when called")
     set_first = changed_by_a_call(attributes, after)
     if set_first:
-        raise NotExportable(f"it sets its attribute `{set_first}` when it is first called, and not before")
+        raise NotPackable(f"it sets its attribute `{set_first}` when it is first called, and not before")
 
 
 def _buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -257,7 +227,3 @@ def _across(sample: Sample, axes: Sequence[FreeAxis]) -> Iterator[Sample]:
         for axis in axes:
             smallest = resized(smallest, axis.places, axis.low)
         yield smallest
-
-
-def _device_of(sample: Sample) -> torch.device:
-    return next(leaf.device for leaf in leaves_of(sample) if isinstance(leaf, torch.Tensor))

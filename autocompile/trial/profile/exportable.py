@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from autocompile.core.plan import Plan
-from autocompile.runtime.aot.export import NotExportable, try_export
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.export import exported
 from autocompile.trial.deadline import TookTooLong, within
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.samples import Sample, clone
@@ -19,10 +20,10 @@ def export_failure(model: Any, sample: Sample, limit_s: float) -> str | None:
     own = clone(sample)
     try:
         with within(limit_s):
-            try_export(model, Plan(), own)
+            exported(model, Plan(), own)
     except TookTooLong:
         return None
-    except NotExportable as fault:
+    except NotPackable as fault:
         return str(fault)
     except Exception as fault:  # the exporter raises dozens of types
         return describe_fault(fault)

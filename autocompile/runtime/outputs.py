@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.core.manifest import Program
+from autocompile.core.program import Program
 
 Assemble = Callable[[Sequence[torch.Tensor]], Any]
 # Where the libraries' output records are filled, when they are constructed.

@@ -1,0 +1,63 @@
+"""A model compiled ahead by AOTInductor, and what was compiled so run on the model's own weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from autocompile.core.plan import Plan
+from autocompile.core.program import Program
+from autocompile.runtime.aot.program import Native
+from autocompile.runtime.base import NotPackable, Runtime
+from autocompile.runtime.built import Built, transformed
+from autocompile.runtime.guarded import Guarded
+from autocompile.runtime.model_watch import Watch
+from autocompile.scratch import Scratch
+from autocompile.workload.axes import FreeAxis
+from autocompile.workload.samples import Sample, device_of
+
+_FROZEN = "its weights stay outside, so they are not frozen in"
+_FORMAT = "its weights are the model's own, so they stay in the model's memory format"
+
+
+class AheadOfTime(Runtime):
+    """Serves just the calls that its programs were made for."""
+
+    def build(self, model: Any, plan: Plan, device_type: str, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+        """One program for each sample, exactly as it is; calls like no sample raise NotPackable."""
+        if not samples:
+            raise NotPackable("nothing can be compiled ahead without a call to compile for")
+        target = transformed(model, plan, isolate=isolate)
+        with Scratch() as directory:
+            programs = [
+                self.compile_ahead(target, plan, sample, (), directory, f"program{number}")
+                for number, sample in enumerate(samples)
+            ]
+            guarded = Guarded(programs, self, directory, target, device_of(samples[0]))
+        # Precision is within the programs.
+        return Built(guarded, replace(plan, autocast=""), device_type, target)
+
+    def refusal(self, plan: Plan) -> str:
+        if plan.settings.get("buckets"):
+            return "calls are filled up to buckets, which a compiled program does not do"
+        return ""
+
+    def notes(self, plan: Plan) -> tuple[str, ...]:
+        goes_without = {_FROZEN: "freezing" in plan.settings.get("options", {}), _FORMAT: bool(plan.memory_format)}
+        return tuple(note for note, applies in goes_without.items() if applies)
+
+    def compile_ahead(
+        self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
+    ) -> Program:
+        from autocompile.runtime.aot.compile import compile_ahead  # noqa: PLC0415  production imports no packer
+
+        return compile_ahead(model, plan, sample, axes, directory, name)
+
+    def load(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> Native:
+        return Native(program, files, model, watch)
+
+
+RUNTIME = AheadOfTime()

@@ -1,0 +1,121 @@
+"""The half of a runtime that has torch: builds, packs and loads. Trials and production build through it alike."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autocompile.core.outcome import Counters
+from autocompile.core.plan import Plan
+from autocompile.core.program import Program
+from autocompile.runtime.built import Built
+from autocompile.runtime.catalogue import kind
+from autocompile.runtime.model_watch import Watch
+from autocompile.workload.axes import FreeAxis
+from autocompile.workload.samples import Sample
+
+
+class NotPackable(Exception):
+    """Why what a runtime makes of a model cannot be packed, in one line."""
+
+
+class NotLoadable(Exception):
+    """The runtime cannot load a program; says why."""
+
+
+class WeightsDiffer(Exception):
+    """The model's weights are not ones that the program can run on; says which."""
+
+
+class Runtime(ABC):
+    """How a runtime runs a model in this process."""
+
+    @abstractmethod
+    def build(self, model: Any, plan: Plan, device_type: str, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+        """Carry out `plan` on `model`, which stays as it is.
+
+        `samples` are calls that it will get, for runtimes that compile for them. With `isolate` it has buffers of its
+        own, so that two of them do not disturb each other's state. Raises NotPackable where the model cannot be
+        compiled ahead.
+        """
+
+    def prepare(self) -> None:  # noqa: B027  by default there is nothing to do
+        """Import what building needs, and compute nothing: children are forked afterwards."""
+
+    def cache_variables(self, _directory: str) -> dict[str, str]:
+        """Environment variables that make it keep its cache there."""
+        return {}
+
+    def keep_headers_in(self, _directory: Path) -> None:  # noqa: B027  by default there is nothing to do
+        """Have it keep there what belongs to the machine's compiler, and not to a run."""
+
+    def counters(self) -> Counters:
+        """What it counted in this process so far."""
+        return Counters()
+
+    def fault(self) -> str:
+        """Why what was built so far in this process is not what was asked for, once it was called, or ""."""
+        return ""
+
+    def forbid_giving_up(self) -> None:  # noqa: B027  by default there is nothing to do
+        """From now on, make it an error in this process to go on in eager where too much was compiled anew."""
+
+    def forbid_recompiling(self) -> None:  # noqa: B027  by default there is nothing to do
+        """From now on, make it an error in this process that anything is compiled anew."""
+
+    def refusal(self, _plan: Plan) -> str:
+        """Why a plan cannot be packed whatever the model, or ""."""
+        return ""
+
+    def notes(self, _plan: Plan) -> tuple[str, ...]:
+        """What of a plan the packed program goes without."""
+        return ()
+
+    def compile_ahead(
+        self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
+    ) -> Program:
+        """Compile one program into `directory`, for calls like `sample` over these ranges; its files begin with `name`.
+
+        For runtimes that pack as `load`. Raises NotPackable.
+        """
+        raise NotImplementedError
+
+    def load(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> Loaded:
+        """What serves a program; `files` are what its files hold, by name, and `watch` is the model's.
+
+        For runtimes that pack as `load`. Raises WeightsDiffer and NotLoadable.
+        """
+        raise NotImplementedError
+
+    def keep_cache(self, directory: Path) -> None:
+        """Put into `directory` what was left in this process's cache by building and calling.
+
+        For runtimes that pack as `cache`.
+        """
+        raise NotImplementedError
+
+    def install_cache(self, files: Mapping[str, bytes]) -> None:
+        """Have this process find in its cache what `keep_cache` put down. For runtimes that pack as `cache`."""
+        raise NotImplementedError
+
+
+# What runs a loaded program on a call's tensors, and gives the model's output. Raises WeightsDiffer and NotLoadable.
+Loaded = Callable[[list[torch.Tensor]], Any]
+
+
+@cache
+def runtime(name: str) -> Runtime:
+    """The runtime of this name. Raises InvalidValue if there is none, ImportError if what it needs is missing."""
+    found: Runtime = import_module(kind(name).implementation).RUNTIME
+    return found
+
+
+def build(model: Any, plan: Plan, device_type: str, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Built:
+    """Carry out `plan` on `model` by its runtime: see `Runtime.build`."""
+    return runtime(plan.runtime).build(model, plan, device_type, samples, isolate=isolate)

@@ -1,0 +1,129 @@
+"""All runtimes, and all dimensions that there are with them: the one list of each. No torch.
+
+A runtime is a folder beside this file with a `KIND`; one of another distribution is found by the entry point group
+`autocompile.runtimes`, whose entries are Kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+
+from msgspec.structs import replace
+
+from autocompile.core.candidate import Value
+from autocompile.core.errors import InvalidValue
+from autocompile.core.plan import EAGER, Plan
+from autocompile.core.serving import Serving
+from autocompile.runtime.aot.kind import KIND as AOT
+from autocompile.runtime.eager.kind import KIND as EAGER_KIND
+from autocompile.runtime.inductor.kind import KIND as INDUCTOR
+from autocompile.runtime.kind import Kind
+from autocompile.space.dimension import Choice, Dimension
+from autocompile.space.dimensions import SHARED
+from autocompile.space.space import Space
+from autocompile.space.surroundings import Surroundings
+
+GROUP = "autocompile.runtimes"
+
+_OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT)}
+# Plans of a runtime can also be packed by these, the best first: AOTInductor is the same compiler, run ahead.
+_PACKED_BY = {INDUCTOR.name: (AOT.name,)}
+
+
+@cache
+def kinds() -> tuple[Kind, ...]:
+    """Every runtime, eager first."""
+    return (*_OWN.values(), *_of_others().values())
+
+
+@cache
+def _of_others() -> dict[str, Kind]:
+    """Those that other distributions bring."""
+    found = (entry.load() for entry in entry_points(group=GROUP))
+    return {kind.name: kind for kind in found if kind.name not in _OWN}
+
+
+def kind(name: str) -> Kind:
+    """The runtime of this name. Raises InvalidValue if there is none, as where its distribution is not installed."""
+    known = _OWN.get(name) or _of_others().get(name)
+    if known is None:
+        names = ", ".join(one.name for one in kinds())
+        raise InvalidValue(f"there is no runtime {name!r}", where="runtime", remedy=f"install it; here are {names}")
+    return known
+
+
+def kind_of(plan: Plan) -> Kind:
+    """The runtime of a plan."""
+    return kind(plan.runtime)
+
+
+def servings_of(plan: Plan) -> tuple[Serving, ...]:
+    """How a plan can be packed, the best first; none where there is nothing to pack."""
+    packers = [kind(name) for name in (*_PACKED_BY.get(plan.runtime, ()), plan.runtime)]
+    return tuple(Serving(packer.name, packer.packs_as) for packer in packers if packer.packs_as)
+
+
+def _candidates() -> tuple[Kind, ...]:
+    return tuple(one for one in kinds() if one.is_candidate)
+
+
+RUNTIME = Dimension(
+    name="runtime",
+    meaning="what runs the model",
+    choices=lambda around: tuple(Choice(value=one.name, unavailable=one.problem(around)) for one in _candidates()),
+    fold=lambda plan, value, _around: replace(plan, runtime=str(value)),
+)
+
+
+@cache
+def dimensions() -> tuple[Dimension, ...]:
+    """All of them, in the order in which values are chosen and folded."""
+    own = [dimension for one in _candidates() for dimension in one.dimensions]
+    ordered = [RUNTIME, *(one for one in own if not one.after), *SHARED]
+    for follower in (one for one in own if one.after):
+        place = next(i for i, one in enumerate(ordered, 1) if one.name == follower.after)
+        ordered.insert(place, follower)
+    return tuple(ordered)
+
+
+def known_values(name: str) -> tuple[Value, ...]:
+    """All values that a dimension can take, wherever it runs."""
+    anywhere = Surroundings(device_type="cpu", cores=2, is_module=True, has_conv=True, signature_count=2)
+    dimension = next(one for one in dimensions() if one.name == name)
+    return tuple(choice.value for choice in dimension.choices(anywhere))
+
+
+# Every runtime is tried, unless a strategy says outright which it wants; batches are the goal's.
+_ALWAYS_OPEN = ("runtime", "batch")
+
+
+def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
+    """The space here, and what was left out with its reason.
+
+    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values.
+    """
+    open_values: dict[str, tuple[Value, ...]] = {}
+    left_out: list[tuple[str, str]] = []
+    for dimension in dimensions():
+        choices = dimension.choices(around)
+        if dimension.name not in allowed and dimension.name not in _ALWAYS_OPEN:
+            open_values[dimension.name] = (choices[0].value,)
+            continue
+        open_values[dimension.name] = _open(choices, allowed.get(dimension.name, ()))
+        left_out += [(f"{dimension.name}={c.value}", c.unavailable) for c in choices if c.unavailable]
+    return Space(around, open_values, dimensions(), baseline_runtime=EAGER, plain_runtime=_plain()), left_out
+
+
+def _open(choices: Iterable[Choice], wanted: tuple[Value, ...]) -> tuple[Value, ...]:
+    """The default, and what is possible and wanted."""
+    return tuple(
+        choice.value
+        for position, choice in enumerate(choices)
+        if position == 0 or (not choice.unavailable and (not wanted or choice.value in wanted))
+    )
+
+
+def _plain() -> str:
+    return next(one.name for one in kinds() if one.is_plain_compile)

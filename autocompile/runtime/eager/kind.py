@@ -1,0 +1,18 @@
+"""Eager, as those who decide see it. No torch."""
+
+from __future__ import annotations
+
+from autocompile.core.plan import EAGER
+from autocompile.runtime.kind import Kind
+
+
+class Eager(Kind):
+    """Nothing is compiled."""
+
+    name = EAGER
+    meaning = "torch's operators, one by one"
+    implementation = "autocompile.runtime.eager.runtime"
+    trains = True
+
+
+KIND = Eager()

@@ -1,0 +1,182 @@
+"""A model as an exported program over a range of shapes, which compilers that work ahead start from.
+
+The program is a function of the call's tensors alone, flattened; what else the arguments hold, and the
+structure of the outputs, is kept beside it. So nothing depends on what a package format can write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from autocompile.core.plan import Plan
+from autocompile.core.program import Axis, ConstantGuard, Program, TensorGuard
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.explanations import EXPORTS, matched
+from autocompile.workload.axes import FreeAxis
+from autocompile.workload.capture.script import own_place
+from autocompile.workload.samples import Sample, device_of, named_leaves
+
+_LITERALS = (type(None), bool, int, float, str, bytes)
+_NOT_FINITE = ("nan", "inf", "-inf")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported program, and what is kept beside it: see `core.program.Program`."""
+
+    program: ExportedProgram
+    output_spec: str
+    outputs: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """The structure of a model's outputs, and their leaves that are no tensors, as Python writes them."""
+
+    spec: Any
+    literals: tuple[str | None, ...]
+
+
+class _OverTensors(nn.Module):
+    """The model as a function of a call's tensors, giving a flat tuple of tensors."""
+
+    def __init__(self, model: Any, plan: Plan, sample: Sample) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs: _Outputs | None = None
+        self._device_type = device_of(sample).type
+        leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
+        kept = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
+        # In a function, as what a module holds is looked through for tensors by the exporter.
+        self._call: Callable[..., Any] = lambda tensors: _called(self.model, kept, is_tensor, spec, tensors)
+        self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        if self._autocast is None:
+            return tuple(self._tensors_in(self._call(tensors)))
+        # Within the program, as the exporter records what is called, and not what autocast makes of it.
+        with torch.autocast(self._device_type, dtype=self._autocast):
+            outputs = self._tensors_in(self._call(tensors))
+        return tuple(output.float() if output.dtype is self._autocast else output for output in outputs)
+
+    def _tensors_in(self, output: Any) -> list[torch.Tensor]:
+        leaves, spec = pytree.tree_flatten(output)
+        self.outputs = _Outputs(spec, tuple(_literal(leaf) for leaf in leaves))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _called(model: Any, kept: list[Any], is_tensor: list[bool], spec: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    following = iter(tensors)
+    leaves = [next(following) if tensor else leaf for tensor, leaf in zip(is_tensor, kept, strict=True)]
+    args, kwargs = pytree.tree_unflatten(leaves, spec)
+    return model(*args, **kwargs)
+
+
+def _literal(leaf: Any) -> str | None:
+    if isinstance(leaf, torch.Tensor):
+        return None
+    if is_literal(leaf):
+        return repr(leaf)
+    raise NotPackable(f"its output holds an object of class {type(leaf).__name__}, which no program can return")
+
+
+def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = ()) -> Exported:
+    """Export `model`, called like `sample`, with sizes in the axes' ranges; the plan's autocast is within it.
+
+    Raises NotPackable, with the exporter's own first line and as its cause what the exporter raised.
+    """
+    traced = _OverTensors(model, plan, sample)
+    program = _export(traced, sample, axes)
+    assert traced.outputs is not None
+    return Exported(program, _spec_text(traced.outputs.spec, "its output"), traced.outputs.literals)
+
+
+def described(
+    export: Exported, sample: Sample, axes: Sequence[FreeAxis], files: tuple[str, ...], own: dict[str, Any]
+) -> Program:
+    """The record of a program that was compiled of an export: the calls that it takes, and its runtime's `own`."""
+    return Program(
+        positional=len(sample.args),
+        keywords=tuple(sample.kwargs),
+        input_spec=_spec_text(pytree.tree_structure((sample.args, sample.kwargs)), "its arguments"),
+        guards=_guards(sample, axes),
+        axes=tuple(Axis(axis.name, axis.low, axis.high) for axis in axes),
+        output_spec=export.output_spec,
+        outputs=export.outputs,
+        files=files,
+        own=own,
+    )
+
+
+def _export(module: nn.Module, sample: Sample, axes: Sequence[FreeAxis]) -> ExportedProgram:
+    dims = {axis.name: Dim(axis.name, min=axis.low, max=axis.high) for axis in axes}
+    leaves = pytree.tree_leaves((sample.args, sample.kwargs))
+    shapes = tuple(
+        {axis: dims[free.name] for free in axes for leaf, axis in free.places if leaf == position} or None
+        for position, one in enumerate(leaves)
+        if isinstance(one, torch.Tensor)
+    )
+    tensors = tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, tensors, dynamic_shapes={"tensors": shapes}, strict=False)
+    except NotPackable:
+        raise
+    except Exception as fault:  # the exporter raises dozens of types
+        raise NotPackable(_in_words(fault)) from fault
+
+
+def _in_words(fault: BaseException) -> str:
+    """The reason, if it is a known one, and the line of the user's code; else the exporter's first lines."""
+    row, groups = matched(EXPORTS, str(fault))
+    if row is not None:
+        return f"{row.reason.format(*groups)}{own_place(fault)}; {row.advice}"
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    return f"{type(fault).__name__}: {' '.join(lines[:2])[:400]}{own_place(fault)}"
+
+
+def _guards(sample: Sample, axes: Sequence[FreeAxis]) -> tuple[TensorGuard | ConstantGuard, ...]:
+    guards: list[TensorGuard | ConstantGuard] = []
+    names = {place: axis.name for axis in axes for place in axis.places}
+    for position, (where, leaf) in enumerate(named_leaves((sample.args, sample.kwargs))[0]):
+        if isinstance(leaf, torch.Tensor):
+            guards.append(_tensor_guard(where, leaf, {axis: n for (i, axis), n in names.items() if i == position}))
+        elif is_literal(leaf):
+            guards.append(ConstantGuard(path=where, literal=repr(leaf)))
+        else:
+            raise NotPackable(f"argument {where} is a {type(leaf).__name__}, which cannot be compared at a call")
+    return tuple(guards)
+
+
+def is_literal(leaf: Any) -> bool:
+    """Whether it can be kept beside a program as Python writes it."""
+    return type(leaf) in _LITERALS and repr(leaf) not in _NOT_FINITE
+
+
+def _tensor_guard(where: str, leaf: torch.Tensor, names: dict[int, str]) -> TensorGuard:
+    if type(leaf) not in (torch.Tensor, nn.Parameter) or leaf.layout is not torch.strided or leaf.is_complex():
+        raise NotPackable(f"argument {where} is a {type(leaf).__name__} of {leaf.dtype} and {leaf.layout}")
+    shape = tuple(names.get(axis, size) for axis, size in enumerate(leaf.shape))
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    if leaf.is_contiguous():
+        return TensorGuard(path=where, dtype=dtype, shape=shape, layout="contiguous")
+    if leaf.dim() == 4 and leaf.is_contiguous(memory_format=torch.channels_last):
+        return TensorGuard(path=where, dtype=dtype, shape=shape, layout="channels_last")
+    if names:
+        raise NotPackable(f"argument {where} is not contiguous, and has a size that differs from call to call")
+    return TensorGuard(path=where, dtype=dtype, shape=shape, layout="strided", stride=tuple(leaf.stride()))
+
+
+def _spec_text(spec: Any, whose: str) -> str:
+    try:
+        return pytree.treespec_dumps(spec)
+    except Exception as fault:  # a container of the user's own
+        raise NotPackable(f"{whose} cannot be described: {fault}") from fault

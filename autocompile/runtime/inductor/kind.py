@@ -1,0 +1,70 @@
+"""`torch.compile`, as those who decide see it. No torch."""
+
+from __future__ import annotations
+
+from autocompile.compilers import cpp_compiler
+from autocompile.core.outcome import Failure
+from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
+from autocompile.runtime.inductor.settings import Settings, settings_of
+from autocompile.runtime.inductor.snippet import lines_of
+from autocompile.runtime.kind import Kind, Lines
+from autocompile.space.dimension import Dimension
+from autocompile.space.surroundings import Surroundings
+
+
+class Inductor(Kind):
+    """Compiled by Dynamo and Inductor in the process itself, at its first calls."""
+
+    name = NAME
+    meaning = "torch.compile, in the process itself"
+    implementation = "autocompile.runtime.inductor.runtime"
+    is_plain_compile = True
+    compiles = True
+    recompiles = True
+    packs_as = "cache"
+    trains = True
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        return DIMENSIONS
+
+    def problem(self, around: Surroundings) -> str:
+        return around.compiler_problem
+
+    def lacks(self, device_type: str) -> str:
+        if device_type != "cpu" or cpp_compiler():
+            return ""
+        return "there is no C++ compiler, without which torch compiles nothing and does not use its cache"
+
+    def keeps_weights(self, plan: Plan) -> str:
+        if settings_of(plan).options.get("freezing"):
+            return "the weights are constants of what is compiled: later changes of them are not followed"
+        return super().keeps_weights(plan)
+
+    def lines(self, plan: Plan) -> Lines:
+        return lines_of(plan)
+
+    def fails_alike(self, failure: Failure, plan: Plan, other: Plan) -> bool:
+        """Dynamo traces a model before a backend or its options are looked at, so these make no difference.
+
+        Which parts it traces does. Whether sizes and numbers may vary depends on how the plan marks them.
+        """
+        own, others = settings_of(plan), settings_of(other)
+        if (own.scope, own.left_eager) != (others.scope, others.left_eager):
+            return False
+        if failure.cause == "skipped":
+            return True
+        if failure.cause in ("state changes", "argument changes"):
+            # What may let numbers vary, and still compiles again, does so wherever they may not vary as well.
+            return own.dynamic is not False or others.dynamic is False
+        if failure.cause == "untraceable" and plan.autocast != other.autocast:
+            return False
+        return (_sizes(own), plan.batch) == (_sizes(others), other.batch)
+
+
+def _sizes(settings: Settings) -> tuple[object, ...]:
+    return settings.dynamic, settings.ranges, settings.buckets
+
+
+KIND = Inductor()

@@ -1,0 +1,118 @@
+"""A plan, carried out by `torch.compile`: what is compiled, and what is done to calls before and after."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from autocompile.core.outcome import Counters
+from autocompile.core.plan import Plan
+from autocompile.runtime.base import Runtime
+from autocompile.runtime.built import Built, transformed
+from autocompile.runtime.inductor import cache
+from autocompile.runtime.inductor.counters import counters
+from autocompile.runtime.inductor.marking import Marked
+from autocompile.runtime.inductor.padding import Padder
+from autocompile.runtime.inductor.settings import Settings, settings_of
+from autocompile.workload.samples import Sample
+
+
+class Inductor(Runtime):
+    """Compiles at the first call. With the option `freezing` weights are constants of what is compiled."""
+
+    def build(self, model: Any, plan: Plan, device_type: str, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+        settings = settings_of(plan)
+        target = transformed(model, plan, isolate=isolate, in_place=bool(settings.scope or settings.left_eager))
+        _leave_eager(target, settings)
+        call = _compiled(target, settings)
+        if settings.buckets:
+            call = Padder(call, settings.buckets)
+        if settings.ranges:
+            call = Marked(call, settings.ranges)
+        if settings.options.get("triton.cudagraphs"):
+            call = _Owned(call)
+        return Built(call, plan, device_type, target)
+
+    def prepare(self) -> None:
+        for name in ("torch._dynamo", "torch._inductor.codecache", "torch._inductor.compile_fx"):
+            importlib.import_module(name)
+
+    def cache_variables(self, directory: str) -> dict[str, str]:
+        return cache.variables(directory)
+
+    def keep_headers_in(self, directory: Path) -> None:
+        cache.keep_headers_in(directory)
+
+    def counters(self) -> Counters:
+        return counters()
+
+    def fault(self) -> str:
+        if counters().graphs:
+            return ""
+        return "nothing was compiled: the compiler skips this code, as it does torch's own modules one by one"
+
+    def forbid_recompiling(self) -> None:
+        torch.compiler.set_stance("fail_on_recompile")
+
+    def forbid_giving_up(self) -> None:
+        import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+
+        dynamo.fail_on_recompile_limit_hit = True
+
+    def keep_cache(self, directory: Path) -> None:
+        cache.keep(directory)
+
+    def install_cache(self, files: Mapping[str, bytes]) -> None:
+        cache.install(files)
+
+
+class _Owned:
+    """CUDA graphs write each output where the last one was, so a caller gets a copy."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        output = self._call(*args, **kwargs)
+        return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, output)
+
+
+def _leave_eager(target: Any, settings: Settings) -> None:
+    """Have the compiler leave some submodules alone; `target` is a copy."""
+    for path in settings.left_eager:
+        part = target.get_submodule(path)
+        part.forward = torch.compiler.disable(part.forward)  # type: ignore[no-untyped-call]
+
+
+def _compiled(target: Any, settings: Settings) -> Callable[..., Any]:
+    if settings.options.get("freezing"):
+        # Dynamo asks the global setting while it traces; the option alone reaches the backend, and freezes nothing.
+        import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+
+        inductor.freezing = True
+    keywords: dict[str, Any] = {"backend": settings.backend, "dynamic": settings.dynamic}
+    if settings.options:
+        keywords["options"] = {**settings.options, **_quiet(settings)}
+    if not settings.scope:
+        return torch.compile(target, **keywords)
+    for path in settings.scope:
+        target.get_submodule(path).compile(**keywords)
+    return target  # type: ignore[no-any-return]
+
+
+def _quiet(settings: Settings) -> dict[str, Any]:
+    """Options that keep the compiler from printing a table on standard error for everything that it times."""
+    if not settings.options.get("max_autotune"):
+        return {}
+    import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+
+    silent = {"max_autotune_report_choices_stats": False, "autotune_num_choices_displayed": 0}
+    return {name: value for name, value in silent.items() if hasattr(inductor, name)}
+
+
+RUNTIME = Inductor()

@@ -1,0 +1,107 @@
+"""`torch.compile`'s part of the snippet. No torch."""
+
+from __future__ import annotations
+
+from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.dimensions import MODES
+from autocompile.runtime.inductor.settings import Settings, settings_of
+from autocompile.runtime.kind import Lines
+
+_FILLED_UP = """
+def filled_up(call, *args, **kwargs):
+    \"\"\"Arguments filled up to the next of a few sizes, outputs cut back; other calls as they are.\"\"\"
+    names = {keywords}
+    if len(args) != {positional} or kwargs.keys() != set(names):
+        return call(*args, **kwargs)
+    leaves = [*args, *(kwargs[name] for name in names)]
+    kinds = [f"{{x.dtype}} {{x.dim()}}" if isinstance(x, torch.Tensor) else repr(x) for x in leaves]
+    padded = {padded}
+    if kinds != {kinds} or len({{leaves[leaf].shape[axis] for leaf, axis, _value in padded}}) != 1:
+        return call(*args, **kwargs)
+    size = leaves[padded[0][0]].shape[padded[0][1]]
+    more = next((bucket for bucket in {sizes} if bucket >= size), size) - size
+    if not more:
+        return call(*args, **kwargs)
+    for leaf, axis, value in padded:
+        behind = [0, 0] * (leaves[leaf].dim() - 1 - axis)
+        leaves[leaf] = torch.nn.functional.pad(leaves[leaf], [*behind, 0, more], value=value)
+    outputs = call(*leaves[:{positional}], **dict(zip(names, leaves[{positional}:])))
+    outputs, spec = torch.utils._pytree.tree_flatten(outputs)
+    for leaf, axis in {cut}:
+        outputs[leaf] = outputs[leaf].narrow(axis, 0, size).contiguous()
+    return torch.utils._pytree.tree_unflatten(outputs, spec)
+"""
+
+
+def lines_of(plan: Plan) -> Lines:
+    """What compiles a `model`, and calls it."""
+    settings = settings_of(plan)
+    filled_up = "filled_up(compiled, *args, **kwargs)"
+    return Lines(
+        setup=(*_freezing_lines(settings), *_compile_lines(settings)),
+        helpers=tuple(_padding_lines(settings)),
+        before_call=tuple(_marking_lines(settings)),
+        call=filled_up if settings.buckets else Lines.call,
+    )
+
+
+def _freezing_lines(settings: Settings) -> list[str]:
+    if not settings.options.get("freezing"):
+        return []
+    return ["import torch._inductor.config", "torch._inductor.config.freezing = True  # asked for while tracing"]
+
+
+def _compile_lines(settings: Settings) -> list[str]:
+    keywords = _compile_keywords(settings)
+    eager = [
+        line
+        for path in settings.left_eager
+        for line in (
+            f"part = model.get_submodule({path!r})",
+            "part.forward = torch.compiler.disable(part.forward)",
+        )
+    ]
+    if not settings.scope:
+        return [*eager, f"compiled = torch.compile({', '.join(['model', *keywords])})"]
+    return [
+        f"for path in {list(settings.scope)!r}:",
+        f"    model.get_submodule(path).compile({', '.join(keywords)})",
+        "compiled = model",
+    ]
+
+
+def _compile_keywords(settings: Settings) -> list[str]:
+    keywords = [] if settings.backend == "inductor" else [f"backend={settings.backend!r}"]
+    if settings.dynamic is not None:
+        keywords.append(f"dynamic={settings.dynamic}")
+    mode = next((name for name, options in MODES.items() if options == settings.options), None)
+    if mode is None:
+        keywords.append(f"options={dict(settings.options)!r}")
+    elif mode != "default":
+        keywords.append(f"mode={mode!r}")
+    return keywords
+
+
+def _marking_lines(settings: Settings) -> list[str]:
+    if not settings.ranges:
+        return []
+    ranges = [(one.leaf, one.axis, one.low, one.high) for one in settings.ranges]
+    return [
+        "    leaves = torch.utils._pytree.tree_leaves((args, kwargs))",
+        f"    for leaf, axis, low, high in {ranges}:",
+        "        torch._dynamo.mark_dynamic(leaves[leaf], axis, min=low, max=high)",
+    ]
+
+
+def _padding_lines(settings: Settings) -> list[str]:
+    if settings.buckets is None:
+        return []
+    filling = _FILLED_UP.format(
+        keywords=list(settings.buckets.keywords),
+        positional=settings.buckets.positional,
+        kinds=list(settings.buckets.kinds),
+        sizes=list(settings.buckets.sizes),
+        padded=[(one.leaf, one.axis, one.fill) for one in settings.buckets.padded],
+        cut=[(one.leaf, one.axis) for one in settings.buckets.cut],
+    )
+    return filling.rstrip().splitlines()

@@ -1,0 +1,84 @@
+"""What a runtime is to those who decide: its name, whether it is available, what it takes and what it can. No torch.
+
+Its other half, which builds, packs and loads, is `runtime.base.Runtime`, in the module that `implementation` names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import Literal
+
+from autocompile.core.outcome import Failure
+from autocompile.core.plan import Plan
+from autocompile.core.serving import Serving, Start
+from autocompile.space.dimension import Dimension
+from autocompile.space.surroundings import Surroundings
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A runtime's part of the snippet: plain torch code, to paste without this library.
+
+    `setup` defines `compiled` from a `model` that is already there; `helpers` are functions that `call` needs;
+    `before_call` are lines within `run(*args, **kwargs)`, and `call` is the expression that it returns.
+    """
+
+    setup: tuple[str, ...] = ("compiled = model",)
+    helpers: tuple[str, ...] = ()
+    before_call: tuple[str, ...] = ()
+    call: str = "compiled(*args, **kwargs)"
+
+
+class Kind(ABC):
+    """One runtime, as the search, the judge and the packer see it.
+
+    `implementation`: the module whose `RUNTIME` is its other half. `is_candidate`: whether it is searched over.
+    `compiles`: at the first call of a process, which takes its time there. `recompiles`: whether a call of another
+    size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an artifact holds it, None if
+    it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`: what `torch.compile(model)`
+    does, which is always tried.
+    """
+
+    name: str
+    meaning: str
+    implementation: str
+    is_candidate: bool = True
+    is_plain_compile: bool = False
+    compiles: bool = False
+    recompiles: bool = False
+    packs_as: Literal["load", "cache"] | None = None
+    trains: bool = False
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        """Those that only this runtime has."""
+        return ()
+
+    def problem(self, _around: Surroundings) -> str:
+        """Why it cannot be tried here and what to do, or ""."""
+        return ""
+
+    def lacks(self, _device_type: str) -> str:
+        """What this machine lacks to run it in production, or ""."""
+        return ""
+
+    def keeps_weights(self, plan: Plan) -> str:
+        """Why later changes of the model's weights are not followed, or "" if they are."""
+        if plan.memory_format:
+            return "weights in another memory format are copies: later changes of them are not followed"
+        return ""
+
+    def fails_alike(self, _failure: Failure, _plan: Plan, _other: Plan) -> bool:
+        """Whether `other`, a plan of this runtime too, must fail for the reason that `plan` failed for."""
+        return False
+
+    def lines(self, _plan: Plan) -> Lines:
+        """Its part of the snippet."""
+        return Lines()
+
+    @property
+    def unpacked(self) -> Serving:
+        """How the configuration alone starts."""
+        start: Start = "compile" if self.compiles else "none"
+        return Serving(self.name, start)

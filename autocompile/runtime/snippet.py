@@ -1,0 +1,39 @@
+"""A plan as plain torch code, to paste without this library. No torch."""
+
+from __future__ import annotations
+
+from autocompile.core.plan import Plan
+from autocompile.heap import heap_lines
+from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.kind import Lines
+
+_CAST = '''
+def restored(output):
+    """Outputs in the precision that the eager model has."""
+    cast = lambda leaf: leaf.float() if getattr(leaf, "dtype", None) is torch.{dtype} else leaf
+    return torch.utils._pytree.tree_map(cast, output)
+'''
+
+
+def snippet(plan: Plan, *, device_type: str, is_module: bool) -> str:
+    """Code that defines `run(*args, **kwargs)` from a `model` that is already there."""
+    own = kind_of(plan).lines(plan)
+    lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
+    if plan.threads:
+        lines.append(f"torch.set_num_threads({plan.threads})")
+    if plan.memory_format and is_module:
+        lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
+    return "\n".join([*lines, *own.setup, *_run_lines(plan, own, device_type)]) + "\n"
+
+
+def _run_lines(plan: Plan, own: Lines, device_type: str) -> list[str]:
+    lines = [*own.helpers, "", "def run(*args, **kwargs):", *own.before_call]
+    if not plan.autocast:
+        return [*lines, "    with torch.no_grad():", f"        return {own.call}"]
+    helper = _CAST.format(dtype=plan.autocast).splitlines()
+    return [
+        *helper,
+        *lines,
+        f"    with torch.no_grad(), torch.autocast({device_type!r}, dtype=torch.{plan.autocast}):",
+        f"        return restored({own.call})",
+    ]
