@@ -62,7 +62,7 @@ if __name__ == "__main__":
     loaded = time.perf_counter()
     questions = embed(fast, tokenize(QUESTIONS))
     ready = time.perf_counter()
-    print(f"tier {fast.status.tier} ({fast.status.label})")
+    print(f"served by {fast.status.runtime} ({fast.status.label})")
     print(f"loaded in {loaded - began:.3f} s, first call {ready - loaded:.3f} s")
     with torch.no_grad():
         expected = embed(model, tokenize(QUESTIONS))

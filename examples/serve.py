@@ -51,7 +51,7 @@ def main() -> None:
     module = autocompile.load(arguments.artifact, model, digest=arguments.digest)
     for sentences in (QUESTIONS, PASSAGES):
         embed(module, tokenize(sentences))
-    print(json.dumps({"tier": module.status.tier, "configuration": module.status.label, "port": arguments.port}))
+    print(json.dumps({"runtime": module.status.runtime, "configuration": module.status.label, "port": arguments.port}))
     uvicorn.run(service(module), host="127.0.0.1", port=arguments.port, log_level="warning")
 
 

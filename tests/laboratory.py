@@ -1,5 +1,7 @@
 """A bench for single trials."""
 
+from servings import AHEAD
+
 from autocompile.artifact.integrity import write_manifest
 from autocompile.core.job import Acceptance, Limits, PackTask, ProfileTask, Timing, TrialTask
 from autocompile.core.manifest import MANIFEST_VERSION, Manifest
@@ -40,14 +42,14 @@ class Laboratory:
         )
         return self.runner.run(task, limits or Limits(120.0), cache=cache)
 
-    def pack(self, plan, tier="aot", cache="pack"):
+    def pack(self, plan, serving=AHEAD, cache="pack"):
         """The workload's artifact, or the failure; as `search.packing` puts one together."""
         directory = self.directory / f"artifact{self.count}"
         task = PackTask(
-            self.workload, plan, tier, self.reference, Acceptance(published_tolerance(plan.autocast)),
-            str(directory / tier),
+            self.workload, plan, serving, self.reference, Acceptance(published_tolerance(plan.autocast)),
+            str(directory / serving.name),
         )  # fmt: skip
-        reply = self.runner.run(task, Limits(200.0), cache=f"{cache}-{tier}-{directory.parent.name}")
+        reply = self.runner.run(task, Limits(200.0), cache=f"{cache}-{serving.name}-{directory.parent.name}")
         if isinstance(reply, Failure):
             return reply
         manifest = Manifest(
@@ -56,7 +58,7 @@ class Laboratory:
             plan=plan,
             device_type=self.workload.device_type,
             identity=identity_of_packed(self.workload.identity, reply),
-            tier=tier,
+            serving=serving,
             absences=(),
             requirements=reply.requirements,
             programs=reply.programs,

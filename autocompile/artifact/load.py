@@ -23,7 +23,8 @@ from autocompile.core.plan import EAGER, Plan
 from autocompile.core.program import Program
 from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.heap import settle_heap
-from autocompile.runtime.base import NotLoadable, WeightsDiffer, build, runtime
+from autocompile.runtime.base import NotLoadable, WeightsDiffer
+from autocompile.runtime.building import build, runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.guards import Guard
 from autocompile.runtime.model_watch import Watch, registered_tensors

@@ -15,7 +15,7 @@ from autocompile.core.errors import UsageError
 from autocompile.core.manifest import Absence
 from autocompile.core.serde import Record
 from autocompile.core.serving import Start
-from autocompile.runtime.base import runtime
+from autocompile.runtime.building import runtime
 
 # Names with underscores around them that are a function's, and not the interpreter's.
 _PASSED = frozenset({"__name__", "__qualname__"})

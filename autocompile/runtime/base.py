@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from autocompile.core.outcome import Counters
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.built import Built
-from autocompile.runtime.catalogue import kind
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
@@ -107,15 +104,3 @@ class Runtime(ABC):
 
 # What runs a loaded program on a call's tensors, and gives the model's output. Raises WeightsDiffer and NotLoadable.
 Loaded = Callable[[list[torch.Tensor]], Any]
-
-
-@cache
-def runtime(name: str) -> Runtime:
-    """The runtime of this name. Raises InvalidValue if there is none, ImportError if what it needs is missing."""
-    found: Runtime = import_module(kind(name).implementation).RUNTIME
-    return found
-
-
-def build(model: Any, plan: Plan, device_type: str, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Built:
-    """Carry out `plan` on `model` by its runtime: see `Runtime.build`."""
-    return runtime(plan.runtime).build(model, plan, device_type, samples, isolate=isolate)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 importlib.import_module("torch")  # everyone pays for torch itself, so it is not in the figures
 
-from autocompile.runtime.base import runtime  # noqa: E402
+from autocompile.runtime.building import runtime  # noqa: E402
 from autocompile.runtime.catalogue import kinds  # noqa: E402
 
 

@@ -10,7 +10,7 @@ import torch
 
 from autocompile.core.job import BatchPoint, BatchProbe, BatchTask
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import build
+from autocompile.runtime.building import build
 from autocompile.trial.check.batch_proof import prove_batch
 from autocompile.trial.check.reference import preserved_buffers
 from autocompile.trial.clock.timing import Subject, subject

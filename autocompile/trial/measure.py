@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Failure, Measurement, Outcome, Startup
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import build, runtime
+from autocompile.runtime.building import build, runtime
 from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.preparing import IMPORT_S

@@ -26,11 +26,12 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
-from autocompile.space.snippet import snippet
+from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.snippet import snippet
 from autocompile.workload.spool import spool
 
 CALLS = (50, 500, 5_000)
-PLANS = {"eager": Plan(), "inductor": Plan(backend="inductor")}
+PLANS = {"eager": Plan(), "inductor": compiled()}
 PROCESSES, ACTUAL_RUNS = 3, 3
 LONGEST_S = 120.0
 _OF_PROGRAMS = shutil.ignore_patterns("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")

@@ -15,6 +15,7 @@ import torch
 from models import model_of
 
 import autocompile
+from autocompile.core.serving import Serving
 
 
 def tune(name: str, budget_s: float, directory: Path) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def tune(name: str, budget_s: float, directory: Path) -> dict[str, Any]:
         "took_s": round(took_s, 2),
         "winner": rec.document.winner.label,
         "speedup": round(rec.speedup.value, 3),
-        "tier": artifact.tier,
+        "packed": str(artifact.serving),
         "timed": artifact.processes,
         "packed_speedup": round(artifact.speedup.value, 3) if artifact.speedup else None,
         "candidates": sum(entry.status == "measured" for entry in rec.trials),
@@ -51,7 +52,7 @@ def load(name: str, directory: Path) -> dict[str, Any]:
         answered = time.perf_counter()
     status = module.status
     return {
-        "served": status.tier,
+        "served": str(Serving(status.runtime, status.start)),
         "load_s": round(loaded - began, 4),
         "first_call_s": round(answered - loaded, 4),
         "notes": list(status.notes),

@@ -9,6 +9,7 @@ HERE = Path(__file__).parent
 Row = dict[str, Any]
 # A run may take so much more than its budget.
 MORE, MORE_S = 1.05, 5.0
+NOT_PACKED = ("eager", "inductor at the first call")
 
 
 def main() -> None:
@@ -25,21 +26,23 @@ def main() -> None:
 def delivered(budget_s: int, rows: list[Row]) -> None:
     """The runs of one budget, and the headline of each that packed no program."""
     print(f"### {budget_s} s\n")
-    print("| model | took | winner | speed-up | tier | timed as loaded | speed-up as loaded | load + first call |")
+    print("| model | took | winner | speed-up | served by | timed as loaded | speed-up as loaded | load + first call |")
     print("|---|---|---|---|---|---|---|---|")
     for row in sorted(rows, key=lambda row: (row["model"], row["round"])):
         packed = "" if row["packed_speedup"] is None else f"{row['packed_speedup']:.2f}x"
-        timed = f"{row['timed']} times" if row["timed"] else ("no" if row["tier"] in ("aot", "cache") else "")
-        served = row["served"] if row["served"] == row["tier"] else f"{row['tier']}, SERVED {row['served']}"
+        timed = f"{row['timed']} times" if row["timed"] else ("" if row["packed"] in NOT_PACKED else "no")
+        served = row["served"] if row["served"] == row["packed"] else f"{row['packed']}, SERVED {row['served']}"
         start = f"{row['load_s'] + row['first_call_s']:.3g} s"
         figures = f"{row['took_s']:.1f} s | {row['winner']} | {row['speedup']:.2f}x"
         print(f"| {row['model']} | {figures} | {served} | {timed} | {packed} | {start} |")
-    tiers = Counter(row["tier"] for row in rows)
+    servings = Counter(row["packed"] for row in rows)
     over = sum(row["took_s"] > MORE * budget_s + MORE_S for row in rows)
-    print(f"\n{len(rows)} runs: {', '.join(f'{count} {tier}' for tier, count in tiers.most_common())}; ", end="")
+    print(
+        f"\n{len(rows)} runs: {', '.join(f'{count} {serving}' for serving, count in servings.most_common())}; ", end=""
+    )
     print(f"{over} took more than {MORE - 1:.0%} and {MORE_S:g} s over the budget.\n")
     for row in rows:
-        if row["tier"] != "aot" or not row["timed"]:
+        if row["packed"] != "aot" or not row["timed"]:
             print(f"- {row['model']}: {row['headline']}")
             for said in row["warnings"]:
                 print(f"  - `load` warns: {said}")

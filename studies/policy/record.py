@@ -23,11 +23,11 @@ from autocompile.core.progress import Silence
 from autocompile.host import environment
 from autocompile.runner.local import LocalRunner
 from autocompile.runner.replay import Recorded, RecordedTrial, Recording, to_lines
+from autocompile.runtime.catalogue import open_space
 from autocompile.search.ledger import Ledger
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import prepare_toolchain, surroundings_of, take_profile
 from autocompile.search.strategy import load_strategy
-from autocompile.space.space import open_space
 from autocompile.workload.spool import spool
 
 HERE = Path(__file__).parent

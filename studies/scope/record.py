@@ -37,7 +37,7 @@ max_trials = 4
 backend = ["inductor"]
 scope = ["model", "blocks"]
 [[seeds]]
-backend = "inductor"
+runtime = "inductor"
 scope = "blocks"
 [finals]
 candidates = 3

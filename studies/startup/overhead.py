@@ -21,9 +21,10 @@ from autocompile.artifact.mismatch import requirements
 from autocompile.artifact.module import CompiledModule
 from autocompile.core.job import Timing
 from autocompile.core.manifest import MANIFEST_VERSION, Manifest
-from autocompile.core.plan import Plan
+from autocompile.core.serving import Serving
 from autocompile.heap import settle_heap
-from autocompile.runtime.aot.export import compile_ahead
+from autocompile.runtime.aot.compile import compile_ahead
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.search.pack.packing import with_files
 from autocompile.trial.clock.timing import subject, time_pairs
 from autocompile.workload.identity.facts import identity_of
@@ -112,21 +113,21 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
     """The model as production loads it."""
     left = directory / "aot"
     left.mkdir()
-    program = compile_ahead(model, Plan(backend="inductor"), sample, (), left, "program")
+    program = compile_ahead(model, compiled(), sample, (), left, "program")
     manifest = Manifest(
         manifest_version=MANIFEST_VERSION,
         label="study",
-        plan=Plan(backend="inductor"),
+        plan=compiled(),
         device_type="cpu",
         identity=identity_of(model),
-        tier="aot",
+        serving=Serving("aot", "load"),
         absences=(),
         requirements=requirements(with_python=False, device_type="cpu"),
         programs=(program,),
     )
     write_manifest(directory, with_files(directory, manifest))
     module = load(directory, model)
-    assert module.status.tier == "aot", module.status
+    assert module.status.runtime == "aot", module.status
     return module
 
 

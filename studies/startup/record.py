@@ -52,7 +52,7 @@ import sys, autocompile
 from workloads import WORKLOADS
 model, inputs = WORKLOADS[sys.argv[1]]()
 rec = autocompile.optimize(model, inputs, "10m", calls=10**7, strategy=sys.argv[3], output=sys.argv[2], progress=False)
-print(rec.document.artifact.tier, rec.document.winner.label)
+print(rec.document.artifact.serving, rec.document.winner.label)
 """
 
 

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 from aa import as_logs, beside, read_rows, results_path
+from msgspec.structs import replace
 from replay import CHANGES, still_tied
 from workloads import workloads
 
@@ -25,15 +26,16 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.workload.spool import spool
 
 PROCESSES, AT_MOST = 3, 9
 TIMING = Timing(precision=0.015, limit_s=2.0)
 FINALISTS = {
     "baseline": Plan(),
-    "inductor": Plan(backend="inductor"),
-    "inductor freezing": Plan(backend="inductor", options={"freezing": True}),
-    "inductor channels_last": Plan(backend="inductor", memory_format="channels_last"),
+    "inductor": compiled(),
+    "inductor freezing": compiled(options={"freezing": True}),
+    "inductor channels_last": replace(compiled(), memory_format="channels_last"),
     "eager channels_last": Plan(memory_format="channels_last"),
 }
 

@@ -15,13 +15,15 @@ from typing import Any
 
 import torch
 from aa import read_rows, results_path
+from msgspec.structs import replace
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.job import Acceptance
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
-from autocompile.runtime.base import build
+from autocompile.runtime.building import build
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.check.compare import verify
 from autocompile.trial.check.reference import make_reference
 from autocompile.workload.samples import as_samples
@@ -96,10 +98,10 @@ class Writes:
 
 
 RIGHT = {
-    "inductor": Plan(backend="inductor"),
-    "inductor freezing": Plan(backend="inductor", options={"freezing": True}),
+    "inductor": compiled(),
+    "inductor freezing": compiled(options={"freezing": True}),
     "eager bf16": Plan(autocast="bfloat16"),
-    "inductor bf16": Plan(backend="inductor", autocast="bfloat16"),
+    "inductor bf16": replace(compiled(), autocast="bfloat16"),
     "eager channels_last": Plan(memory_format="channels_last"),
 }
 

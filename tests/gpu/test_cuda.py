@@ -10,11 +10,11 @@ from torch import nn
 import autocompile
 from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, ToolchainTask, TrialTask
 from autocompile.core.outcome import Measurement
-from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
-from autocompile.space.backends import MODES
+from autocompile.runtime.inductor.dimensions import MODES
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.workload.spool import spool
 
 pytestmark = pytest.mark.gpu
@@ -52,13 +52,13 @@ def test_the_profile_counts_device_kernels(bench):
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_is_measured_and_correct(bench, mode):
     runner, workload, reference, _profile = bench
-    plan = Plan(backend="inductor", options=MODES[mode])
+    plan = compiled(options=MODES[mode])
     task = TrialTask(workload, plan, reference, TIMING, Acceptance(published_tolerance("")), 0)
     found = runner.run(task, Limits(300.0), cache=plan.key)
     assert isinstance(found, Measurement), found
     assert found.counters.recompiles == 0
     assert found.peak_memory_bytes > 0
-    if "cudagraphs" in str(plan.options):
+    if "cudagraphs" in str(plan.settings.get("options", {})):
         assert found.counters.cudagraph_skips == 0
 
 
@@ -104,7 +104,7 @@ def test_a_program_compiled_ahead_serves_on_a_gpu(bench, tmp_path):
     runner, workload, reference, _profile = bench
     laboratory = Laboratory(runner, tmp_path)
     laboratory.workload, laboratory.reference = workload, reference
-    artifact = laboratory.pack(Plan(backend="inductor"))
+    artifact = laboratory.pack(compiled())
     assert isinstance(artifact, Path), artifact
     model, inputs = small_model()
     module = autocompile.load(artifact, model)

@@ -16,6 +16,7 @@ import pytest
 import torch
 from laboratory import Laboratory
 from msgspec.structs import replace
+from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
 
 import autocompile
 from autocompile.artifact.integrity import entry_for, open_manifest, write_manifest
@@ -24,11 +25,12 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.manifest import Absence, Served
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.workload.axes import free_axes, resized
 from autocompile.workload.samples import Sample
 
-COMPILED = Plan(backend="inductor")
+COMPILED = compiled()
 RANGES = {"batch": (1, 32), "length": (2, 64)}
 
 
@@ -70,7 +72,7 @@ def test_the_ranges_go_beyond_what_was_seen_and_are_served(scorer, loaded):
     for batch in (1, 2, 7, 32):
         for length in (2, 3, 33, 64):
             agrees(module, model, call_of(batch, length))
-    assert module.status.tier == "aot"
+    assert module.status.runtime == "aot"
     assert module.status.calls == {"aot": 16}
     assert module.status.fallbacks == ()
 
@@ -415,7 +417,7 @@ with torch.no_grad():
     torch.testing.assert_close(module(**call).scores, model(**call).scores, rtol=1e-4, atol=1e-4)
 status = module.status
 loaded = [m for m in ("optuna", "torch._inductor", "torch._dynamo") if m in sys.modules]
-print(status.tier, loaded, status.cache)
+print(status.start, loaded, status.cache)
 """
 
 
@@ -468,7 +470,7 @@ def test_what_was_packed_for_another_machine_is_not_run(scorer, tmp_path, fields
     with pytest.warns(RuntimeWarning, match=said):
         module = autocompile.load(foreign, model)
     agrees(module, model, call_of(3, 9))
-    assert (module.status.tier, module.status.absences[0].tier) == ("eager", "aot")
+    assert (module.status.runtime, module.status.absences[0].serving) == ("eager", AHEAD)
     assert said in module.status.absences[0].reason
     with pytest.raises(InvalidRecommendation, match=said):
         autocompile.load(foreign, model, on_mismatch="error")
@@ -479,7 +481,7 @@ def test_a_model_with_weights_of_other_shapes_is_served_as_it_is(scorer):
     with pytest.warns(RuntimeWarning, match="up.weight is 16x8, was 32x16"):
         module = autocompile.load(scorer[1], other)
     agrees(module, other, call_of(3, 9, width=8))
-    assert module.status.tier == "eager"
+    assert module.status.runtime == "eager"
 
 
 def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
@@ -507,17 +509,17 @@ COMPILES_HERE = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarn
 @COMPILES_HERE
 def test_few_calls_are_served_eager(scorer, tmp_path):
     one = Estimate(1.0, 1.0, 1.0)
-    winner = Plan(backend="inductor", options={"freezing": True})
+    winner = compiled(options={"freezing": True})
     served = (
-        Served("aot", "packed", open_manifest(scorer[1]).plan, 5.0, 0.001, one),
-        Served("jit", "inductor freezing=True", winner, 1.0, 0.002, one),
-        Served("eager", "eager", Plan(), 0.0, 0.01, one),
+        Served(AHEAD, "packed", open_manifest(scorer[1]).plan, 5.0, 0.001, one),
+        Served(COMPILING, "inductor freezing=True", winner, 1.0, 0.002, one),
+        Served(AS_IT_IS, "eager", Plan(), 0.0, 0.01, one),
     )
     known = edited(scorer[1], tmp_path, served=served)
-    assert autocompile.load(known, scorer[0], calls=10).status.tier == "eager"
-    assert autocompile.load(known, scorer[0], calls=100_000).status.tier == "aot"
+    assert autocompile.load(known, scorer[0], calls=10).status.runtime == "eager"
+    assert autocompile.load(known, scorer[0], calls=100_000).status.runtime == "aot"
     between = autocompile.load(known, scorer[0], calls=1000).status
-    assert (between.tier, between.label) == ("jit", "inductor freezing=True")
+    assert (between.start, between.label) == ("compile", "inductor freezing=True")
     assert "for 1,000 calls inductor freezing=True is preferred, start-up included" in between.absences[0].reason
 
 
@@ -529,15 +531,15 @@ def test_for_how_many_calls_what_is_served_is_as_the_verdict_has_it(scorer, tmp_
 
     one = Estimate(1.0, 1.0, 1.0)
     served = (
-        Served("aot", "inductor", open_manifest(scorer[1]).plan, 0.01, 0.001, one),
-        Served("eager", "eager", Plan(), 0.0, 0.01, one),
+        Served(AHEAD, "inductor", open_manifest(scorer[1]).plan, 0.01, 0.001, one),
+        Served(AS_IT_IS, "eager", Plan(), 0.0, 0.01, one),
     )
     envelope = (Segment("eager", 1, 1999), Segment("inductor, packed", 2000, None))
     known = edited(scorer[1], tmp_path, served=served, envelope=envelope)
     few = autocompile.load(known, scorer[0], calls=1999).status
-    assert (few.tier, few.absences[0].reason) == ("eager", "for 1,999 calls eager is preferred, start-up included")
-    assert autocompile.load(known, scorer[0], calls=2000).status.tier == "aot"
-    assert autocompile.load(known, scorer[0]).status.tier == "aot"
+    assert (few.runtime, few.absences[0].reason) == ("eager", "for 1,999 calls eager is preferred, start-up included")
+    assert autocompile.load(known, scorer[0], calls=2000).status.runtime == "aot"
+    assert autocompile.load(known, scorer[0]).status.runtime == "aot"
 
 
 @COMPILES_HERE
@@ -545,24 +547,33 @@ def test_the_fallback_may_compile(scorer):
     model, artifact = scorer
     module = autocompile.load(artifact, model, fallback="jit")
     agrees(module, model, call_of(33, 4))
-    assert module.status.calls == {"jit": 1}
+    assert module.status.calls == {"inductor": 1}
 
 
-def as_served(tier, startup_s, **fields):
-    return Served(tier, "inductor", COMPILED, startup_s, 0.01, Estimate(1.0, 1.0, 1.0), **fields)
+def as_served(serving, startup_s, **fields):
+    return Served(serving, "inductor", COMPILED, startup_s, 0.01, Estimate(1.0, 1.0, 1.0), **fields)
 
 
 def test_what_compiles_at_the_first_call_says_so_where_it_is_loaded(scorer, tmp_path):
     model, artifact = scorer
-    absences = (Absence("aot", "it does not export"), Absence("cache", "2 s of the budget left"))
-    parts = {"tier": "jit", "programs": (), "files": (), "absences": absences, "served": (as_served("jit", 24.2),)}
+    absences = (Absence(AHEAD, "it does not export"), Absence(CARRIED, "2 s of the budget left"))
+    parts = {
+        "serving": COMPILING,
+        "programs": (),
+        "files": (),
+        "absences": absences,
+        "served": (as_served(COMPILING, 24.2),),
+    }
     jit = edited(artifact, tmp_path, **parts)
     with pytest.warns(RuntimeWarning) as caught:
         module = autocompile.load(jit, model)
     (warning,) = caught
     assert warning.filename == __file__
     said = str(warning.message)
-    assert "compiles at the first call, some 24.2 s: it was not packed (aot: it does not export; cache: 2 s" in said
+    assert (
+        "compiles at the first call, some 24.2 s: it was not packed (aot: it does not export; inductor from its cache: 2 s"
+        in said
+    )
     assert said.endswith("call it once before it has to answer, or load it with background=True")
     assert "compiles at the first call, some 24.2 s" in module.status.notes
     waiting = autocompile.load(jit, model, background=True)
@@ -572,31 +583,33 @@ def test_what_compiles_at_the_first_call_says_so_where_it_is_loaded(scorer, tmp_
 def test_a_fallback_that_compiles_says_for_how_long(scorer, tmp_path):
     model, artifact = scorer
     requirements = replace(open_manifest(artifact).requirements, torch="1.0.0")
-    foreign = edited(artifact, tmp_path, requirements=requirements, served=(as_served("jit", 24.2),))
-    with pytest.warns(RuntimeWarning, match=r"it is served jit, which compiles at the first call, some 24.2 s; tune"):
+    foreign = edited(artifact, tmp_path, requirements=requirements, served=(as_served(COMPILING, 24.2),))
+    with pytest.warns(
+        RuntimeWarning, match=r"it is served by inductor, which compiles at the first call, some 24.2 s; tune"
+    ):
         module = autocompile.load(foreign, model, fallback="jit")
-    assert module.status.tier == "jit"
+    assert module.status.start == "compile"
 
 
 def test_a_carried_cache_tells_what_its_start_takes_and_whether_it_was_timed(scorer, tmp_path):
     model, artifact = scorer
-    served = (as_served("cache", 4.2, expected=True), as_served("jit", 24.2))
-    carried = edited(artifact, tmp_path, tier="cache", programs=(), files=(), served=served)
+    served = (as_served(CARRIED, 4.2, expected=True), as_served(COMPILING, 24.2))
+    carried = edited(artifact, tmp_path, serving=CARRIED, programs=(), files=(), served=served)
     assert autocompile.load(carried, model).status.notes == (
         "starts the compiler at the first call, some 4.2 s",
         "packed and verified, but not timed as loaded",
     )
 
 
-@pytest.mark.parametrize("tier", ["aot", "cache"])
-def test_what_is_packed_is_compared_with_the_runs_own_reference(runner, tmp_path, tier):
+@pytest.mark.parametrize("serving", [AHEAD, CARRIED], ids=str)
+def test_what_is_packed_is_compared_with_the_runs_own_reference(runner, tmp_path, serving):
     laboratory = Laboratory(runner, tmp_path)
     torch.manual_seed(0)
     laboratory.prepare(models.Stack().eval(), torch.randn(4, 32), preload=True)
     reference = laboratory.reference
     laboratory.prepare(models.Stack().eval(), torch.randn(4, 32), preload=True)
     laboratory.reference = reference
-    failure = laboratory.pack(COMPILED, tier)
+    failure = laboratory.pack(COMPILED, serving)
     assert isinstance(failure, Failure)
     assert "is wrong: output is off by" in failure.message
 
@@ -618,11 +631,11 @@ def test_the_carried_cache_hits_and_needs_a_compiler(runner, tmp_path):
     laboratory = Laboratory(runner, tmp_path)
     torch.manual_seed(0)
     laboratory.prepare(models.Scorer().eval(), call_of(3, 9), preload=True)
-    artifact = laboratory.pack(COMPILED, "cache")
+    artifact = laboratory.pack(COMPILED, CARRIED)
     ran = in_production(artifact, cache=tmp_path / "fresh")
     assert ran.returncode == 0, ran.stderr
-    tier, _, rest = ran.stdout.partition(" ")
-    assert tier == "cache"
+    start, _, rest = ran.stdout.partition(" ")
+    assert start == "cache"
     assert "misses=0" in rest
     assert "hits=0" not in rest
     hidden = in_production(artifact, compiler=False, cache=tmp_path / "other")
@@ -634,7 +647,7 @@ def test_the_carried_cache_hits_and_needs_a_compiler(runner, tmp_path):
 @COMPILES_HERE
 def test_in_the_background_no_call_waits_or_fails(scorer, tmp_path):
     model, artifact = scorer
-    jit = edited(artifact, tmp_path, tier="jit", programs=(), files=())
+    jit = edited(artifact, tmp_path, serving=COMPILING, programs=(), files=())
     module = autocompile.load(jit, model, background=True)
     call = call_of(4, 6)
     agrees(module, model, call)
@@ -682,7 +695,7 @@ def test_it_goes_on_when_the_artifact_is_gone(scorer, tmp_path):
 
 def test_a_compiler_that_fails_leaves_eager(scorer, tmp_path, monkeypatch):
     model, artifact = scorer
-    jit = edited(artifact, tmp_path, tier="jit", programs=(), files=(), plan=Plan(backend="no such backend"))
+    jit = edited(artifact, tmp_path, serving=COMPILING, programs=(), files=(), plan=compiled(backend="no such backend"))
     with monkeypatch.context() as patched:
         patched.setattr("torch.compile", lambda *_args, **_kwargs: failing)
         with pytest.warns(RuntimeWarning, match="it was not packed"):
@@ -700,7 +713,7 @@ def failing(*_args, **_kwargs):
 def test_weights_in_another_layout_stay_the_models(laboratory):
     model = models.Convolution().eval()
     laboratory.prepare(model, torch.randn(2, 3, 9, 9), preload=True)
-    artifact = laboratory.pack(Plan(backend="inductor", memory_format="channels_last"))
+    artifact = laboratory.pack(replace(compiled(), memory_format="channels_last"))
     module = autocompile.load(artifact, model)
     for _ in range(2):
         x = torch.randn(5, 3, 9, 9)
@@ -765,4 +778,4 @@ def test_status_is_json(loaded):
     _model, module = loaded
     from autocompile.core.serde import to_json
 
-    assert json.loads(to_json(module.status))["tier"] == "aot"
+    assert json.loads(to_json(module.status))["runtime"] == "aot"

@@ -22,7 +22,7 @@ from torch import nn
 import autocompile
 from autocompile.core.identity import differences, summary
 from autocompile.core.outcome import Failure
-from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.pack.reads import Reads
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.identity.facts import identity_like, identity_of
@@ -77,7 +77,7 @@ x = torch.randn(4, 16)
 module = autocompile.load({artifact!r}, model.eval())
 with torch.no_grad():
     error = (module(x) - model(x)).abs().max().item()
-print(json.dumps([module.status.tier, error]))
+print(json.dumps([module.status.runtime, error]))
 """
 
 
@@ -351,7 +351,7 @@ def reading(laboratory):
     """A model that was tuned in training mode, where that does not matter, and its artifact."""
     model = Reading()
     laboratory.prepare(model, torch.randn(3, 4), preload=True)
-    artifact = laboratory.pack(Plan(backend="inductor"))
+    artifact = laboratory.pack(compiled())
     assert not isinstance(artifact, Failure), artifact
     return model, artifact
 
@@ -391,7 +391,7 @@ def test_what_a_program_depends_on_is_compared_and_nothing_else(reading):
             module = autocompile.load(artifact, other)
         assert said in str(warned[0].message)
         torch.testing.assert_close(module(x), other(x))
-        assert module.status.tier == "eager"
+        assert module.status.runtime == "eager"
     for path, value, said in MATTERS:
         other = copy.deepcopy(model)
         module = autocompile.load(artifact, other)
@@ -413,10 +413,10 @@ def test_what_a_program_depends_on_is_compared_and_nothing_else(reading):
 
 def test_a_model_that_changes_itself_when_it_is_called_is_not_packed(laboratory):
     laboratory.prepare(Counting().eval(), torch.randn(2, 4), preload=True)
-    refused = laboratory.pack(Plan(backend="inductor"))
+    refused = laboratory.pack(compiled())
     assert refused.message == "it changes its attribute `calls` when called"
     laboratory.prepare(Lazy().eval(), torch.randn(2, 4), preload=True)
-    assert "sets its attribute `size` when it is first called" in laboratory.pack(Plan(backend="inductor")).message
+    assert "sets its attribute `size` when it is first called" in laboratory.pack(compiled()).message
 
 
 def in_a_process(*arguments, cwd):
@@ -437,7 +437,7 @@ def test_what_the_command_line_tunes_is_served_at_every_door(laboratory, tmp_pat
     monkeypatch.delitem(sys.modules, "shared", raising=False)  # of another test
     script = place(tmp_path)
     laboratory.prepare(*workload_from_script(script))
-    artifact = laboratory.pack(Plan(backend="inductor"))
+    artifact = laboratory.pack(compiled())
     assert not isinstance(artifact, Failure), artifact
     (place(tmp_path / "copy").parent / "package").mkdir()
     (tmp_path / "copy" / "package" / "__main__.py").write_text(
@@ -453,6 +453,6 @@ def test_what_the_command_line_tunes_is_served_at_every_door(laboratory, tmp_pat
         "notebook": in_a_notebook(in_main, tmp_path),
     }
     for door, printed in doors.items():
-        tier, error = json.loads(printed.strip().splitlines()[-1])
-        assert tier == "aot", door
+        runtime, error = json.loads(printed.strip().splitlines()[-1])
+        assert runtime == "aot", door
         assert error < 1e-4, door

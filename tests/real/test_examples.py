@@ -14,9 +14,9 @@ from laboratory import Laboratory
 from places import REPOSITORY
 
 from autocompile.core.job import CaptureTask, Limits
-from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.workload import Workload
+from autocompile.runtime.inductor.settings import compiled
 
 EMBEDDING = REPOSITORY / "examples" / "embedding.py"
 
@@ -30,7 +30,7 @@ def artifact(runner, tmp_path_factory):
     laboratory = Laboratory(runner, directory)
     laboratory.workload, laboratory.reference = workload, str(directory / "reference.pt")
     assert isinstance(laboratory.profile(), Profile)
-    packed = laboratory.pack(Plan(backend="inductor"))
+    packed = laboratory.pack(compiled())
     assert isinstance(packed, Path), packed
     return packed
 
@@ -70,7 +70,7 @@ def test_the_embedding_example_loads_its_artifact_and_agrees_with_eager(artifact
         [sys.executable, EMBEDDING, artifact], capture_output=True, text=True, check=False, timeout=120
     )
     assert ran.returncode == 0, ran.stderr
-    assert "tier aot" in ran.stdout
+    assert "served by aot" in ran.stdout
     assert "agrees with eager: smallest cosine similarity" in ran.stdout
 
 
@@ -81,7 +81,7 @@ def test_the_service_answers_over_http_and_reports_how(service):
     one, other, third = vectors
     assert sum(a * b for a, b in zip(one, other, strict=True)) > sum(a * b for a, b in zip(one, third, strict=True))
     status = asked(service, "/status")
-    assert status["tier"] == "aot"
+    assert status["runtime"] == "aot"
     assert status["calls"] == {"aot": 3}
     assert status["fallbacks"] == []
 
@@ -98,4 +98,4 @@ def test_a_bad_request_is_refused_and_the_service_lives_on(service):
     with pytest.raises(urllib.error.HTTPError, match="422") as refused:
         asked(service, "/embed", {"sentences": []})
     refused.value.close()
-    assert asked(service, "/status")["tier"] == "aot"
+    assert asked(service, "/status")["runtime"] == "aot"

@@ -6,6 +6,7 @@ import sqlite3
 import models
 import pytest
 import torch
+from msgspec.structs import replace
 from test_tune import AMPLE, EAGER_ONLY, LIGHT, SMALL, command
 from torch import nn
 
@@ -15,6 +16,7 @@ from autocompile.core.errors import GoalUnmet, InvalidValue
 from autocompile.core.job import BatchProbe, BatchTask, Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.check.batch_proof import prove_batch
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import spool
@@ -87,7 +89,7 @@ def test_a_size_that_does_not_fit_is_recorded_and_the_smaller_ones_stand(laborat
 
 def test_a_batch_is_measured_per_sample_and_its_outputs_are_checked(laboratory):
     laboratory.prepare(models.Stack(width=64).eval(), torch.randn(1, 64))
-    for plan in (Plan(batch=8), Plan(backend="inductor", batch=8)):
+    for plan in (Plan(batch=8), replace(compiled(), batch=8)):
         found = laboratory.trial(plan)
         assert isinstance(found, Measurement), found
         assert found.batch_factor == 8
@@ -99,7 +101,7 @@ def test_a_batch_is_measured_per_sample_and_its_outputs_are_checked(laboratory):
 def test_a_packed_winner_of_another_batch_serves_that_batch(laboratory):
     model = models.Stack(width=64).eval()
     laboratory.prepare(model, torch.randn(1, 64))
-    plan = Plan(backend="inductor", batch=8)
+    plan = replace(compiled(), batch=8)
     artifact = laboratory.pack(plan)
     assert not isinstance(artifact, Failure), artifact
     loaded, batch = autocompile.load(artifact, model), torch.randn(8, 64)
@@ -120,7 +122,7 @@ def test_a_first_call_that_cannot_pay_back_is_ended_at_the_bound(tmp_path):
     # At the bound, and neither after the 600 s that it sleeps nor when the search's time is over.
     assert all(entry.failure.phases_s["compile"] < 120 for entry in slow)
     assert any("compiling alone took more than the" in decision.reason for decision in rec.decisions)
-    assert rec.config["backend"] == "eager"
+    assert rec.config["runtime"] == "eager"
 
 
 def test_batches_are_tuned_from_the_command_line(tmp_path):

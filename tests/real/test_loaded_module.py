@@ -16,17 +16,19 @@ from msgspec.structs import replace
 import autocompile
 from autocompile.artifact.integrity import open_manifest, write_manifest
 from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.serving import Eager, Tally
+from autocompile.artifact.serving import Ready, Tally
 from autocompile.core.errors import UsageError
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import build
+from autocompile.core.serving import AS_IT_IS
+from autocompile.runtime.building import build
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.workload.spool import spool
 
 
 def served(model):
     """A module that serves a model without a compiler."""
     tally = Tally()
-    return CompiledModule(Eager(build(model, Plan(), "cpu"), tally), model, About(), tally)
+    return CompiledModule(Ready(build(model, Plan(), "cpu"), tally), model, About(), tally)
 
 
 @pytest.fixture
@@ -44,19 +46,19 @@ def packed(runner, tmp_path_factory):
     laboratory = Laboratory(runner, tmp_path_factory.mktemp("talker"))
     model = models.Chatter().eval()
     laboratory.prepare(model, torch.randn(4, 8), preload=True)
-    return model, laboratory.pack(Plan(backend="inductor"))
+    return model, laboratory.pack(compiled())
 
 
 def test_methods_that_call_the_model_are_served_by_the_program_where_it_fits(packed):
     model = copy.deepcopy(packed[0])
     module = autocompile.load(packed[1], model)
-    for shape, tier in (((4, 8), "aot"), ((2, 2, 8), "eager")):
+    for shape, runtime in (((4, 8), "aot"), ((2, 2, 8), "eager")):
         x = torch.randn(*shape)
-        before = module.status.calls.get(tier, 0)
+        before = module.status.calls.get(runtime, 0)
         with torch.no_grad():
             torch.testing.assert_close(module.generate(x), model.generate(x))
             torch.testing.assert_close(module.forward(x), model(x))
-        assert module.status.calls[tier] - before == 4
+        assert module.status.calls[runtime] - before == 4
     assert model.steps == 3
 
 
@@ -221,11 +223,13 @@ def test_what_serves_is_what_the_label_names(packed, tmp_path):
     manifest = open_manifest(artifact)
     assert autocompile.load(artifact, packed[0]).status.label == manifest.label
     slow = Plan(threads=1)
-    write_manifest(artifact, replace(manifest, tier="eager", plan=slow, label="eager threads=1", programs=(), files=()))
+    write_manifest(
+        artifact, replace(manifest, serving=AS_IT_IS, plan=slow, label="eager threads=1", programs=(), files=())
+    )
     assert autocompile.load(artifact, packed[0]).status.label == "eager threads=1"
     with pytest.warns(RuntimeWarning) as warned:
         other = autocompile.load(artifact, models.Talker().eval())
-    assert (other.status.tier, other.status.label) == ("eager", "eager")
+    assert (other.status.runtime, other.status.label) == ("eager", "eager")
     assert "eager threads" not in repr(other)
     (warning,) = warned
     assert warning.filename == __file__
@@ -235,10 +239,10 @@ def test_the_compilers_tables_are_not_printed(tmp_path):
     code = (
         "import torch\n"
         "from autocompile.core.plan import Plan\n"
-        "from autocompile.runtime.base import build\n"
+        "from autocompile.runtime.building import build\n"
         "import torch._inductor.config as inductor\n"
         "before = inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats\n"
-        "plan = Plan(backend='inductor', options={'max_autotune': True, 'freezing': True})\n"
+        "plan = compiled(backend='inductor', options={'max_autotune': True, 'freezing': True})\n"
         "build(torch.nn.Linear(64, 32).eval(), plan, 'cpu')(torch.randn(16, 64))\n"
         "assert before == (inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats)\n"
         "from torch._dynamo.utils import counters\n"

@@ -9,8 +9,8 @@ from torch.utils import _pytree as pytree
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import ModelOutput
 
-from autocompile.core.manifest import Program
-from autocompile.runtime.aot.outputs import assembler
+from autocompile.core.program import Program
+from autocompile.runtime.outputs import assembler
 
 
 @dataclass
@@ -72,14 +72,12 @@ def assembled(output):
 
 def program_for(spec, outputs):
     return Program(
-        file="",
         positional=0,
         keywords=(),
         input_spec="",
         guards=(),
         axes=(),
-        weights=(),
-        constants_file="",
+        files=(),
         output_spec=pytree.treespec_dumps(spec),
         outputs=(None,) * outputs,
     )

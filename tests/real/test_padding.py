@@ -7,8 +7,9 @@ import torch
 from autocompile.core.buckets import bucket_sizes
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import build
-from autocompile.space.snippet import snippet
+from autocompile.runtime.building import build
+from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.snippet import snippet
 from autocompile.trial.check.padding_proof import prove_padding
 from autocompile.workload.samples import as_samples
 
@@ -81,7 +82,7 @@ def test_what_may_not_be_filled_up_is_told(model, inputs, said):
 
 def test_few_shapes_are_compiled_and_every_size_is_right(laboratory):
     profile = laboratory.prepare(models.Masked().eval(), calls())
-    plan = Plan(backend="inductor", dynamic=False, buckets=profile.buckets)
+    plan = compiled(dynamic=False, buckets=profile.buckets)
     found = laboratory.trial(plan)
     assert isinstance(found, Measurement), found
     assert found.counters.graphs == len(profile.buckets.sizes)
@@ -90,15 +91,15 @@ def test_few_shapes_are_compiled_and_every_size_is_right(laboratory):
 
 def test_a_size_that_no_sample_has_is_probed(laboratory):
     laboratory.prepare(models.Masked().eval(), calls((3, 9)))
-    static = laboratory.trial(Plan(backend="inductor", dynamic=False))
-    dynamic = laboratory.trial(Plan(backend="inductor", dynamic=True))
+    static = laboratory.trial(compiled(dynamic=False))
+    dynamic = laboratory.trial(compiled(dynamic=True))
     assert (static.counters.unseen, static.counters.unseen_recompiles) == (1, 1)
     assert (dynamic.counters.unseen, dynamic.counters.unseen_recompiles) == (1, 0)
 
 
 def test_samples_of_several_forms_are_measured_all_the_same(laboratory):
     laboratory.prepare(models.Stack().eval(), [torch.randn(3, 32), torch.randn(2, 4, 32)])
-    found = laboratory.trial(Plan(backend="inductor"))
+    found = laboratory.trial(compiled())
     assert isinstance(found, Measurement), found
     assert found.counters.unseen == 0
 

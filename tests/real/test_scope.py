@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from autocompile.core.outcome import Failure, Measurement
-from autocompile.core.plan import Plan
-from autocompile.runtime.base import build
+from autocompile.runtime.building import build
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
 
 
@@ -14,7 +14,7 @@ def test_blocks_with_hooks_that_are_shared_and_called_twice_are_right(laboratory
     profile = laboratory.prepare(models.Knotted().eval(), torch.randn(4, 32))
     paths = tuple(path for block in profile.blocks for path in block.paths)
     assert len(paths) >= 2
-    found = laboratory.trial(Plan(backend="inductor", scope=paths))
+    found = laboratory.trial(compiled(scope=paths))
     assert isinstance(found, Measurement), found
     assert found.accuracy.error <= found.accuracy.limit
 
@@ -23,7 +23,7 @@ def test_the_hottest_parts_are_found_and_compiled(laboratory):
     profile = laboratory.prepare(models.Stack(width=64, depth=2).eval(), torch.randn(64, 64))
     parts = hottest_parts(profile.submodules)
     assert set(parts[:2]) == {"layers.0", "layers.1"}
-    found = laboratory.trial(Plan(backend="inductor", scope=parts[:1]))
+    found = laboratory.trial(compiled(scope=parts[:1]))
     assert isinstance(found, Measurement), found
     assert found.counters.graphs == 1
 
@@ -31,7 +31,7 @@ def test_the_hottest_parts_are_found_and_compiled(laboratory):
 def test_what_breaks_the_graph_is_found_and_left_alone(laboratory):
     profile = laboratory.prepare(models.Interrupted().eval(), torch.randn(4, 32))
     assert breaking_parts(profile.graph_breaks) == ("noting",)
-    found = laboratory.trial(Plan(backend="inductor", left_eager=("noting",)))
+    found = laboratory.trial(compiled(left_eager=("noting",)))
     assert isinstance(found, Measurement), found
     assert found.counters.graphs == 2
 
@@ -40,7 +40,7 @@ def test_what_the_compiler_skips_is_no_candidate(laboratory):
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
     model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     laboratory.prepare(model, torch.randn(2, 4, 16))
-    found = laboratory.trial(Plan(backend="inductor", scope=("layers.0", "layers.1")))
+    found = laboratory.trial(compiled(scope=("layers.0", "layers.1")))
     assert isinstance(found, Failure), found
     assert (found.kind, found.message.split(":")[0]) == ("unsupported", "nothing was compiled")
 
@@ -49,12 +49,12 @@ def test_marked_axes_are_compiled_once_for_all_sizes(laboratory):
     laboratory.prepare(models.Stack().eval(), [torch.randn(n, 32) for n in (3, 5, 9)])
     ranges = varying_axes(laboratory.workload.signatures)
     assert [(one.leaf, one.axis) for one in ranges] == [(0, 0)]
-    found = laboratory.trial(Plan(backend="inductor", ranges=ranges))
+    found = laboratory.trial(compiled(ranges=ranges))
     assert isinstance(found, Measurement), found
     assert (found.counters.graphs, found.counters.recompiles) == (1, 0)
 
 
-@pytest.mark.parametrize("plan", [Plan(backend="eager", left_eager=("noting",)), Plan(backend="eager")])
+@pytest.mark.parametrize("plan", [compiled(backend="eager", left_eager=("noting",)), compiled(backend="eager")])
 def test_the_model_itself_is_left_as_it_was(plan):
     model, x = models.Interrupted().eval(), torch.randn(2, 32)
     expected = model(x)

@@ -7,6 +7,7 @@ import psutil
 import pytest
 import torch
 from laboratory import Laboratory
+from msgspec.structs import replace
 
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.outcome import Failure, Measurement
@@ -14,6 +15,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.workload import Workload
 from autocompile.runner.launchers import Spawner
 from autocompile.runner.local import LocalRunner
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.workload.capture.script import workload_from_script
 
 BF16 = Plan(autocast="bfloat16")
@@ -30,7 +32,7 @@ def test_a_compiled_module_is_measured(laboratory):
     assert profile.deterministic
     assert not profile.random
     assert 0 < profile.error_floor < 1e-5
-    found = laboratory.trial(Plan(backend="inductor"))
+    found = laboratory.trial(compiled())
     assert isinstance(found, Measurement), found
     assert found.startup.compile_s > 0
     assert found.counters.graphs == 1
@@ -72,14 +74,14 @@ def test_what_a_script_defines_is_compiled_with_its_helpers_and_constants(labora
     else:
         model, inputs = workload_from_script(script)
     laboratory.prepare(model, inputs)
-    found = laboratory.trial(Plan(backend="inductor"))
+    found = laboratory.trial(compiled())
     assert isinstance(found, Measurement), found
     assert found.counters.graphs == 1
 
 
 def test_every_cache_is_fresh_and_a_named_one_is_kept(laboratory):
     laboratory.prepare(models.Stack().eval(), torch.randn(4, 32))
-    plan = Plan(backend="inductor")
+    plan = compiled()
     first = laboratory.trial(plan, cache="a")
     again = laboratory.trial(plan, cache="a")
     other = laboratory.trial(plan, cache="b")
@@ -92,7 +94,7 @@ def test_every_cache_is_fresh_and_a_named_one_is_kept(laboratory):
 
 def test_blocks_share_one_compiled_program(laboratory):
     profile = laboratory.prepare(models.Stack().eval(), torch.randn(4, 32))
-    found = laboratory.trial(Plan(backend="inductor", scope=profile.blocks[0].paths))
+    found = laboratory.trial(compiled(scope=profile.blocks[0].paths))
     assert isinstance(found, Measurement), found
     assert found.counters.graphs == 1
 
@@ -102,7 +104,7 @@ def test_blocks_share_one_compiled_program(laboratory):
     [
         Plan(autocast="bfloat16"),
         Plan(memory_format="channels_last", threads=1),
-        Plan(backend="inductor", options={"freezing": True}, memory_format="channels_last"),
+        replace(compiled(options={"freezing": True}), memory_format="channels_last"),
     ],
     ids=["amp", "layout", "freezing"],
 )
@@ -114,14 +116,14 @@ def test_other_plans_are_measured(laboratory, plan):
 def test_several_signatures_are_measured_together(laboratory):
     laboratory.prepare(models.Stack().eval(), [torch.randn(n, 32) for n in (2, 3, 5)])
     assert len(laboratory.workload.signatures) == 3
-    found = laboratory.trial(Plan(backend="inductor", dynamic=True))
+    found = laboratory.trial(compiled(dynamic=True))
     assert isinstance(found, Measurement), found
     assert found.counters.recompiles == 0
 
 
 def test_state_is_the_candidates_own(laboratory):
     laboratory.prepare(models.Counting(), torch.randn(4))
-    assert isinstance(laboratory.trial(Plan(backend="inductor")), Measurement)
+    assert isinstance(laboratory.trial(compiled()), Measurement)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_every_way_to_fail_is_a_value_and_the_next_trial_runs(laboratory, model,
 
 def test_a_compile_is_ended_at_its_own_limit(laboratory):
     laboratory.prepare(models.Stack(depth=6).eval(), torch.randn(4, 32))
-    failed = laboratory.trial(Plan(backend="inductor"), Limits(60.0, compile_s=0.3), cache="cut")
+    failed = laboratory.trial(compiled(), Limits(60.0, compile_s=0.3), cache="cut")
     assert isinstance(failed, Failure)
     assert (failed.kind, failed.stage) == ("timeout", "compile")
 
@@ -192,7 +194,7 @@ def test_a_model_without_a_tensor_output_is_refused(laboratory):
 )
 def test_unusual_models_are_measured(laboratory, model, inputs):
     laboratory.prepare(model, inputs)
-    for plan in (Plan(), Plan(backend="inductor")):
+    for plan in (Plan(), compiled()):
         found = laboratory.trial(plan, cache=f"{laboratory.directory.name}-{plan.key}")
         assert isinstance(found, Measurement), found
 

@@ -22,10 +22,10 @@ LIGHT = """
 [search]
 max_trials = 4
 [dimensions]
-backend = []
+runtime = []
 freezing = []
 [[seeds]]
-backend = "inductor"
+runtime = "inductor"
 freezing = true
 [screening]
 precision = 0.1
@@ -36,7 +36,7 @@ processes = 1
 limit_s = 1.0
 """
 
-_OPEN = ("backend = []\nfreezing = []", "backend = ['eager']\namp = []\nthreads = []")
+_OPEN = ("runtime = []\nfreezing = []", "runtime = ['eager']\namp = []\nthreads = []")
 EAGER_ONLY = LIGHT.replace(*_OPEN).split("[[seeds]]", maxsplit=1)[0]
 
 SMALL = """
@@ -90,7 +90,7 @@ def test_the_stencil_from_the_command_line(tmp_path, light):
     if winner["origin"] == "baseline":  # noise alone may keep it; what was timed quietly may win all the same
         assert "others used this host" in document["reason"] or "too noisy for a verdict" in document["reason"]
         return
-    assert winner["plan"]["backend"] == "inductor"
+    assert winner["plan"]["runtime"] == "inductor"
     assert winner["compile_s"] > 0
     assert winner["speedup"]["low"] < winner["speedup"]["value"] < winner["speedup"]["high"]
     assert winner["speedup"]["low"] > 1
@@ -122,7 +122,7 @@ import autocompile
 print("module level runs once")
 rec = autocompile.optimize(model, inputs, budget="{AMPLE}", strategy={str(light)!r}, progress=False)
 assert rec.speedup.low <= rec.speedup.value <= rec.speedup.high
-assert rec.config["backend"] in ("eager", "inductor")
+assert rec.config["runtime"] in ("eager", "inductor")
 assert {{"eager", "inductor"}} <= {{entry.label for entry in rec.trials}}
 assert rec.decisions and "torch" in rec.snippet()
 assert "rec.explain()" in str(rec) and rec._repr_html_().startswith("<pre")
@@ -138,7 +138,7 @@ with torch.no_grad():
     scope = {{"run": None, "model": model}}
     exec(rec.snippet(), scope)
     torch.testing.assert_close(scope["run"](inputs), model(inputs))
-print("status", fast.status.tier)
+print("status", fast.status.runtime)
 """
     )
     ran = subprocess.run(
@@ -244,7 +244,7 @@ def test_ctrl_c_keeps_the_best_so_far_and_exits_130(tmp_path, small, light):
 
 
 def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, small):
-    (tmp_path / "strategy.toml").write_text(EAGER_ONLY.replace("backend = ['eager']", "backend = []"))
+    (tmp_path / "strategy.toml").write_text(EAGER_ONLY.replace("runtime = ['eager']", "runtime = []"))
     nothing = tmp_path / "bin"
     nothing.mkdir()
     environment = {**os.environ, "PATH": str(nothing), "CXX": ""}
@@ -254,7 +254,7 @@ def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, 
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     document = json.loads(ran.stdout)
-    assert document["winner"]["plan"]["backend"] == ""
+    assert document["winner"]["plan"]["runtime"] == "eager"
     assert any("no C++ compiler on PATH" in d["reason"] for d in document["decisions"])
     doctor = command("doctor", cwd=tmp_path, env={**environment, "COLUMNS": "160"})
     assert doctor.returncode == 1
@@ -315,7 +315,7 @@ def test_loading_reaches_neither_optuna_nor_the_compiler(tmp_path):
 def test_every_mode_is_torchs_own():
     from torch._inductor import list_mode_options
 
-    from autocompile.space.backends import MODES
+    from autocompile.runtime.inductor.dimensions import MODES
 
     installed = list_mode_options()
     assert {name: dict(sorted(installed[name].items())) for name in MODES} == MODES
@@ -335,7 +335,7 @@ def test_loading_a_model_that_differs_is_named(tmp_path, small, light):
     other = torch.nn.Linear(64, 9).eval()
     with pytest.warns(RuntimeWarning, match="weight is 9x64, was 8x64"):
         served = autocompile.load(tmp_path / "rec", other)
-    assert served.status.tier == "eager"
+    assert served.status.runtime == "eager"
     assert served(torch.ones(1, 64)).shape == (1, 9)
     with pytest.raises(InvalidRecommendation, match="weight is 9x64, was 8x64 \\(and 1 more difference\\)"):
         autocompile.load(tmp_path / "rec", other, on_mismatch="error")

@@ -8,7 +8,7 @@ from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Acceptance
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import exactly, published_tolerance
-from autocompile.runtime.base import build
+from autocompile.runtime.building import build
 from autocompile.trial.check.compare import verify
 from autocompile.trial.check.reference import Reference, make_reference, vary
 from autocompile.workload.metric import spool_metric, unspool_metric

@@ -14,9 +14,11 @@ from autocompile.core.job import Acceptance
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
-from autocompile.runtime.aot.export import NotExportable, try_export
+from autocompile.runtime.base import NotPackable
 from autocompile.runtime.differing import differing_arguments, nested_otherwise
+from autocompile.runtime.export import exported
 from autocompile.runtime.guards import Refusal
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.check.compare import verify
 from autocompile.trial.check.reference import make_reference
 from autocompile.trial.check.repeatability import repeatability
@@ -37,7 +39,7 @@ from autocompile.workload.samples import Sample, as_samples
 )
 def test_a_model_that_is_compiled_again_and_again_is_told_why(laboratory, model, said):
     laboratory.prepare(model.eval(), torch.ones(4, 8))
-    found = laboratory.trial(Plan(backend="inductor"), cache=type(model).__name__)
+    found = laboratory.trial(compiled(), cache=type(model).__name__)
     assert isinstance(found, Failure)
     assert (found.kind, found.cause) == ("recompiled", "state changes")
     assert found.message.startswith(said)
@@ -46,7 +48,7 @@ def test_a_model_that_is_compiled_again_and_again_is_told_why(laboratory, model,
 
 def test_code_that_the_compiler_skips_is_a_cause_that_others_share(laboratory):
     laboratory.prepare(nn.LSTM(8, 8).eval(), torch.ones(3, 4, 8))
-    found = laboratory.trial(Plan(backend="inductor"), cache="skipped")
+    found = laboratory.trial(compiled(), cache="skipped")
     assert isinstance(found, Failure)
     assert (found.kind, found.cause) == ("unsupported", "skipped")
 
@@ -160,10 +162,8 @@ def test_what_the_exporter_does_not_take_is_told_in_words():
     def model(x):
         return x if x.sum() > 0 else x * 2
 
-    with pytest.raises(
-        NotExportable, match=r"depends on the values of a tensor .*\(test_words.py:\d+ in model\); comp"
-    ):
-        try_export(model, Plan(), Sample((torch.ones(3),), {}))
+    with pytest.raises(NotPackable, match=r"depends on the values of a tensor .*\(test_words.py:\d+ in model\); comp"):
+        exported(model, Plan(), Sample((torch.ones(3),), {}))
 
 
 SCRIPT = """

@@ -11,7 +11,8 @@ from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import build
+from autocompile.runtime.building import build
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.profile.blocks import repeated_blocks
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.identity.facts import identity_of
@@ -114,7 +115,7 @@ def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
     before = {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()}
     image = torch.randn(1, 3, 8, 8)
     for plan in (
-        Plan(scope=("first",), backend="eager"),
+        compiled(scope=("first",), backend="eager"),
         Plan(memory_format="channels_last"),
         Plan(autocast="bfloat16"),
     ):
@@ -124,7 +125,7 @@ def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
         assert built(image).dtype == torch.float32
         assert not built(image).requires_grad
         assert {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()} == before
-    scoped = build(model, Plan(scope=("first",), backend="eager"), "cpu")
+    scoped = build(model, compiled(scope=("first",), backend="eager"), "cpu")
     with torch.no_grad():
         model.second.bias.add_(1.0)
         torch.testing.assert_close(scoped(image), model(image))
@@ -228,14 +229,14 @@ def test_copies_of_a_call_keep_layout_and_sharing():
 
 
 def test_frozen_weights_are_constants_of_the_program():
-    plan = Plan(backend="inductor", options={"freezing": True})
+    plan = compiled(options={"freezing": True})
     code = (
         "import torch\n"
         "from torch._inductor.utils import run_and_get_code\n"
         "from autocompile.core.plan import Plan\n"
-        "from autocompile.runtime.base import build\n"
+        "from autocompile.runtime.building import build\n"
         "model = torch.nn.Linear(8, 8).eval()\n"
-        f"built = build(model, Plan(backend={plan.backend!r}, options={plan.options!r}), 'cpu')\n"
+        f"built = build(model, compiled(options={plan.settings['options']!r}), 'cpu')\n"
         "_output, (code,) = run_and_get_code(built, torch.ones(1, 8))\n"
         "assert '_frozen_param' in code\n"
     )

@@ -4,10 +4,10 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.environment import Environment
 from autocompile.core.estimate import Estimate
 from autocompile.core.outcome import Accuracy, Contamination, Counters, Failure, Latency, Measurement, Startup
-from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Trial
 from autocompile.core.workload import Signature, TensorSpec, Workload
+from autocompile.runtime.inductor.settings import compiled
 
 
 def measurement(ratio=0.5, *, halfwidth=0.01, startup_s=10.0, baseline_ms=10.0):
@@ -36,8 +36,8 @@ def trial(number=0, ratio=0.5, *, label="candidate", changes=1, origin="search",
     return Trial(
         number=number,
         label=label,
-        candidate=Candidate({"backend": "inductor"}),
-        plan=Plan(backend="inductor", options={"n": number}),
+        candidate=Candidate({"runtime": "inductor"}),
+        plan=compiled(options={"n": number}),
         origin=origin,
         outcome=outcome or measurement(ratio, **figures),
         changes=changes,

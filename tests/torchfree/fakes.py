@@ -16,8 +16,9 @@ from autocompile.core.job import (
     ToolchainTask,
     TrialTask,
 )
-from autocompile.core.manifest import Program, Requirements
+from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Toolchain
+from autocompile.core.program import Program
 
 
 class FakeClock:
@@ -68,8 +69,8 @@ class FakeRunner:
             self.probed.append(task)
             return self.probes(task)
         if isinstance(task, PackTask):
-            self.packed.append(task.tier)
-            return self._spend(self.pack_s.get(task.tier, 0.0), limits) or self.packs(task)
+            self.packed.append(task.serving)
+            return self._spend(self.pack_s.get(task.serving.start, 0.0), limits) or self.packs(task)
         assert isinstance(task, TrialTask)
         return self.measure(task, limits)
 
@@ -104,22 +105,22 @@ class FakeRunner:
 
 
 def packs_a_program(task):
-    """As a child packs the first tier; the second is not reached."""
-    if task.tier != "aot":
+    """As a child packs a program; the compiler's cache is not reached."""
+    if task.serving.start != "load":
         return failure("unsupported", "pack", "nothing was cached")
     directory = Path(task.directory)
     directory.mkdir()
     (directory / "program0.pt2").write_bytes(b"machine code")
     program = Program(
-        file="program0.pt2", positional=1, keywords=(), input_spec="[]", guards=(), axes=(), weights=(),
-        constants_file="", output_spec="[]", outputs=(None,),
+        positional=1, keywords=(), input_spec="[]", guards=(), axes=(), output_spec="[]", outputs=(None,),
+        files=("program0.pt2",),
     )  # fmt: skip
     return Packed((program,), Requirements("2.13.0", "x86_64", ("avx2",), ""), phases_s={"pack": 5.0})
 
 
-def packs_every_tier(task):
-    """As a child packs whichever tier it is asked for."""
-    if task.tier == "aot":
+def packs_either(task):
+    """As a child packs whatever it is asked for."""
+    if task.serving.start == "load":
         return packs_a_program(task)
     directory = Path(task.directory)
     directory.mkdir()

@@ -8,16 +8,17 @@ from test_search import BLOCKS, run
 
 from autocompile.core.buckets import Buckets
 from autocompile.core.plan import AxisRange, Plan
+from autocompile.runtime.inductor.settings import compiled, settings_of
 from autocompile.search.choose.alike import closed_by, fails_alike, foregone
 
-COMPILED = Plan(backend="inductor")
-REGIONAL = Plan(backend="inductor", scope=("layers.0",))
-AROUND = Plan(backend="inductor", left_eager=("counter",))
-MARKED = Plan(backend="inductor", ranges=(AxisRange(0, 0, 2, 8),))
-FILLED = Plan(backend="inductor", buckets=Buckets((8,), (), (), 1, (), (), 1))
-FROZEN = Plan(backend="inductor", options={"freezing": True})
-STATIC = Plan(backend="inductor", dynamic=False)
-DYNAMIC = Plan(backend="inductor", dynamic=True)
+COMPILED = compiled()
+REGIONAL = compiled(scope=("layers.0",))
+AROUND = compiled(left_eager=("counter",))
+MARKED = compiled(ranges=(AxisRange(0, 0, 2, 8),))
+FILLED = compiled(buckets=Buckets((8,), (), (), 1, (), (), 1))
+FROZEN = compiled(options={"freezing": True})
+STATIC = compiled(dynamic=False)
+DYNAMIC = compiled(dynamic=True)
 
 
 def because(cause):
@@ -27,13 +28,17 @@ def because(cause):
 @pytest.mark.parametrize(
     ("cause", "plan", "others"),
     [
-        ("state changes", COMPILED, (FROZEN, STATIC, DYNAMIC, MARKED, FILLED, Plan("inductor", autocast="bfloat16"))),
+        (
+            "state changes",
+            COMPILED,
+            (FROZEN, STATIC, DYNAMIC, MARKED, FILLED, replace(compiled(), autocast="bfloat16")),
+        ),
         ("argument changes", COMPILED, (FROZEN, STATIC, DYNAMIC)),
-        ("argument changes", STATIC, (Plan("inductor", {"freezing": True}, dynamic=False),)),
-        ("size changes", STATIC, (Plan("inductor", {"freezing": True}, dynamic=False),)),
+        ("argument changes", STATIC, (compiled(options={"freezing": True}, dynamic=False),)),
+        ("size changes", STATIC, (compiled(options={"freezing": True}, dynamic=False),)),
         ("skipped", COMPILED, (FROZEN, STATIC, DYNAMIC, MARKED)),
-        ("untraceable", COMPILED, (FROZEN, Plan("inductor", threads=2))),
-        ("state changes", REGIONAL, (Plan("inductor", {"freezing": True}, scope=("layers.0",)),)),
+        ("untraceable", COMPILED, (FROZEN, replace(compiled(), threads=2))),
+        ("state changes", REGIONAL, (compiled(options={"freezing": True}, scope=("layers.0",)),)),
     ],
 )
 def test_what_compiles_the_same_code_fails_alike(cause, plan, others):
@@ -48,7 +53,7 @@ def test_what_compiles_the_same_code_fails_alike(cause, plan, others):
         ("argument changes", STATIC, (COMPILED, DYNAMIC)),
         ("size changes", STATIC, (COMPILED, DYNAMIC, MARKED, FILLED)),
         ("skipped", COMPILED, (Plan(), REGIONAL, AROUND)),
-        ("untraceable", COMPILED, (DYNAMIC, REGIONAL, Plan("inductor", autocast="bfloat16"))),
+        ("untraceable", COMPILED, (DYNAMIC, REGIONAL, replace(compiled(), autocast="bfloat16"))),
     ],
 )
 def test_what_compiles_other_code_or_for_other_sizes_may_still_be_tried(cause, plan, others):
@@ -66,12 +71,12 @@ def test_only_failed_trials_tell_and_each_candidate_is_closed_once():
 @pytest.mark.parametrize("strategy", ["balanced", "thorough"])
 def test_a_study_tries_one_of_those_that_must_fail_alike_and_says_what_that_saves(strategy):
     def answer(plan):
-        if not plan.compiles:
+        if plan.is_eager:
             return 1.0, 0.0
-        return (0.5, 8.0) if plan.scope else because("state changes")
+        return (0.5, 8.0) if settings_of(plan).scope else because("state changes")
 
     document, runner = run(answer, strategy=strategy, budget_s=3000)
-    assert [plan for plan in runner.ran if plan.compiles and not plan.scope] == [COMPILED]
+    assert [plan for plan in runner.ran if not plan.is_eager and not settings_of(plan).scope] == [COMPILED]
     (told,) = (decision for decision in document.decisions if "must fail like inductor" in decision.reason)
     assert "`self.calls` changes with every call; that saves some" in told.reason
     assert told.action == "narrowed"
@@ -80,11 +85,11 @@ def test_a_study_tries_one_of_those_that_must_fail_alike_and_says_what_that_save
 
 def test_parts_that_leave_the_reason_eager_are_tried():
     def answer(plan):
-        if not plan.compiles:
+        if plan.is_eager:
             return 1.0, 0.0
-        return (0.5, 8.0) if plan.scope else because("state changes")
+        return (0.5, 8.0) if settings_of(plan).scope else because("state changes")
 
     runner = FakeRunner(answer, FakeClock(), profiled=profile(blocks=BLOCKS))
     document, runner = run(runner=runner, strategy="thorough", budget_s=3000)
-    assert any(plan.scope for plan in runner.ran)
-    assert document.winner.plan.scope == BLOCKS[0].paths
+    assert any(settings_of(plan).scope for plan in runner.ran)
+    assert settings_of(document.winner.plan).scope == BLOCKS[0].paths

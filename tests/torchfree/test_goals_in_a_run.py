@@ -60,7 +60,7 @@ def test_the_page_draws_the_envelope():
 
 def test_a_latency_goal_counts_no_start_up():
     document, _ = run(
-        lambda plan: (0.4, 1e5) if plan.compiles else (1.0, 0.0), budget_s=1e7, goal=Goal(objective="latency")
+        lambda plan: (0.4, 1e5) if not plan.is_eager else (1.0, 0.0), budget_s=1e7, goal=Goal(objective="latency")
     )
     assert document.winner.label == "inductor"
     assert "start-up not counted" in document.reason
@@ -111,13 +111,13 @@ def test_started_from_an_artifact_the_compile_is_not_counted():
 def test_what_cannot_be_packed_starts_by_compiling_after_all():
     document, _ = run(goal=Goal(calls=100, deploy="artifact"), budget_s=3000)
     assert document.winner.label == "eager"
-    assert any("starts in 8 s (tier jit)" in line for line in said(document, "preferred"))
+    assert any("starts in 8 s (inductor at the first call)" in line for line in said(document, "preferred"))
 
 
 def per_sample(plan):
     """A bigger batch takes less a sample, compiled or not, down to a floor."""
     batch = plan.batch or 1
-    return (0.4 if plan.compiles else 1.0) * (0.2 + 0.8 / batch), 8.0 if plan.compiles else 0.0
+    return (0.4 if not plan.is_eager else 1.0) * (0.2 + 0.8 / batch), 8.0 if not plan.is_eager else 0.0
 
 
 def test_the_best_batch_and_the_best_at_the_given_one_are_both_told():
@@ -141,7 +141,7 @@ def with_batches(max_latency, **fields):
 
 
 def tried(runner, batch):
-    return {"compiled" if plan.compiles else "eager" for plan in runner.ran if plan.batch == batch}
+    return {"compiled" if not plan.is_eager else "eager" for plan in runner.ran if plan.batch == batch}
 
 
 def test_a_size_that_is_beyond_the_limit_in_eager_is_tried_compiled_only():
@@ -176,7 +176,7 @@ def test_without_a_limit_on_latency_every_size_is_tried():
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_a_sampler_may_ask_for_a_size_beyond_the_limit_and_gets_none(sampler, tmp_path):
     strategy = tmp_path / "sampled.toml"
-    strategy.write_text(f"[search]\nsampler = '{sampler}'\n[dimensions]\nbackend = []\nbatch = []\nfreezing = []\n")
+    strategy.write_text(f"[search]\nsampler = '{sampler}'\n[dimensions]\nruntime = []\nbatch = []\nfreezing = []\n")
     runner = FakeRunner(per_sample, FakeClock(), probes=as_probed)
     goal = Goal(objective="throughput", max_latency="20ms", batch=[8, 64])
     run(runner=runner, goal=goal, budget_s=5000, strategy=str(strategy))
@@ -213,10 +213,10 @@ def scattered(ratios, by):
     biases = {}
 
     def answer(plan):
-        if not plan.compiles:
+        if plan.is_eager:
             return 1.0, 0.0
         bias = next(biases.setdefault(plan.key, cycle((1 - by, 1.0, 1 + by))))
-        return ratios["freezing" if plan.options.get("freezing") else "plain"] * bias, 8.0
+        return ratios["freezing" if plan.settings.get("options", {}).get("freezing") else "plain"] * bias, 8.0
 
     return answer
 

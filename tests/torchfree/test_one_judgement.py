@@ -17,7 +17,6 @@ from autocompile.artifact.integrity import open_manifest
 from autocompile.core.envelope import at_calls as segment_at
 from autocompile.core.estimate import Estimate
 from autocompile.core.goal import Goal
-from autocompile.core.manifest import PACKED_TIERS
 from autocompile.report.story import story
 from autocompile.report.text import as_text
 from autocompile.search.judge.contender import Contender, beats, dominates
@@ -172,7 +171,7 @@ class Nature:
         if plan.key not in self.kept:
             one = random.Random(f"{self.seed} {plan.key}")
             kind = random.Random(f"{self.seed} {one.randrange(self.kinds)}")
-            if not plan.compiles:
+            if plan.is_eager:
                 ratio, startup_s = kind.choice([1.0, 1.0, 0.9, 1.3]), one.uniform(0.0, 0.1)
             else:
                 ratio, startup_s = kind.uniform(0.3, 1.3), kind.uniform(2.0, 20.0) * one.uniform(0.9, 1.1)
@@ -181,7 +180,7 @@ class Nature:
         return self.kept[plan.key]
 
     def __call__(self, plan):
-        if plan.key == replace(plan, batch=0).key and not plan.compiles and not plan.autocast and not plan.threads:
+        if plan.key == replace(plan, batch=0).key and plan.is_eager and not plan.autocast and not plan.threads:
             return 1.0, 0.05
         found = self.truth(plan)
         if not isinstance(found, tuple):
@@ -344,7 +343,7 @@ def excess_when_served(document, manifest, label):
             assert math.isclose(excess["max_latency"], each_ms / goal.max_latency_ms - 1, abs_tol=1e-6)
     else:
         entry = next(entry for entry in measured(document) if entry.label == label)
-        served = next(one for one in manifest.served if one.label == label and one.tier not in PACKED_TIERS)
+        served = next(one for one in manifest.served if one.label == label and not one.serving.is_packed)
         excess, startup_s = dict(entry.excess), served.startup_s
     if goal.max_startup_s is not None:
         excess["max_startup"] = startup_s / goal.max_startup_s - 1
@@ -389,16 +388,16 @@ def test_load_takes_the_packed_winner_at_the_goals_own_number_of_calls():
         runner = FakeRunner(usual, FakeClock(), packs=packs_a_program, artifact=loaded)
         document, _ = run(runner=runner, goal=Goal(calls=calls, deploy="artifact"), budget_s=3000)
         manifest = open_manifest(runner.directory)
-        assert document.winner.plan.compiles
+        assert document.winner.plan.is_eager is False
         assert manifest.label == document.winner.label
         assert segment_at(manifest.envelope, calls).label == packed_label(manifest)
 
 
 def seen_before(plan, ran):
     """Of the case that was seen: freezing reads well when it is screened, and worse in every process after that."""
-    if not plan.compiles:
+    if plan.is_eager:
         return 1.0, 0.0
-    if not plan.options.get("freezing"):
+    if not plan.settings.get("options", {}).get("freezing"):
         return 0.68, 14.9
     return (0.81 if plan.key in ran else 0.575), 15.4
 
@@ -407,7 +406,7 @@ def cut_at(budget_s, tmp_path):
     """That case, as two candidates and eager, its budget cut: the document, and who had which finals, in order."""
     strategy = tmp_path / "two.toml"
     strategy.write_text(
-        "[search]\nsampler = 'policy'\n[dimensions]\nbackend = []\nfreezing = []\n"
+        "[search]\nsampler = 'policy'\n[dimensions]\nruntime = []\nfreezing = []\n"
         "[stages]\nfinals = 0.02\npacking = 0.0\n"
     )
     ran = []
@@ -444,7 +443,7 @@ def test_wherever_the_budget_ends_the_better_one_wins_or_the_verdict_is_open(tmp
 
 def test_on_many_equals_finals_do_not_go_on_without_end():
     """Whoever is owed a final has one; it takes part in the rounds only if it is ahead then."""
-    document, runner = run(lambda plan: (0.5, 8.0) if plan.compiles else (1.0, 0.0), budget_s=50_000)
+    document, runner = run(lambda plan: (0.5, 8.0) if not plan.is_eager else (1.0, 0.0), budget_s=50_000)
     finals = len(runner.ran) - len(document.trials)
     rules = load_strategy("balanced").finals
     assert finals <= (rules.candidates + 2) * rules.processes

@@ -1,4 +1,4 @@
-"""The winner's artifact: which tier, why not a better one, and what is kept of it."""
+"""The winner's artifact: how it serves, why not better, and what is kept of it."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import pytest
 from builders import failure, measurement
 from fakes import FakeClock, FakeRunner, packs_a_program
 from msgspec.structs import replace
+from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
 from test_search import run, said, usual
 
 from autocompile.artifact.directory import write_recommendation
@@ -27,44 +28,44 @@ def packing(packs=packs_a_program, artifact=None, **figures):
     return FakeRunner(usual, FakeClock(), packs=packs, artifact=artifact or loaded)
 
 
-def test_the_best_tier_that_holds_is_packed_and_measured_as_loaded():
+def test_the_best_that_holds_is_packed_and_measured_as_loaded():
     document, runner = run(runner=packing())
-    assert runner.packed == ["aot"]
+    assert runner.packed == [AHEAD]
     entry = document.artifact
-    assert (entry.tier, entry.processes, entry.absences) == ("aot", 3, ())
+    assert (entry.serving, entry.processes, entry.absences) == (AHEAD, 3, ())
     assert entry.startup_s == pytest.approx(0.03)
     assert entry.speedup.value == pytest.approx(1 / 0.3, rel=0.01)
     assert entry.size_bytes == len(b"machine code")
     assert entry.envelope[-1].label.endswith(", packed")
     assert document.winner.startup_s == pytest.approx(8.0), "the trial's own figures stay in the table"
     text = " ".join(as_text(document).split())
-    assert "Packed: 3.33x, 30 ms to start (tier aot)." in text
+    assert "Packed: 3.33x, 30 ms to start (aot)." in text
     assert entry.digest in text
     manifest = open_manifest(runner.directory, entry.digest)
-    assert [one.tier for one in manifest.served] == ["aot", "jit", "eager"]
+    assert [one.serving for one in manifest.served] == [AHEAD, COMPILING, AS_IT_IS]
 
 
-def test_what_does_not_export_goes_on_to_the_next_tier_and_says_why():
+def test_what_does_not_export_goes_on_to_the_next_best_and_says_why():
     document, runner = run()
-    assert runner.packed == ["aot", "cache"]
-    assert document.artifact.tier == "jit"
-    assert [(a.tier, a.reason) for a in document.artifact.absences] == [
-        ("aot", "it does not export"),
-        ("cache", "it does not export"),
+    assert runner.packed == [AHEAD, CARRIED]
+    assert document.artifact.start == "compile"
+    assert [(a.serving, a.reason) for a in document.artifact.absences] == [
+        (AHEAD, "it does not export"),
+        (CARRIED, "it does not export"),
     ]
-    assert "no tier aot: it does not export" in as_text(document)
+    assert "no aot: it does not export" in as_text(document)
 
 
 def test_an_artifact_that_is_wrong_when_loaded_is_not_kept():
     document, _ = run(runner=packing(artifact=failure("wrong_result", "verify", "output is off")))
-    assert document.artifact.tier == "jit"
+    assert document.artifact.start == "compile"
     assert document.artifact.absences[0].reason == "it did not hold when it was loaded: output is off"
 
 
 def test_eager_needs_no_packing():
-    document, runner = run(lambda plan: (1.0 if not plan.compiles else 1.2, 8.0 if plan.compiles else 0.0))
+    document, runner = run(lambda plan: (1.0 if plan.is_eager else 1.2, 8.0 if not plan.is_eager else 0.0))
     assert runner.packed == []
-    assert document.artifact.tier == "eager"
+    assert document.artifact.runtime == "eager"
     assert document.artifact.absences == ()
 
 
@@ -85,7 +86,7 @@ def test_ctrl_c_while_packing_keeps_the_verdict():
 
     document, _ = run(runner=packing(stopped))
     assert not document.complete
-    assert document.artifact.tier == "jit"
+    assert document.artifact.start == "compile"
     assert any("packing: stopped by hand" in line for line in said(document, "stopped"))
 
 
@@ -106,13 +107,13 @@ class Interrupted(FakeRunner):
 
 def test_ctrl_c_while_the_artifact_is_timed_keeps_it_as_not_timed():
     document, runner = run(runner=Interrupted(usual, FakeClock(), packs=packs_a_program))
-    assert runner.packed == ["aot"]
-    assert (document.artifact.tier, document.artifact.untimed) == ("aot", "stopped by hand")
+    assert runner.packed == [AHEAD]
+    assert (document.artifact.serving, document.artifact.untimed) == (AHEAD, "stopped by hand")
     assert document.artifact.excess == {}
-    assert open_manifest(runner.directory, document.artifact.digest).tier == "aot"
+    assert open_manifest(runner.directory, document.artifact.digest).serving.runtime == "aot"
     assert not document.complete
     text = " ".join(as_text(document).split())
-    assert "Packed, verified, not timed as loaded: stopped by hand (tier aot)." in text
+    assert "Packed, verified, not timed as loaded: stopped by hand (aot)." in text
     assert "Stopped: interrupted by the user; this is the best so far." in text
 
 
@@ -120,7 +121,7 @@ def test_ctrl_c_after_one_process_keeps_what_that_one_measured():
     runner = Interrupted(usual, FakeClock(), packs=packs_a_program, artifact=measurement(0.3, startup_s=0.05))
     runner.after = 1
     document, _ = run(runner=runner)
-    assert (document.artifact.tier, document.artifact.processes, document.artifact.untimed) == ("aot", 1, "")
+    assert (document.artifact.serving, document.artifact.processes, document.artifact.untimed) == (AHEAD, 1, "")
     assert document.artifact.speedup.value == pytest.approx(1 / 0.3, rel=0.01)
     assert not document.complete
 
@@ -128,7 +129,7 @@ def test_ctrl_c_after_one_process_keeps_what_that_one_measured():
 def test_what_misses_a_limit_as_packed_says_so_and_is_not_preferred():
     runner = packing(artifact=measurement(1.0, startup_s=0.05))
     document, _ = run(runner=runner, goal=Goal(max_latency="8ms"), budget_s=3000)
-    assert document.artifact.tier == "aot"
+    assert document.artifact.runtime == "aot"
     assert document.artifact.excess["max_latency"] == pytest.approx(0.25)
     assert "As packed it misses max_latency by 25.0%." in " ".join(as_text(document).split())
     assert "As packed it misses max_latency by 25.0%." in "\n".join(story(document))
@@ -147,32 +148,34 @@ def test_what_was_loaded_beside_others_is_not_preferred():
     quiet = measurement(0.3, startup_s=0.05)
     noisy = replace(quiet, contamination=replace(quiet.contamination, noisy=True))
     document, _ = run(runner=packing(artifact=noisy))
-    assert document.artifact.tier == "aot"
+    assert document.artifact.runtime == "aot"
     assert not any(segment.label.endswith(", packed") for segment in document.artifact.envelope)
 
 
 def nearly_alike(plan):
     """Freezing gains so little that a slow start hides it."""
-    return ((0.45 if plan.options.get("freezing") else 0.5), 8.0) if plan.compiles else (1.0, 0.0)
+    return (
+        ((0.45 if plan.settings.get("options", {}).get("freezing") else 0.5), 8.0) if not plan.is_eager else (1.0, 0.0)
+    )
 
 
 def test_an_artifact_is_kept_where_the_one_to_take_its_place_cannot_be_packed_as_well():
     """Loaded in 4 s, both are tied and the simpler one wins; but that one does not export."""
 
     def packs(task):
-        frozen = task.plan.options.get("freezing")
+        frozen = task.plan.settings.get("options", {}).get("freezing")
         return packs_a_program(task) if frozen else failure("unsupported", "pack", "it does not export")
 
     runner = FakeRunner(nearly_alike, FakeClock(), packs=packs, artifact=measurement(0.45, startup_s=4.0))
     document, _ = run(runner=runner, goal=Goal(calls=1000, deploy="artifact"), budget_s=3000)
-    assert runner.packed == ["aot", "aot", "cache"]
+    assert runner.packed == [AHEAD, AHEAD, CARRIED]
     assert document.winner.label == document.artifact.label == "inductor freezing=True"
-    assert document.artifact.tier == "aot"
+    assert document.artifact.runtime == "aot"
     manifest = open_manifest(runner.directory, document.artifact.digest)
-    assert (manifest.label, manifest.tier) == (document.winner.label, "aot")
+    assert (manifest.label, manifest.serving) == (document.winner.label, AHEAD)
     assert any(
-        "inductor gets tier jit only: it does not export; the artifact of inductor freezing=True (tier aot) is kept"
-        in line
+        "inductor can only be served by inductor at the first call: it does not export; "
+        "the artifact of inductor freezing=True (aot) is kept" in line
         for line in said(document, "preferred")
     )
     assert document.complete
@@ -187,12 +190,12 @@ def kept(tmp_path):
 
 
 def program_of(directory):
-    return directory / open_manifest(directory).programs[0].file
+    return directory / open_manifest(directory).files[0].path
 
 
 def test_what_was_packed_is_delivered_whole(kept):
     manifest = open_manifest(kept, manifest_digest(kept))
-    assert (kept / manifest.programs[0].file).read_bytes() == b"machine code"
+    assert (kept / manifest.files[0].path).read_bytes() == b"machine code"
 
 
 def corrupt(directory):
@@ -299,7 +302,7 @@ def test_another_users_files_are_taken_only_when_pinned(kept):
     pinned = manifest_digest(kept)
     with pytest.raises(InvalidArtifact, match="belongs to another user"):
         open_manifest(kept)
-    assert open_manifest(kept, pinned).tier == "aot"
+    assert open_manifest(kept, pinned).serving.runtime == "aot"
 
 
 def test_a_new_artifact_takes_the_place_of_the_old_one(kept):
@@ -325,4 +328,4 @@ def test_a_killed_delivery_leaves_the_old_artifact_whole(kept, monkeypatch):
     monkeypatch.setattr("autocompile.artifact.store.write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
         deliver(runner.directory, kept)
-    assert open_manifest(kept).tier == "aot"
+    assert open_manifest(kept).serving.runtime == "aot"

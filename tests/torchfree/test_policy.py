@@ -8,12 +8,12 @@ from builders import environment, failure, measurement, profile, trial
 from msgspec.structs import replace
 from test_search import run, said
 
+from autocompile.runtime.catalogue import open_space
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.policy import Stakes, choose, dropped, probes
 from autocompile.search.strategy import load_strategy
-from autocompile.space.dimension import Surroundings
-from autocompile.space.space import open_space
+from autocompile.space.surroundings import Surroundings
 
 AROUND = Surroundings(device_type="cpu", cores=4, is_module=True, has_conv=False, signature_count=1)
 SEEN = Evidence(profile(), replace(environment(), cpu_features=("amx_bf16",)), "cpu")
@@ -40,7 +40,7 @@ def policy(tmp_path):
 
 
 def test_what_is_compiled_is_told_about_by_its_values_in_eager():
-    compiled = SPACE.candidate(backend="inductor", amp="bf16", threads=1, freezing=True)
+    compiled = SPACE.candidate(runtime="inductor", amp="bf16", threads=1, freezing=True)
     assert [SPACE.label(one) for one in probes(SPACE, compiled)] == ["eager amp=bf16", "eager threads=1"]
     assert not probes(SPACE, SPACE.candidate(amp="bf16", threads=1))
 
@@ -58,34 +58,34 @@ def test_circumstances_change_what_is_expected_and_are_told():
 
 
 def test_what_eager_shows_is_expected_of_what_is_compiled():
-    base = [seen(1.0, backend="eager"), seen(0.5, number=1, backend="inductor")]
-    fast = Forecast(SPACE, SEEN, [*base, seen(0.5, number=2, backend="eager", amp="bf16")])
-    slow = Forecast(SPACE, SEEN, [*base, seen(3.0, number=2, backend="eager", amp="bf16")])
-    both = SPACE.candidate(backend="inductor", amp="bf16")
+    base = [seen(1.0, runtime="eager"), seen(0.5, number=1, runtime="inductor")]
+    fast = Forecast(SPACE, SEEN, [*base, seen(0.5, number=2, runtime="eager", amp="bf16")])
+    slow = Forecast(SPACE, SEEN, [*base, seen(3.0, number=2, runtime="eager", amp="bf16")])
+    both = SPACE.candidate(runtime="inductor", amp="bf16")
     assert math.exp(fast.ratio(both).mean) == pytest.approx(0.25, rel=0.15)
     assert math.exp(slow.ratio(both).mean) == pytest.approx(1.5, rel=0.15)
 
 
 def test_seconds_are_learned_by_mode():
-    base = [seen(1.0, seconds=3.5, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
-    tuned = seen(0.5, seconds=90, number=2, backend="inductor", mode="max-autotune")
+    base = [seen(1.0, seconds=3.5, runtime="eager"), seen(0.5, seconds=20, number=1, runtime="inductor")]
+    tuned = seen(0.5, seconds=90, number=2, runtime="inductor", mode="max-autotune")
     forecast = Forecast(SPACE, SEEN, [*base, tuned])
-    frozen = SPACE.candidate(backend="inductor", mode="max-autotune", freezing=True)
-    assert forecast.seconds(frozen) > 2 * forecast.seconds(SPACE.candidate(backend="inductor", freezing=True))
+    frozen = SPACE.candidate(runtime="inductor", mode="max-autotune", freezing=True)
+    assert forecast.seconds(frozen) > 2 * forecast.seconds(SPACE.candidate(runtime="inductor", freezing=True))
 
 
 def test_the_most_gain_for_a_second_comes_first():
-    trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
-    slow = SPACE.candidate(backend="inductor", mode="max-autotune", freezing=True)
-    quick = SPACE.candidate(backend="inductor", freezing=True)
+    trials = [seen(1.0, runtime="eager"), seen(0.5, seconds=20, number=1, runtime="inductor")]
+    slow = SPACE.candidate(runtime="inductor", mode="max-autotune", freezing=True)
+    quick = SPACE.candidate(runtime="inductor", freezing=True)
     choice = choose(Forecast(SPACE, SEEN, trials), SPACE, [slow, quick], Stakes(math.log(0.5), 1e4))
     assert choice.candidate == quick
     assert "the highest expected gain for its time, of 2 untried" in choice.reason
 
 
 def test_where_an_artifact_is_loaded_compiling_costs_production_nothing():
-    trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
-    frozen, eager = SPACE.candidate(backend="inductor", freezing=True), SPACE.candidate(threads=2)
+    trials = [seen(1.0, runtime="eager"), seen(0.5, seconds=20, number=1, runtime="inductor")]
+    frozen, eager = SPACE.candidate(runtime="inductor", freezing=True), SPACE.candidate(threads=2)
     forecast = Forecast(SPACE, SEEN, trials)
     few_calls = 5.0
     assert choose(forecast, SPACE, [frozen, eager], Stakes(math.log(0.9), few_calls)).candidate == eager
@@ -93,10 +93,10 @@ def test_where_an_artifact_is_loaded_compiling_costs_production_nothing():
 
 
 def test_values_that_fail_when_compiled_are_not_tried_over_and_over():
-    trials = [seen(1.0, backend="eager"), seen(0.5, seconds=20, number=1, backend="inductor")]
-    frozen = SPACE.candidate(backend="inductor", mode="max-autotune-no-cudagraphs", freezing=True)
+    trials = [seen(1.0, runtime="eager"), seen(0.5, seconds=20, number=1, runtime="inductor")]
+    frozen = SPACE.candidate(runtime="inductor", mode="max-autotune-no-cudagraphs", freezing=True)
     crash = replace(
-        seen(1.0, seconds=4.0, number=2, backend="inductor", freezing=True), outcome=failure("error", "compile", "no")
+        seen(1.0, seconds=4.0, number=2, runtime="inductor", freezing=True), outcome=failure("error", "compile", "no")
     )
     before, after = (Forecast(SPACE, SEEN, known) for known in (trials, [*trials, crash]))
     assert after.ratio(frozen).mean > before.ratio(frozen).mean + 0.2
@@ -105,9 +105,9 @@ def test_values_that_fail_when_compiled_are_not_tried_over_and_over():
 
 def test_a_batch_size_that_is_slower_in_eager_is_not_dropped():
     around = dataclasses.replace(AROUND, batches=(1, 32))
-    space, _ = open_space(around, {"backend": (), "batch": ()})
+    space, _ = open_space(around, {"runtime": (), "batch": ()})
     slow = replace(
-        seen(3.0, number=2, backend="eager"),
+        seen(3.0, number=2, runtime="eager"),
         candidate=space.candidate(batch=32),
         plan=space.plan(space.candidate(batch=32)),
     )
@@ -116,12 +116,12 @@ def test_a_batch_size_that_is_slower_in_eager_is_not_dropped():
 
 
 def test_hopeless_values_are_dropped_with_what_that_saves():
-    slow = seen(3.1, number=2, backend="eager", amp="bf16")
+    slow = seen(3.1, number=2, runtime="eager", amp="bf16")
     wrong = replace(
-        seen(1.0, number=3, backend="eager", amp="fp16"), outcome=failure("wrong_result", "verify", "off by 0.1")
+        seen(1.0, number=3, runtime="eager", amp="fp16"), outcome=failure("wrong_result", "verify", "off by 0.1")
     )
     untried = [candidate for candidate, _plan in SPACE.programs]
-    trials = [seen(1.0, backend="eager"), slow, wrong]
+    trials = [seen(1.0, runtime="eager"), slow, wrong]
     found = dropped(Forecast(SPACE, SEEN, trials), SPACE, trials, untried)
     assert [(one.dimension, one.value) for one in found] == [("amp", "bf16"), ("amp", "fp16")]
     assert found[0].reason == "3.1 times slower in eager"
@@ -132,9 +132,9 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     def answer(plan):
         ratio = 3.0 if plan.autocast else 1.0
         ratio *= 1.4 if plan.threads else 1.0
-        return ratio * (0.5 if plan.compiles else 1.0) * (
-            0.8 if plan.options.get("freezing") else 1.0
-        ), 8.0 * plan.compiles
+        return ratio * (0.5 if not plan.is_eager else 1.0) * (
+            0.8 if plan.settings.get("options", {}).get("freezing") else 1.0
+        ), 8.0 * (not plan.is_eager)
 
     document, runner = run(answer, strategy=policy, budget_s=2000)
     assert document.winner.config["freezing"]
@@ -143,5 +143,5 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
         line.startswith("amp=bf16: 3.0 times slower in eager: not compiled; that saves some") for line in narrowed
     )
     assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
-    assert not any(plan.autocast and plan.compiles for plan in runner.ran)
+    assert not any(plan.autocast and not plan.is_eager for plan in runner.ran)
     assert any("the highest expected gain for its time" in line for line in said(document, "chosen"))

@@ -32,10 +32,8 @@ text = st.text(max_size=30)
 values = st.one_of(text, st.integers(-(2**53), 2**53), st.booleans())
 plans = st.builds(
     Plan,
-    backend=text,
-    options=st.dictionaries(text, values, max_size=4),
-    dynamic=st.sampled_from([None, True, False]),
-    scope=st.lists(text, max_size=3).map(tuple),
+    runtime=text,
+    settings=st.dictionaries(text, st.one_of(values, st.lists(values, max_size=3), st.none()), max_size=4),
     autocast=text,
     memory_format=text,
     threads=st.integers(0, 512),

@@ -12,26 +12,27 @@ from autocompile.core.plan import Plan
 from autocompile.core.progress import Silence
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.replay import Recorded, RecordedTrial, Recording, ReplayRunner, VirtualClock, to_lines
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.search.ledger import Ledger
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
 from autocompile.search.strategy import load_strategy
 
-STRATEGY = "[search]\nsampler = '{}'\n[dimensions]\nbackend = []\namp = ['off', 'bf16']\nfreezing = []\n"
+STRATEGY = "[search]\nsampler = '{}'\n[dimensions]\nruntime = []\namp = ['off', 'bf16']\nfreezing = []\n"
 PLANS = (
     (Plan(), 1.0),
-    (Plan(backend="inductor"), 0.6),
-    (Plan(backend="inductor", options={"freezing": True}), 0.5),
+    (compiled(), 0.6),
+    (compiled(options={"freezing": True}), 0.5),
     (Plan(autocast="bfloat16"), 3.0),
-    (Plan(backend="inductor", autocast="bfloat16"), 2.0),
-    (Plan(backend="inductor", autocast="bfloat16", options={"freezing": True}), None),
+    (replace(compiled(), autocast="bfloat16"), 2.0),
+    (replace(compiled(options={"freezing": True}), autocast="bfloat16"), None),
 )
 
 
 def outcome(plan, ratio):
     if ratio is None:
         return failure("wrong_result", "verify", "off by 0.1")
-    return measurement(ratio, startup_s=8.0 if plan.compiles else 0.0)
+    return measurement(ratio, startup_s=8.0 if not plan.is_eager else 0.0)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def searched(recording, tmp_path, sampler, budget_s=1e6):
 @pytest.mark.parametrize("sampler", ["tpe", "random", "policy"])
 def test_a_search_over_a_recording_finds_its_best(recording, tmp_path, sampler):
     document, runner = searched(recording, tmp_path, sampler)
-    assert document.winner.plan.options == {"freezing": True}
+    assert document.winner.plan.settings.get("options", {}) == {"freezing": True}
     assert runner.timeline[0][1] == Plan().key
     assert runner.clock.now == pytest.approx(sum(document.time_spent_s.values()))
 
@@ -77,9 +78,7 @@ def test_the_same_seed_goes_the_same_way(recording, tmp_path):
 def test_limits_are_kept_on_the_recordings_clock(recording):
     clock = VirtualClock()
     runner = ReplayRunner(recording, clock)
-    task = TrialTask(
-        workload(), Plan(backend="inductor"), "", Timing(0.05, 1.0), Acceptance(published_tolerance("")), seed=0
-    )
+    task = TrialTask(workload(), compiled(), "", Timing(0.05, 1.0), Acceptance(published_tolerance("")), seed=0)
     ended = runner.run(task, Limits(100.0, compile_s=3.0), cache="one")
     assert isinstance(ended, Failure)
     assert (ended.kind, clock.now) == ("timeout", pytest.approx(3.5))
@@ -94,5 +93,5 @@ def test_what_was_not_recorded_is_refused(recording, tmp_path):
 
 def test_a_recording_is_read_as_it_was_written(recording):
     assert recording.about.profile == profile()
-    plan = Plan(backend="inductor")
+    plan = compiled()
     assert recording.outcomes[plan.key] == replace(outcome(plan, 0.6))

@@ -2,8 +2,9 @@
 
 import pytest
 from builders import baseline, environment, failure, measurement, trial, workload
-from fakes import FakeClock, FakeRunner, packs_a_program, packs_every_tier
+from fakes import FakeClock, FakeRunner, packs_a_program, packs_either
 from msgspec.structs import replace
+from servings import AHEAD, AS_IT_IS, CARRIED
 from test_search import again, run, said, usual
 
 from autocompile.artifact.integrity import open_manifest
@@ -14,6 +15,7 @@ from autocompile.core.progress import Silence
 from autocompile.report.recheck import recheck_lines
 from autocompile.report.story import story
 from autocompile.report.text import as_text
+from autocompile.runtime.inductor.settings import compiled
 from autocompile.search.judge.contender import TYPICAL_LOAD_S
 from autocompile.search.ledger import Ledger
 from autocompile.search.reserve import Packing, kept_at_first_s, kept_for_packing_s
@@ -26,12 +28,12 @@ def machine(compile_s=10.0, pack_s=12.0, **fields):
     given = {
         "toolchain_s": 2.0,
         "profile_s": 6.0,
-        "pack_s": {"aot": pack_s, "cache": 4.0},
-        "packs": packs_every_tier,
+        "pack_s": {"load": pack_s, "cache": 4.0},
+        "packs": packs_either,
         "artifact": measurement(0.3, startup_s=0.05),
     }
     return FakeRunner(
-        lambda plan: (0.5, compile_s) if plan.compiles else (1.0, 0.0), FakeClock(), **{**given, **fields}
+        lambda plan: (0.5, compile_s) if not plan.is_eager else (1.0, 0.0), FakeClock(), **{**given, **fields}
     )
 
 
@@ -40,26 +42,33 @@ def headline(document):
 
 
 # The best that there can be: in 60 s a program, if compiling takes 10 s; if it takes 25 s, the cache that it left.
-TIERS = {(60, 10): "aot", (60, 25): "cache", (60, 40): "eager", (120, 10): "aot", (120, 25): "aot", (120, 40): "aot"}
+SERVINGS = {
+    (60, 10): AHEAD,
+    (60, 25): CARRIED,
+    (60, 40): AS_IT_IS,
+    (120, 10): AHEAD,
+    (120, 25): AHEAD,
+    (120, 40): AHEAD,
+}
 
 
 @pytest.mark.parametrize("strategy", ["quick", "balanced"])
 @pytest.mark.parametrize("pack_s", [12.0, 20.0])
-@pytest.mark.parametrize(("budget_s", "compile_s"), TIERS)
+@pytest.mark.parametrize(("budget_s", "compile_s"), SERVINGS)
 def test_a_short_budget_leaves_an_artifact_or_the_headline_says_why_not(budget_s, compile_s, pack_s, strategy):
     runner = machine(float(compile_s), pack_s)
     document, _ = run(runner=runner, budget_s=float(budget_s), strategy=strategy)
     artifact = document.artifact
     assert runner.clock.now <= budget_s
-    assert artifact.tier == TIERS[budget_s, compile_s]
+    assert artifact.serving == SERVINGS[budget_s, compile_s]
     assert artifact.label == document.winner.label
     first = headline(document)
-    if artifact.tier == "eager":
+    if artifact.runtime == "eager":
         assert "torch.compile itself was not measured (" in first
     else:
         assert document.winner.label == "inductor"
         assert artifact.processes or "not timed as loaded" in first
-    if artifact.tier == "cache":
+    if artifact.start == "cache":
         assert "which starts the compiler at the first call; no aot: " in first
         assert "of the budget left, too little to pack it, which takes some " in first
 
@@ -67,8 +76,8 @@ def test_a_short_budget_leaves_an_artifact_or_the_headline_says_why_not(budget_s
 def test_a_program_that_takes_too_long_leaves_time_for_the_cache():
     runner = machine(pack_s=1e6)
     document, _ = run(runner=runner, budget_s=120.0, strategy="quick")
-    assert runner.packed == ["aot", "cache"]
-    assert document.artifact.tier == "cache"
+    assert runner.packed == [AHEAD, CARRIED]
+    assert document.artifact.start == "cache"
     assert "packing it took more than the" in document.artifact.absences[0].reason
     assert runner.clock.now <= 120.0
 
@@ -76,33 +85,36 @@ def test_a_program_that_takes_too_long_leaves_time_for_the_cache():
 def test_what_was_packed_and_not_timed_is_kept_and_called_that():
     document, runner = run(runner=machine(load_s=50.0), budget_s=60.0, strategy="quick")
     artifact = document.artifact
-    assert (artifact.tier, artifact.processes, artifact.speedup, artifact.startup_s) == ("aot", 0, None, None)
+    assert (artifact.serving, artifact.processes, artifact.speedup, artifact.startup_s) == (AHEAD, 0, None, None)
     assert artifact.untimed == "the budget ended before it was timed as loaded"
     assert artifact.expected_startup_s == TYPICAL_LOAD_S
     assert runner.clock.now <= 60.0
-    assert f"Packed, verified, not timed as loaded: {artifact.untimed} (tier aot)." in headline(document)
+    assert f"Packed, verified, not timed as loaded: {artifact.untimed} (aot)." in headline(document)
     assert "packed and verified, not timed as loaded" in as_text(document).split("Artifact", 1)[1]
     assert any("but not timed as loaded" in line for line in story(document))
     own, *others = open_manifest(runner.directory, artifact.digest).served
-    assert (own.tier, own.expected, own.startup_s) == ("aot", True, TYPICAL_LOAD_S)
+    assert (own.serving, own.expected, own.startup_s) == (AHEAD, True, TYPICAL_LOAD_S)
     assert own.latency_s == pytest.approx(0.005, rel=0.01)
     assert not any(one.expected for one in others)
 
 
 def test_a_carried_cache_that_was_not_timed_tells_what_its_start_takes():
     def packs(task):
-        return packs_every_tier(task) if task.tier == "cache" else failure("unsupported", "pack", "it does not export")
+        return packs_either(task) if task.serving == CARRIED else failure("unsupported", "pack", "it does not export")
 
     document, _ = run(runner=machine(packs=packs, load_s=90.0), budget_s=60.0, strategy="quick")
-    assert document.artifact.tier == "cache"
+    assert document.artifact.start == "cache"
     assert document.artifact.expected_startup_s == pytest.approx(3.0)
-    assert "(tier cache, which starts the compiler at the first call, some 3 s; no aot: it does" in headline(document)
+    assert (
+        "(inductor from its cache, which starts the compiler at the first call, some 3 s; no aot: it does"
+        in headline(document)
+    )
 
 
 def test_what_hangs_when_it_is_loaded_is_not_kept():
     document, runner = run(runner=machine(load_s=1e6), budget_s=1000.0, strategy="quick")
-    assert runner.packed == ["aot", "cache"]
-    assert document.artifact.tier == "jit"
+    assert runner.packed == [AHEAD, CARRIED]
+    assert document.artifact.start == "compile"
     assert all("it did not answer within 1m 00s when it was loaded" in a.reason for a in document.artifact.absences)
 
 
@@ -115,7 +127,7 @@ def test_a_machinery_that_breaks_while_it_is_timed_says_nothing_against_what_was
 
     runner = Breaks(usual, FakeClock(), packs=packs_a_program)
     document, _ = run(runner=runner)
-    assert document.artifact.tier == "aot"
+    assert document.artifact.serving == AHEAD
     assert document.artifact.untimed == "the process that starts trials ended"
 
 
@@ -153,7 +165,7 @@ def test_a_run_that_was_stopped_says_that_nothing_is_packed(stop, why):
 
 def test_a_first_compile_is_not_started_where_nothing_would_be_left_to_pack_it():
     document, runner = run(runner=machine(toolchain_s=30.0, profile_s=20.0), budget_s=60.0)
-    assert not any(plan.compiles for plan in runner.ran)
+    assert not any(not plan.is_eager for plan in runner.ran)
     assert "torch.compile itself was not measured (0 s left before packing, too little to compile)" in headline(
         document
     )
@@ -180,11 +192,11 @@ def bench_with(left_s, budget_s=100.0):
 
 
 def test_a_program_is_compiled_ahead_only_where_the_cache_would_still_fit_behind_it():
-    packing = Packing(ahead_s=20.0, carried_s=6.0, loaded_s=8.0)
-    assert packing.limit_s("aot", 40.0) == 34.0
-    assert packing.limit_s("aot", 20.0) == 0.0
-    assert packing.limit_s("cache", 20.0) == 20.0
-    assert packing.limit_s("cache", 2.0) == 0.0
+    packing = Packing((AHEAD, CARRIED), ahead_s=20.0, carried_s=6.0, loaded_s=8.0)
+    assert packing.limit_s(AHEAD, 40.0) == 34.0
+    assert packing.limit_s(AHEAD, 20.0) == 0.0
+    assert packing.limit_s(CARRIED, 20.0) == 20.0
+    assert packing.limit_s(CARRIED, 2.0) == 0.0
     assert [packing.reserve_s(left_s) for left_s in (40.0, 24.0, 18.0, 5.0, 2.0)] == [28.0, 24.0, 14.0, 5.0, 0.0]
 
 
@@ -213,4 +225,4 @@ def test_nothing_is_kept_where_only_eager_candidates_may_win():
     assert kept_for_packing_s(bench_with(90.0), [baseline(), eager, slower]) == 0.0
     assert kept_for_packing_s(bench_with(90.0), [baseline(), eager, slower], to_come=True) == 30.0
     assert kept_at_first_s(Plan()) == 0.0
-    assert kept_at_first_s(Plan(backend="inductor")) > 0.0
+    assert kept_at_first_s(compiled()) > 0.0

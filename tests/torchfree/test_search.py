@@ -17,6 +17,7 @@ from autocompile.core.progress import Silence
 from autocompile.core.serde import from_json, to_json
 from autocompile.report.progress import LiveProgress
 from autocompile.report.recheck import recheck_lines
+from autocompile.runtime.inductor.settings import settings_of
 from autocompile.scratch import Scratch
 from autocompile.search.archive import sqlite_url
 from autocompile.search.ledger import Ledger
@@ -32,9 +33,9 @@ def usual(plan):
     """Compiling halves the time after 8 s, freezing gains a little more, reduced precision fails."""
     if plan.autocast:
         return failure("wrong_result", "verify", "output is off by 0.1")
-    if not plan.compiles:
+    if plan.is_eager:
         return (1.0 if plan.threads == 0 else 1.6), 0.0
-    return (0.35 if plan.options.get("freezing") else 0.5), 8.0
+    return (0.35 if plan.settings.get("options", {}).get("freezing") else 0.5), 8.0
 
 
 def run(
@@ -73,9 +74,9 @@ def said(document, action=""):
 
 def test_baseline_first_then_plain_compile_and_the_best_wins():
     document, runner = run()
-    assert not runner.ran[0].compiles
-    assert runner.ran[1].backend == "inductor"
-    assert not runner.ran[1].options
+    assert runner.ran[0].is_eager
+    assert runner.ran[1].runtime == "inductor"
+    assert not runner.ran[1].settings
     assert document.winner.config["freezing"] is True
     assert document.winner.speedup.value == pytest.approx(1 / 0.35, rel=0.01)
     assert document.baseline.label == "eager"
@@ -94,7 +95,7 @@ def test_the_document_is_json_and_back():
 
 
 def test_wrong_results_are_kept_and_never_win():
-    document, _ = run(lambda plan: failure("wrong_result", "verify", "off") if plan.compiles else (1.0, 0.0))
+    document, _ = run(lambda plan: failure("wrong_result", "verify", "off") if not plan.is_eager else (1.0, 0.0))
     assert document.winner.label == "eager"
     wrong = [entry for entry in document.trials if entry.verdict == "wrong result"]
     assert wrong
@@ -111,7 +112,7 @@ def test_few_calls_leave_it_eager_and_the_envelope_tells_from_when_on_it_pays():
 
 
 def test_a_compile_that_can_never_pay_back_is_ended():
-    document, runner = run(lambda plan: (1.0, 0.0) if not plan.compiles else (0.1, 100.0), calls=200)
+    document, runner = run(lambda plan: (1.0, 0.0) if plan.is_eager else (0.1, 100.0), calls=200)
     assert runner.limits[1].compile_s == pytest.approx(200 * 0.01, rel=0.01)
     assert any("compiling alone took more than" in line for line in said(document, "stopped"))
     assert document.winner.label == "eager"
@@ -133,7 +134,9 @@ def test_finals_measure_the_best_the_baseline_and_plain_compile_again():
 
 
 def test_who_is_far_behind_is_not_measured_again():
-    document, _ = run(lambda plan: (0.1, 1.0) if plan.options.get("freezing") else (1.0, 1.0), budget_s=3000)
+    document, _ = run(
+        lambda plan: (0.1, 1.0) if plan.settings.get("options", {}).get("freezing") else (1.0, 1.0), budget_s=3000
+    )
     assert {entry.label for entry in document.trials if entry.processes > 1} >= {"eager", "inductor"}
     assert all(entry.processes == 1 for entry in document.trials if entry.label == "inductor threads=1")
     assert any("too far behind to win" in line for line in said(document, "narrowed"))
@@ -142,7 +145,7 @@ def test_who_is_far_behind_is_not_measured_again():
 def test_without_a_compiler_eager_configurations_are_tried_and_the_reason_is_said():
     clock = FakeClock()
     document, runner = run(runner=FakeRunner(usual, clock, toolchain_problem="no C++ compiler"))
-    assert not any(plan.compiles for plan in runner.ran)
+    assert not any(not plan.is_eager for plan in runner.ran)
     assert len(runner.ran) > 2
     assert any("no C++ compiler" in line for line in said(document))
 
@@ -177,7 +180,7 @@ def test_stopping_by_hand_keeps_the_best_so_far():
     document, _ = run(impatient)
     assert not document.complete
     assert document.stopped == "interrupted by the user"
-    assert document.winner.plan.compiles
+    assert document.winner.plan.is_eager is False
 
 
 def test_stopping_before_the_baseline_leaves_nothing_to_say():
@@ -214,7 +217,7 @@ def test_what_had_too_little_time_is_tried_again_with_more(tmp_path):
     storage = f"sqlite:///{tmp_path / 'study.db'}"
 
     def slow(plan):
-        return (1.0, 0.0) if not plan.compiles else (0.5, 60.0)
+        return (1.0, 0.0) if plan.is_eager else (0.5, 60.0)
 
     short, _ = run(slow, storage=storage, budget_s=50.0, strategy="quick")
     assert short.winner.label == "eager"
@@ -242,7 +245,7 @@ def test_the_study_is_readable_with_optunas_own_tools(tmp_path):
 def test_seeds_are_ordered_by_the_profile_and_the_reason_is_kept():
     broken = profile(blocks=BLOCKS, graph_breaks=(GraphBreak("net.py", 3, "print"),))
     document, runner = run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=300, strategy="thorough")
-    assert runner.ran[2].scope == ("layers.0", "layers.1")
+    assert settings_of(runner.ran[2]).scope == ("layers.0", "layers.1")
     assert "1 graph breaks in the whole model: its repeated blocks first" in " ".join(said(document, "seeded"))
     assert any("no AMX unit" in line for line in said(document, "seeded"))
 
@@ -253,8 +256,8 @@ def test_a_starved_gpu_has_cuda_graphs_tried_first():
         document, runner = run(
             runner=FakeRunner(usual, FakeClock(), profiled=starved), device="cuda:0", strategy=strategy
         )
-        first = next(plan for plan in runner.ran[2:] if plan.compiles)
-        assert first.options.get("triton.cudagraphs")
+        first = next(plan for plan in runner.ran[2:] if not plan.is_eager)
+        assert settings_of(first).options.get("triton.cudagraphs")
         action = "seeded" if strategy == "thorough" else "chosen"
         assert "launches" in said(document, action)[0]
 
@@ -338,13 +341,13 @@ def test_a_finalist_that_fails_in_a_fresh_process_cannot_win():
 
     def fails_later(plan):
         seen[plan.key] = seen.get(plan.key, 0) + 1
-        if plan.options.get("freezing") and seen[plan.key] > 1:
+        if plan.settings.get("options", {}).get("freezing") and seen[plan.key] > 1:
             return failure("wrong_result", "verify", "off, this time")
         return usual(plan)
 
     document, runner = run(fails_later)
     assert document.winner.label == "inductor"
-    screened = [plan.key for plan in runner.ran if plan.options.get("freezing")]
+    screened = [plan.key for plan in runner.ran if plan.settings.get("options", {}).get("freezing")]
     assert len(screened) > len(set(screened)), "a frozen candidate was a finalist"
     assert max(screened.count(key) for key in screened) == 2, "who fails in a final is not asked again"
     assert any(entry.failure and entry.failure.message == "off, this time" for entry in document.trials)
@@ -367,4 +370,4 @@ def test_a_broken_runner_ends_the_search_but_not_the_verdict():
     document, _ = run(breaks)
     assert not document.complete
     assert document.stopped == "the process that starts trials ended"
-    assert document.winner.plan.compiles
+    assert document.winner.plan.is_eager is False

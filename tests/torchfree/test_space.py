@@ -2,25 +2,25 @@ import pytest
 
 from autocompile.core.plan import Plan
 from autocompile.core.profile import RepeatedBlock
-from autocompile.space.backends import MODES
-from autocompile.space.dimension import Surroundings
-from autocompile.space.dimensions import DIMENSIONS
-from autocompile.space.snippet import snippet
-from autocompile.space.space import open_space
+from autocompile.runtime.catalogue import dimensions, open_space
+from autocompile.runtime.inductor.dimensions import MODES
+from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.snippet import snippet
+from autocompile.space.surroundings import Surroundings
 
 BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
 GPU = Surroundings("cuda", 16, True, True, 3, blocks=BLOCKS)
 CPU = Surroundings("cpu", 4, True, True, 3, blocks=BLOCKS)
 BARE = Surroundings("cpu", 1, False, False, 1, has_matrix_products=False, compiler_problem="there is no compiler")
 EVERYWHERE = (GPU, CPU, BARE)
-ALL = {dimension.name: () for dimension in DIMENSIONS}
+ALL = {dimension.name: () for dimension in dimensions()}
 
 
 def space_of(around, allowed=ALL):
     return open_space(around, allowed)[0]
 
 
-@pytest.mark.parametrize("dimension", DIMENSIONS, ids=lambda d: d.name)
+@pytest.mark.parametrize("dimension", dimensions(), ids=lambda d: d.name)
 @pytest.mark.parametrize("around", EVERYWHERE, ids=["gpu", "cpu", "bare"])
 class TestEveryDimension:
     """What each entry of the table must satisfy; a new one is picked up here."""
@@ -36,10 +36,10 @@ class TestEveryDimension:
 
     def test_folding_is_pure_and_gives_a_plan(self, dimension, around):
         for choice in dimension.choices(around):
-            before = Plan(backend="inductor", options={"kept": True})
+            before = compiled(options={"kept": True})
             after = dimension.fold(before, choice.value, around)
             assert isinstance(after, Plan)
-            assert before == Plan(backend="inductor", options={"kept": True})
+            assert before == compiled(options={"kept": True})
             assert dimension.fold(before, choice.value, around) == after
 
     def test_it_has_a_name_and_a_meaning(self, dimension, around):
@@ -48,27 +48,27 @@ class TestEveryDimension:
 
 
 def test_dimension_names_are_distinct():
-    assert len({dimension.name for dimension in DIMENSIONS}) == len(DIMENSIONS)
+    assert len({dimension.name for dimension in dimensions()}) == len(dimensions())
 
 
 def test_the_baseline_is_the_empty_plan_and_plain_compile_sets_only_the_backend():
     for around in EVERYWHERE:
         space = space_of(around)
         assert space.plan(space.baseline()) == Plan()
-        assert space.plan(space.plain_compile()) == Plan(backend="inductor")
+        assert space.plan(space.plain_compile()) == compiled()
 
 
 def test_what_does_not_apply_takes_its_default():
     space = space_of(GPU)
-    eager = space.candidate(backend="eager", mode="max-autotune", freezing=True, scope="blocks", amp="bf16")
-    assert eager == space.candidate(backend="eager", amp="bf16")
+    eager = space.candidate(runtime="eager", mode="max-autotune", freezing=True, scope="blocks", amp="bf16")
+    assert eager == space.candidate(runtime="eager", amp="bf16")
     assert space.changes(eager) == {"amp": "bf16"}
 
 
 def test_modes_collapse_on_a_cpu_and_not_on_a_gpu():
     def plans(around):
         space = space_of(around)
-        return {space.plan(space.candidate(backend="inductor", mode=mode)).key for mode in MODES}
+        return {space.plan(space.candidate(runtime="inductor", mode=mode)).key for mode in MODES}
 
     assert len(plans(GPU)) == 4
     assert len(plans(CPU)) == 2
@@ -77,7 +77,7 @@ def test_modes_collapse_on_a_cpu_and_not_on_a_gpu():
 
 def test_candidates_that_build_one_program_are_one():
     space = space_of(CPU)
-    assert space.canonical(space.candidate(backend="inductor", mode="reduce-overhead")) == space.plain_compile()
+    assert space.canonical(space.candidate(runtime="inductor", mode="reduce-overhead")) == space.plain_compile()
     for candidate, plan in space.programs:
         assert space.canonical(candidate) == candidate
         assert space.plan(space.canonical(candidate)) == plan
@@ -93,19 +93,19 @@ def test_programs_are_distinct_and_simplest_first():
 
 def test_cuda_graphs_of_chained_blocks_are_ruled_out_with_the_reason():
     space = space_of(GPU)
-    chained = space.candidate(backend="inductor", mode="reduce-overhead", scope="blocks")
+    chained = space.candidate(runtime="inductor", mode="reduce-overhead", scope="blocks")
     assert "152887" in space.conflict(chained)
-    assert not space.conflict(space.candidate(backend="inductor", scope="blocks"))
+    assert not space.conflict(space.candidate(runtime="inductor", scope="blocks"))
     assert not space_of(CPU).conflict(
-        space_of(CPU).candidate(backend="inductor", mode="reduce-overhead", scope="blocks")
+        space_of(CPU).candidate(runtime="inductor", mode="reduce-overhead", scope="blocks")
     )
 
 
 def test_what_is_not_possible_is_left_out_with_its_reason():
     space, left_out = open_space(BARE, ALL)
-    assert space.open_values["backend"] == ("eager",)
+    assert space.open_values["runtime"] == ("eager",)
     reasons = dict(left_out)
-    assert reasons["backend=inductor"] == "there is no compiler"
+    assert reasons["runtime=inductor"] == "there is no compiler"
     assert "function" in reasons["freezing=True"]
     assert "matrix product" in reasons["amp=bf16"]
     assert "blocks" in reasons["scope=blocks"]
@@ -113,7 +113,7 @@ def test_what_is_not_possible_is_left_out_with_its_reason():
 
 
 def test_a_strategy_can_only_narrow():
-    space = space_of(CPU, {"backend": (), "mode": ("max-autotune", "no-such-mode")})
+    space = space_of(CPU, {"runtime": (), "mode": ("max-autotune", "no-such-mode")})
     assert space.open_values["mode"] == ("default", "max-autotune")
     assert space.open_values["amp"] == ("off",)
 
@@ -121,7 +121,7 @@ def test_a_strategy_can_only_narrow():
 def test_labels_tell_what_differs():
     space = space_of(CPU)
     assert space.label(space.baseline()) == "eager"
-    assert space.label(space.candidate(backend="inductor", amp="bf16", threads=1)) == "inductor amp=bf16 threads=1"
+    assert space.label(space.candidate(runtime="inductor", amp="bf16", threads=1)) == "inductor amp=bf16 threads=1"
 
 
 @pytest.mark.parametrize("around", EVERYWHERE, ids=["gpu", "cpu", "bare"])
@@ -133,7 +133,7 @@ def test_every_snippet_is_python_and_names_this_library_nowhere(around):
 
 
 def test_snippets_use_a_mode_by_name_where_there_is_one():
-    plan = space_of(GPU).plan(space_of(GPU).candidate(backend="inductor", mode="max-autotune"))
+    plan = space_of(GPU).plan(space_of(GPU).candidate(runtime="inductor", mode="max-autotune"))
     assert "torch.compile(model, mode='max-autotune')" in snippet(plan, device_type="cuda", is_module=True)
-    frozen = space_of(GPU).plan(space_of(GPU).candidate(backend="inductor", freezing=True))
+    frozen = space_of(GPU).plan(space_of(GPU).candidate(runtime="inductor", freezing=True))
     assert "options={'freezing': True}" in snippet(frozen, device_type="cuda", is_module=True)

@@ -23,7 +23,7 @@ def test_every_preset_loads_and_is_identified(name):
         ("[serch]\n", r"unknown key 'serch'; did you mean 'search'\?"),
         ("[search]\nmax_trails = 3\n", r"\[search\]: unknown key 'max_trails'; did you mean 'max_trials'\?"),
         ("[dimensions]\nthread = []\n", r"unknown dimension 'thread'; did you mean 'threads'\?"),
-        ("[[seeds]]\nbackand = 'inductor'\n", r"\[\[seeds\]\]: unknown dimension 'backand'; did you mean 'backend'\?"),
+        ("[[seeds]]\nruntme = 'inductor'\n", r"\[\[seeds\]\]: unknown dimension 'runtme'; did you mean 'runtime'\?"),
         ("[search]\nmax_trials = 'many'\n", r"max_trials"),
         ("[search]\nsampler = 'annealing'\n", r"annealing"),
         ("[search]\nmax_trials = 0\n", r"max_trials must be 1 or more"),
@@ -51,6 +51,6 @@ def test_a_missing_file_is_said(tmp_path):
 
 def test_a_users_own_preset(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text('[search]\nsampler = "random"\n[dimensions]\nbackend = []\n')
+    path.write_text('[search]\nsampler = "random"\n[dimensions]\nruntime = []\n')
     strategy = load_strategy(str(path))
-    assert (strategy.name, strategy.search.sampler, strategy.dimensions) == ("mine", "random", {"backend": ()})
+    assert (strategy.name, strategy.search.sampler, strategy.dimensions) == ("mine", "random", {"runtime": ()})

@@ -14,7 +14,8 @@ from autocompile.core.job import Packed, PackTask
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
-from autocompile.runtime.base import NotPackable, Runtime, build, runtime
+from autocompile.runtime.base import NotPackable, Runtime
+from autocompile.runtime.building import build, runtime
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import has_hooks
 from autocompile.trial.check.batch_proof import batch_axis

@@ -19,7 +19,7 @@ from autocompile.core.notices import of_training
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
-from autocompile.runtime.base import build
+from autocompile.runtime.building import build
 from autocompile.runtime.built import Built
 from autocompile.trial.check.compare import verify
 from autocompile.trial.check.padding_proof import CALLS_OF_A_PROOF, PaddingProof, prove_padding
