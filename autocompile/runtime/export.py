@@ -21,7 +21,7 @@ from autocompile.runtime.base import NotPackable
 from autocompile.runtime.explanations import EXPORTS, matched
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.capture.script import own_place
-from autocompile.workload.samples import Sample, device_of, named_leaves
+from autocompile.workload.samples import Sample, clone, device_of, named_leaves
 
 _LITERALS = (type(None), bool, int, float, str, bytes)
 _NOT_FINITE = ("nan", "inf", "-inf")
@@ -36,21 +36,12 @@ class Exported:
     outputs: tuple[str | None, ...]
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    """The structure of a model's outputs, and their leaves that are no tensors, as Python writes them."""
-
-    spec: Any
-    literals: tuple[str | None, ...]
-
-
 class _OverTensors(nn.Module):
     """The model as a function of a call's tensors, giving a flat tuple of tensors."""
 
     def __init__(self, model: Any, plan: Plan, sample: Sample) -> None:
         super().__init__()
         self.model = model
-        self.outputs: _Outputs | None = None
         self._device_type = device_of(sample).type
         leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
         kept = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -61,16 +52,11 @@ class _OverTensors(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if self._autocast is None:
-            return tuple(self._tensors_in(self._call(tensors)))
+            return tuple(_tensors_in(self._call(tensors)))
         # Within the program, as the exporter records what is called, and not what autocast makes of it.
         with torch.autocast(self._device_type, dtype=self._autocast):
-            outputs = self._tensors_in(self._call(tensors))
+            outputs = _tensors_in(self._call(tensors))
         return tuple(output.float() if output.dtype is self._autocast else output for output in outputs)
-
-    def _tensors_in(self, output: Any) -> list[torch.Tensor]:
-        leaves, spec = pytree.tree_flatten(output)
-        self.outputs = _Outputs(spec, tuple(_literal(leaf) for leaf in leaves))
-        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _called(model: Any, kept: list[Any], is_tensor: list[bool], spec: Any, tensors: Sequence[torch.Tensor]) -> Any:
@@ -78,6 +64,10 @@ def _called(model: Any, kept: list[Any], is_tensor: list[bool], spec: Any, tenso
     leaves = [next(following) if tensor else leaf for tensor, leaf in zip(is_tensor, kept, strict=True)]
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     return model(*args, **kwargs)
+
+
+def _tensors_in(output: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
 
 
 def _literal(leaf: Any) -> str | None:
@@ -93,10 +83,12 @@ def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = 
 
     Raises NotPackable, with the exporter's own first line and as its cause what the exporter raised.
     """
-    traced = _OverTensors(model, plan, sample)
-    program = _export(traced, sample, axes)
-    assert traced.outputs is not None
-    return Exported(program, _spec_text(traced.outputs.spec, "its output"), traced.outputs.literals)
+    own = clone(sample)
+    with torch.no_grad():
+        leaves, spec = pytree.tree_flatten(model(*own.args, **own.kwargs))
+    literals = tuple(_literal(leaf) for leaf in leaves)
+    program = _export(_OverTensors(model, plan, sample), sample, axes)
+    return Exported(program, _spec_text(spec, "its output"), literals)
 
 
 def described(

@@ -17,8 +17,8 @@ from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
-from autocompile.runtime.inductor.padding import Padder
 from autocompile.runtime.inductor.settings import Settings, settings_of
+from autocompile.runtime.padding import Padder
 from autocompile.workload.samples import Sample
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.core.buckets import Buckets, CutAxis, PaddedAxis, bucket_sizes
-from autocompile.runtime.inductor.padding import filled, kind_of
+from autocompile.runtime.padding import filled, kind_of
 from autocompile.trial.check.batch_proof import named_outputs
 from autocompile.workload.axes import FreeAxis, free_axes, resized
 from autocompile.workload.forms import by_form, parameter_names
