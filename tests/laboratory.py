@@ -12,6 +12,11 @@ from autocompile.workload.spool import spool
 TIMING = Timing(precision=0.2, limit_s=0.5)
 
 
+def reply_to(runner, task, limits, *, cache):
+    """What comes of a task that runs alone."""
+    return runner.submit(task, limits, cache=cache, exclusive=True).answer()
+
+
 class Laboratory:
     """Spools a model, profiles it, and runs trials of it."""
 
@@ -32,13 +37,15 @@ class Laboratory:
         return reply
 
     def profile(self):
-        return self.runner.run(ProfileTask(self.workload, self.reference, TIMING, 0), Limits(60.0), cache="profile")
+        return reply_to(
+            self.runner, ProfileTask(self.workload, self.reference, TIMING, 0), Limits(60.0), cache="profile"
+        )
 
     def trial(self, plan, limits=None, cache="trial", artifact=""):
         task = TrialTask(
             self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0, artifact
         )
-        return self.runner.run(task, limits or Limits(120.0), cache=cache)
+        return reply_to(self.runner, task, limits or Limits(120.0), cache=cache)
 
     def pack(self, plan, tier="aot", cache="pack"):
         """The workload's artifact, or the failure; as `search.packing` puts one together."""
@@ -47,7 +54,7 @@ class Laboratory:
             self.workload, plan, tier, self.reference, Acceptance(published_tolerance(plan.autocast)),
             str(directory / tier),
         )  # fmt: skip
-        reply = self.runner.run(task, Limits(200.0), cache=f"{cache}-{tier}-{directory.parent.name}")
+        reply = reply_to(self.runner, task, Limits(200.0), cache=f"{cache}-{tier}-{directory.parent.name}")
         if isinstance(reply, Failure):
             return reply
         manifest = Manifest(

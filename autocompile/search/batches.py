@@ -51,9 +51,7 @@ def _probed(bench: Bench) -> BatchProbe | Failure:
     lost: tuple[BatchPoint, ...] = ()
     for _ in range(_ATTEMPTS):
         limits = Limits(total_s=_SHARE * bench.ledger.budget_s, memory_bytes=bench.memory_limit())
-        reply = bench.runner.run(task, limits, cache="profile")
-        assert isinstance(reply, BatchProbe | Failure)
-        bench.ledger.charge(reply.phases_s)
+        reply = bench.reply_to(task, limits, BatchProbe, cache="profile")
         if isinstance(reply, BatchProbe):
             return replace(reply, points=(*reply.points, *lost))
         failure, size = reply, reply.stage.removeprefix("batch ")

@@ -144,9 +144,7 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     seed = 1000 * (round_number + 1) + trial.number
     task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, seed)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials())))
-    reply = bench.runner.run(task, limits, cache=trial.plan.key)
-    assert isinstance(reply, Measurement | Failure)
-    bench.ledger.charge(reply.phases_s)
+    reply = bench.reply_to(task, limits, Measurement, cache=trial.plan.key)
     if isinstance(reply, Failure):
         bench.ledger.decide("failed", f"final of {trial.label}", reply.message)
         if reply.kind != "timeout" and trial.origin != "baseline":

@@ -68,9 +68,7 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
         task = bench.trial_task(document.winner.plan, bench.settings.strategy.finals.timing, round_number)
         task = replace(task, artifact=str(artifact.resolve())) if _is_packed(document) else task
         limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
-        reply = bench.runner.run(task, limits, cache="winner")
-        assert isinstance(reply, Measurement | Failure)
-        bench.ledger.charge(reply.phases_s)
+        reply = bench.reply_to(task, limits, Measurement, cache="winner")
         bench.listener.on_trial(_trial(document, reply, ()))
         if isinstance(reply, Failure):
             if reply.kind == "timeout":

@@ -75,7 +75,7 @@ def packing_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Packing:
     kernels_s = whole_s * _KERNELS_SHARE.get(bench.workload.device_type, 1.0)
     warm_s = latest.startup.compile_s if trial.finals else _WARM_S + WARM_SHARE * cold_s
     # A machine whose compiler was never used has headers to precompile for such programs, too.
-    one_off_s = bench.ledger.spent_s().get("toolchain", 0.0)
+    one_off_s = bench.ledger.worked_s().get("toolchain", 0.0)
     checking_s = _CHECKING_S + _CHECKING_CALLS * baseline_seconds(trials)
     seen = latest.phases_s
     verifying_s, loading_s = seen.get("verify", 0.0), seen.get("load", 0.0)

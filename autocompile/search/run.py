@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from autocompile.core.environment import Environment
 from autocompile.core.errors import BudgetTooSmall
 from autocompile.core.goal import Goal
-from autocompile.core.job import Acceptance, Timing, TrialTask
+from autocompile.core.job import Acceptance, Limits, Task, Timing, TrialTask
+from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.progress import Listener
 from autocompile.core.runner import Runner
@@ -19,6 +20,7 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.core.workload import Workload
 from autocompile.host import available_memory
+from autocompile.search.errand import Errand, ReplyT, submit
 from autocompile.search.judge.contender import Contender, baseline_seconds, contenders_of
 from autocompile.search.judge.spread import spread_of
 from autocompile.search.judge.verdict import Verdict, judge
@@ -74,6 +76,14 @@ class Bench:
             acceptance=Acceptance(goal.tolerance_for(plan.autocast), self.metric, goal.max_drop),
             seed=self.settings.seed + seed,
         )
+
+    def submit(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> Errand[ReplyT]:
+        """Have a task run; its seconds are this run's. Raises what `Runner.submit` raises."""
+        return submit(self.runner, task, limits, expected, cache=cache, charge=self.ledger.charge)
+
+    def reply_to(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> ReplyT | Failure:
+        """Run a task to its end. Raises what `PendingReply.answer` raises."""
+        return self.submit(task, limits, expected, cache=cache).reply()
 
     def memory_limit(self) -> int:
         """On a CPU, most of what is free now; a GPU's driver bounds itself, so 0."""

@@ -198,13 +198,10 @@ def one_trial(
     )
     earlier = archive.recalled(plan.key)
     try:
-        reply = earlier.outcome if earlier else bench.runner.run(task, limits, cache=plan.key)
+        reply = earlier.outcome if earlier else bench.reply_to(task, limits, Measurement, cache=plan.key)
     except KeyboardInterrupt:
         archive.abandon(number)
         raise
-    assert isinstance(reply, Measurement | Failure)
-    if earlier is None:
-        bench.ledger.charge(reply.phases_s)
     trial = Trial(
         number=number, label=label, candidate=candidate, plan=plan, origin=origin, outcome=reply,
         changes=len(space.changes(candidate)), finals=earlier.finals if earlier else (),

@@ -82,9 +82,7 @@ def prepare_toolchain(bench: Bench) -> Toolchain:
     bench.listener.on_stage("toolchain")
     bench.listener.on_task("compiler check")
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()))
-    reply = bench.runner.run(ToolchainTask(device=bench.workload.device_type), limits, cache="toolchain")
-    assert isinstance(reply, Toolchain | Failure)
-    bench.ledger.charge(reply.phases_s)
+    reply = bench.reply_to(ToolchainTask(device=bench.workload.device_type), limits, Toolchain, cache="toolchain")
     if isinstance(reply, Failure):
         return Toolchain(cold_s=0.0, instruction_set="", problem=f"the compiler check failed: {reply.message}")
     return reply
@@ -102,9 +100,7 @@ def take_profile(bench: Bench) -> Profile:
         metric=bench.metric,
     )
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
-    reply = bench.runner.run(task, limits, cache="profile")
-    assert isinstance(reply, Profile | Failure)
-    bench.ledger.charge(reply.phases_s)
+    reply = bench.reply_to(task, limits, Profile, cache="profile")
     if isinstance(reply, Failure):
         if reply.kind == "timeout":
             raise bench.too_small()

@@ -6,7 +6,7 @@ import models
 import psutil
 import pytest
 import torch
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.outcome import Failure, Measurement
@@ -165,11 +165,11 @@ def test_a_child_can_be_spawned_where_none_can_be_forked(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import torch\nmodel = torch.sin\ninputs = torch.ones(3)\nprint('noise')\n")
     with LocalRunner(tmp_path / "jobs", tmp_path / "seed", launcher=Spawner(tmp_path / "log", tmp_path)) as runner:
-        reply = runner.run(CaptureTask(str(script), str(tmp_path / "workload")), Limits(60.0), cache="capture")
+        reply = reply_to(runner, CaptureTask(str(script), str(tmp_path / "workload")), Limits(60.0), cache="capture")
         assert isinstance(reply, Workload), reply
         slow = tmp_path / "slow.py"
         slow.write_text("import time\ntime.sleep(600)\n")
-        ended = runner.run(CaptureTask(str(slow), str(tmp_path / "workload")), Limits(15.0), cache="capture")
+        ended = reply_to(runner, CaptureTask(str(slow), str(tmp_path / "workload")), Limits(15.0), cache="capture")
         assert isinstance(ended, Failure)
         assert ended.kind == "timeout"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from autocompile.core.errors import RunnerError
-from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.search.reserve import limits_of
@@ -47,17 +47,16 @@ def measure_loaded(bench: Bench, trial: Trial, expected_s: float) -> AsLoaded:
         patience_s = max(_PATIENCE * expected_s, _PATIENCE_S)
         task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, 1000 + process)
         try:
-            reply = bench.runner.run(
+            reply = bench.reply_to(
                 replace(task, artifact=str(bench.artifact)),
                 limits_of(bench, min(left_s, patience_s)),
+                Measurement,
                 cache=f"{trial.plan.key}-artifact-{process}",
             )
         except RunnerError as fault:
             return AsLoaded(tuple(found), untimed="" if found else str(fault))
         except KeyboardInterrupt:  # the runner has ended the process
             return AsLoaded(tuple(found), untimed="" if found else "stopped by hand", stopped=INTERRUPTED)
-        assert isinstance(reply, Measurement | Failure)
-        bench.ledger.charge(reply.phases_s)
         if isinstance(reply, Measurement):
             found.append(reply)
         elif reply.kind != "timeout":
