@@ -148,9 +148,9 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     if isinstance(reply, Failure):
         bench.ledger.decide("failed", f"final of {trial.label}", reply.message)
         if reply.kind != "timeout" and trial.origin != "baseline":
-            archive.disqualify(trial, reply)
+            archive.disqualify(trial.number, reply)
         return
-    archive.add_final(trial, reply)
+    archive.add_final(trial.number, reply)
     bench.listener.on_trial(replace(trial, finals=(reply,)))
 
 

@@ -16,7 +16,7 @@ from autocompile.core.manifest import PACKED_TIERS
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import Record
 from autocompile.core.trial import Trial
-from autocompile.search.judge.spread import ratio_of, spread_of
+from autocompile.search.judge.scatter import ratio_of, scatter_of
 from autocompile.search.run import Bench
 from autocompile.search.session import prepare_toolchain, take_profile
 
@@ -91,7 +91,7 @@ def _is_packed(document: Document) -> bool:
 
 def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
     trial = _trial(document, measured[0], tuple(measured))
-    return ratio_of(trial, spread_of([trial])).inverse()
+    return ratio_of(trial, scatter_of([trial])).inverse()
 
 
 def _trial(document: Document, outcome: Measurement | Failure, finals: tuple[Measurement, ...]) -> Trial:

@@ -22,7 +22,7 @@ from autocompile.core.workload import Workload
 from autocompile.host import available_memory
 from autocompile.search.errand import Errand, ReplyT, submit
 from autocompile.search.judge.contender import Contender, baseline_seconds, contenders_of
-from autocompile.search.judge.spread import spread_of
+from autocompile.search.judge.scatter import scatter_of
 from autocompile.search.judge.verdict import Verdict, judge
 from autocompile.search.ledger import Ledger
 from autocompile.search.strategy import Strategy
@@ -104,7 +104,7 @@ class Bench:
     def verdict(self, trials: Sequence[Trial], loads_s: dict[str, float] | None = None) -> Verdict:
         """Who is best of these trials, which must hold the measured baseline."""
         contenders = self.contenders(trials, loads_s)
-        margin = spread_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
+        margin = scatter_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
         return judge(contenders, self.spread_over(trials), margin)
 
     def pass_seconds(self, trials: Sequence[Trial], plan: Plan) -> float:

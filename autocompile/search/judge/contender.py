@@ -12,7 +12,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.goal import Goal
 from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
-from autocompile.search.judge.spread import Spread, ratio_of, spread_of
+from autocompile.search.judge.scatter import Scatter, ratio_of, scatter_of
 
 # Half the interval of a start-up, relative: compiles of one program differ so from process to process.
 _STARTUP_UNCERTAINTY = 0.15
@@ -104,7 +104,7 @@ def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float]
     measured = [trial for trial in trials if trial.measurement is not None]
     if not measured:
         return []
-    run = _Run(goal, spread_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
+    run = _Run(goal, scatter_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
     return [_contender(trial, run, _startup_s(trial, run)) for trial in measured]
 
 
@@ -115,7 +115,7 @@ def contender_as_loaded(loaded: Trial, trials: Sequence[Trial], goal: Goal) -> C
     """
     known = [trial for trial in trials if trial.measurement is not None]
     some = [*(trial for trial in known if trial.number != loaded.number), loaded]
-    run = _Run(goal, spread_of(some), baseline_seconds(known), _tail_scatter(some, goal), {})
+    run = _Run(goal, scatter_of(some), baseline_seconds(known), _tail_scatter(some, goal), {})
     found = _contender(loaded, run, median(m.startup.total_s for m in loaded.measurements))
     return replace(found, is_finalist=True)
 
@@ -132,14 +132,14 @@ class _Run:
     """What the contenders of one run have in common."""
 
     goal: Goal
-    spread: Spread
+    scatter: Scatter
     baseline_s: float
     tail_scatter: float
     loads_s: dict[str, float]
 
 
 def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
-    ratio = ratio_of(trial, run.spread)
+    ratio = ratio_of(trial, run.scatter)
     latency_s = ratio.scaled(run.baseline_s)
     tail = Estimate.around(_tail(trial, run.goal), run.tail_scatter / math.sqrt(len(trial.measurements)))
     call_s = latency_s.value * tail.value * trial.batch_factor
@@ -153,7 +153,7 @@ def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
         ratio=ratio,
         latency_s=latency_s,
         startup_s=startup_s,
-        floor=run.spread.floor,
+        floor=run.scatter.floor,
         tail=tail if run.goal.objective == "latency" else _NONE,
         excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
         noisy=mostly_noisy(trial),

@@ -7,8 +7,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from autocompile.core.document import Document, TrialEntry
-from autocompile.core.document import Verdict as VerdictWord
+from autocompile.core.document import Document, TrialEntry, VerdictWord
 from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial

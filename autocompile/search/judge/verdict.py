@@ -40,7 +40,7 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
     """Rank by amortized time over `calls` (infinity: by latency); of those that are not surely behind, the simplest.
 
     Only who keeps every constraint can win; if nobody does, it is whoever is nearest. `contenders` must hold the
-    baseline. `margin`: what two candidates must differ by in this run, as `spread_of` tells.
+    baseline. `margin`: what two candidates must differ by in this run, as `scatter_of` tells.
     """
     ranking = sorted(contenders, key=lambda c: c.per_call_s(calls).value)
     feasible = [c for c in ranking if c.is_feasible]
