@@ -279,7 +279,7 @@ def _open(name: str, storage: str | None, rules: SearchRules, seed: int) -> optu
 def _sampler(rules: SearchRules, seed: int) -> BaseSampler:
     makers: dict[str, Any] = {
         "tpe": lambda: TPESampler(
-            multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=False
+            multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=True
         ),
         "policy": lambda: RandomSampler(seed=seed),  # never asked: the policy enqueues what it wants
         "random": lambda: RandomSampler(seed=seed),

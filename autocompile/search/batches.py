@@ -40,8 +40,8 @@ def find_batches(bench: Bench) -> dict[int, float]:
         bench.ledger.decide("narrowed", "batch", f"kept at what was given: {probe.problem}")
         return {}
     for point in probe.points:
-        found = point.problem or f"{format_ms(point.sample_ms or 0)} a sample in eager"
-        bench.ledger.decide("skipped" if point.problem else "noted", f"batch={point.size}", found)
+        result = point.problem or f"{format_ms(point.sample_ms or 0)} a sample in eager"
+        bench.ledger.decide("skipped" if point.problem else "noted", f"batch={point.size}", result)
     return {size: size * sample_ms for size, sample_ms in _worth_trying(bench, probe).items()}
 
 

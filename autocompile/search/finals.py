@@ -38,8 +38,8 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     for round_number, trial in _rounds(bench, archive, finalists):
         left = bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials()))
         if left < max(durations, default=_guess_s(trial)):
-            found = f"{format_duration(left)} left before packing, after {len(durations)} processes"
-            bench.ledger.decide("skipped", "finals", f"{found}; {trial.label} was to be next")
+            reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
+            bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} was to be next")
             return
         began = bench.ledger.elapsed_s
         _one_final(bench, archive, trial, round_number)
@@ -157,5 +157,5 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
 def _guess_s(trial: Trial) -> float:
     """What a final takes, as long as none was run: what its screening took, compiled from its cache."""
     assert trial.measurement is not None
-    seen = trial.measurement.phases_s
-    return sum(seen.values()) - (1 - WARM_SHARE) * seen.get("compile", 0.0)
+    phases_s = trial.measurement.phases_s
+    return sum(phases_s.values()) - (1 - WARM_SHARE) * phases_s.get("compile", 0.0)

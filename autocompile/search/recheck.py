@@ -81,8 +81,8 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
         raise bench.too_small()
     now = _speedup(document, measured)
     slower = math.log(then.value / now.value) > math.hypot(then.relative_halfwidth, now.relative_halfwidth)
-    found = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
-    return replace(found, now=now, noisy=any(m.contamination.noisy for m in measured))
+    outcome = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
+    return replace(outcome, now=now, noisy=any(m.contamination.noisy for m in measured))
 
 
 def _is_packed(document: Document) -> bool:

@@ -127,8 +127,8 @@ class Bench:
 
     def standing(self, trial: Trial, trials: Sequence[Trial]) -> Standing | None:
         """What the search is told of one of these trials, None of one that failed."""
-        found = next((c for c in self.contenders(trials) if c.number == trial.number), None)
-        return Standing(found.per_call_s(self.spread_over(trials)).value, found.excess) if found else None
+        own = next((c for c in self.contenders(trials) if c.number == trial.number), None)
+        return Standing(own.per_call_s(self.spread_over(trials)).value, own.excess) if own else None
 
     def too_small(self) -> BudgetTooSmall:
         """The error to raise when the baseline did not fit."""

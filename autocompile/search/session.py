@@ -53,6 +53,8 @@ def run_study(bench: Bench) -> Document:
         search(bench, space, archive, profile, eager_ms)
         run_finals(bench, archive)
     except (KeyboardInterrupt, RunnerError) as stop:
+        for claim in archive.claims:  # what was under way ended then, or ends with the runner
+            archive.abandon(claim.number)
         if not _has_baseline(archive):
             raise
         stopped = str(stop) if isinstance(stop, RunnerError) else INTERRUPTED
@@ -171,9 +173,9 @@ def _archive(bench: Bench, around: Surroundings) -> Archive:
     archive = Archive(about, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
     known = len(archive.trials())
     if known:
-        found = f"goes on with {known} trial{'s' * (known != 1)} that an earlier run left"
-        bench.ledger.decide("noted", "study", found)
-        bench.listener.on_notice(f"the study {found}")
+        state = f"goes on with {known} trial{'s' * (known != 1)} that an earlier run left"
+        bench.ledger.decide("noted", "study", state)
+        bench.listener.on_notice(f"the study {state}")
     return archive
 
 
@@ -188,11 +190,11 @@ def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profil
         in_us: list[Value] = [round(each_ms * 1e3) for each_ms in sizes.values()]
         return {"batch": [*sizes], "eager_us": in_us, "hottest": [*hottest_parts(profile.submodules)]}
 
-    found = archive.remembered("values", find)
-    batches = tuple(map(int, found["batch"]))
+    values = archive.remembered("values", find)
+    batches = tuple(map(int, values["batch"]))
     # A study of an earlier version has no times.
-    eager_ms = dict(zip(batches, (int(us) / 1e3 for us in found.get("eager_us", ())), strict=False))
-    around = replace(around, batches=batches, hottest=tuple(map(str, found["hottest"])))
+    eager_ms = dict(zip(batches, (int(us) / 1e3 for us in values.get("eager_us", ())), strict=False))
+    around = replace(around, batches=batches, hottest=tuple(map(str, values["hottest"])))
     space, left_out = open_space(around, bench.settings.strategy.dimensions)
     for subject, reason in left_out:
         bench.ledger.decide("narrowed", subject, reason)
