@@ -131,11 +131,12 @@ class Lane:
 
     def clear(self) -> None:
         """End the child that runs, and forget all turns; nothing is waited for."""
-        turns, self._turns = self._turns, deque()
-        if turns and turns[0].course is not None:
+        unended = [turn for turn in self._turns if turn.outcome is None]
+        if any(turn.course is not None for turn in unended):
             self._launcher.kill()
-        for turn in turns:
+        for turn in unended:
             turn.outcome, turn.ended = RunnerError("the task was ended with all others"), time.monotonic()
+        self._turns.clear()
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:

@@ -101,6 +101,8 @@ class Ledger:
 
     def _share(self, work: Work) -> float:
         """The part of a task's time that is its own: of a second in which k tasks were under way, a k-th."""
+        if work.began == work.ended:
+            return 1.0
         beside = [other for other in self._works if other.began < work.ended and work.began < other.ended]
         ends = sorted({time_s for other in beside for time_s in (other.began, other.ended)})
         own_s = sum(
@@ -108,7 +110,7 @@ class Ledger:
             for since, until in pairwise(ends)
             if work.runs_at(since)
         )
-        return own_s / (work.ended - work.began) if beside else 1.0
+        return own_s / (work.ended - work.began)
 
     def decide(self, action: str, subject: str, reason: str, *, saved_s: float = 0.0) -> None:
         """Write a decision into the journal, and tell it."""

@@ -70,6 +70,9 @@ def test_what_takes_no_time_is_booked_as_it_was_told():
     ledger = kept(VirtualClock())
     ledger.charge({"toolchain": 2.0}, (0.0, 0.0))
     assert ledger.worked_s() == {"toolchain": 2.0}
+    ledger.charge({"compile": 5.0}, (0.0, 5.0))
+    ledger.charge({"timing": 1.0}, (3.0, 3.0))
+    assert ledger.spent_s() == {"toolchain": 2.0, "compiling": 5.0, "timing": 1.0, "overhead": 0.0}
 
 
 def test_an_errand_is_charged_once(replayed):  # noqa: F811

@@ -93,7 +93,7 @@ def choose(
     the best so far may be one of these, and the forecast has learned of them. A candidate waits for an answer that is
     out of one of its values in eager, unless there is nothing else to try.
     """
-    ready = [candidate for candidate in untried if not any(probe in out for probe in probes(space, candidate))]
+    ready = [c for c in untried if not (out and any(probe in out for probe in probes(space, c)))]
     predicted = []
     for candidate in (*out, *(ready or untried)):
         seconds = forecast.seconds(candidate)
