@@ -42,10 +42,13 @@ class Laboratory:
         )
 
     def trial(self, plan, limits=None, cache="trial", artifact=""):
+        return self.submit(plan, limits, cache, artifact).answer()
+
+    def submit(self, plan, limits=None, cache="trial", artifact=""):
         task = TrialTask(
             self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0, artifact
         )
-        return reply_to(self.runner, task, limits or Limits(120.0), cache=cache)
+        return self.runner.submit(task, limits or Limits(120.0), cache=cache, exclusive=True)
 
     def pack(self, plan, tier="aot", cache="pack"):
         """The workload's artifact, or the failure; as `search.packing` puts one together."""

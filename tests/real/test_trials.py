@@ -8,6 +8,7 @@ import pytest
 import torch
 from laboratory import Laboratory, reply_to
 
+from autocompile.core.errors import RunnerError
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
@@ -144,6 +145,21 @@ def test_every_way_to_fail_is_a_value_and_the_next_trial_runs(laboratory, model,
     assert failed.kind == kind
     assert said in failed.message
     assert isinstance(laboratory.trial(Plan()), Measurement)
+    after = {process.pid for process in psutil.Process().children(recursive=True)}
+    assert after <= before, "a child was left running"
+
+
+def test_several_tasks_take_turns_and_one_that_is_cancelled_makes_room(laboratory):
+    laboratory.prepare(models.sleeps, SQUARE)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    quick, stuck, following = (laboratory.submit(plan) for plan in (Plan(), BF16, Plan()))
+    assert isinstance(quick.answer(), Measurement)
+    assert not stuck.is_done()
+    stuck.cancel()
+    assert isinstance(following.answer(), Measurement)
+    assert quick.span_s[1] <= stuck.span_s[0] <= stuck.span_s[1] <= following.span_s[0]
+    with pytest.raises(RunnerError, match="was cancelled"):
+        stuck.answer()
     after = {process.pid for process in psutil.Process().children(recursive=True)}
     assert after <= before, "a child was left running"
 
