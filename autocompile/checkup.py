@@ -9,12 +9,13 @@ from autocompile.core.environment import Environment
 from autocompile.core.errors import RunnerError
 from autocompile.core.job import Limits, ToolchainTask
 from autocompile.core.notices import BUSY_SHARE
-from autocompile.core.outcome import Failure, Toolchain
+from autocompile.core.outcome import Toolchain
 from autocompile.core.serde import Record
 from autocompile.core.units import format_bytes, format_duration
 from autocompile.host import current_load, environment
 from autocompile.runner.local import LocalRunner
 from autocompile.scratch import Scratch
+from autocompile.search.errand import reply_to
 
 _COMPILE_S = 120.0
 
@@ -84,13 +85,13 @@ def _of_torch(machine: Environment) -> Iterator[Finding]:
 
 def _compiling(runner: LocalRunner, device: str) -> Finding:
     subject = f"torch.compile on {device}"
-    reply = runner.run(ToolchainTask(device=device), Limits(total_s=_COMPILE_S), cache="toolchain")
+    task = ToolchainTask(device=device)
+    reply = reply_to(runner, task, Limits(total_s=_COMPILE_S), Toolchain, cache="toolchain")
     if isinstance(reply, Toolchain) and not reply.problem:
         return Finding(
             subject=subject, state="good",
             found=f"works for {reply.instruction_set}; the first compile took {format_duration(reply.cold_s)}",
         )  # fmt: skip
-    assert isinstance(reply, Toolchain | Failure)
     problem = reply.problem if isinstance(reply, Toolchain) else reply.message
     return Finding(
         subject=subject, state="missing", found=f"{problem}: only eager configurations can be tried",

@@ -16,6 +16,7 @@ from autocompile.core.workload import Workload
 from autocompile.report.profile import profile_lines
 from autocompile.runner.local import LocalRunner
 from autocompile.scratch import Scratch
+from autocompile.search.errand import reply_to
 from autocompile.tuning import Source
 
 # What a profile is made for; beyond it come some twenty calls, and how long one takes only the child finds out.
@@ -48,8 +49,7 @@ def profile_workload(source: Source, listener: Listener) -> ReadableProfile:
         workload = source(runner, work / "workload", _LIMIT_S)
         runner.preload(workload)
         task = ProfileTask(workload, str(work / "reference.pt"), _TIMING, seed=0, depth="full")
-        reply = runner.run(task, Limits(total_s=_LIMIT_S), cache="profile")
-    assert isinstance(reply, Profile | Failure)
+        reply = reply_to(runner, task, Limits(total_s=_LIMIT_S), Profile, cache="profile")
     if isinstance(reply, Failure):
         raise _fault(reply, workload.name)
     fields: dict[str, Any] = msgspec.structs.asdict(reply)

@@ -26,13 +26,13 @@ from autocompile.core.environment import Environment
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.notices import of_load, of_workload
-from autocompile.core.outcome import Failure
 from autocompile.core.progress import Listener
 from autocompile.core.workload import Workload
 from autocompile.host import current_load, environment, user_cache_directory
 from autocompile.report.html import as_page
 from autocompile.runner.local import LocalRunner
 from autocompile.search.archive import sqlite_url
+from autocompile.search.errand import reply_to
 from autocompile.search.ledger import Ledger
 from autocompile.search.recheck import Recheck, recheck
 from autocompile.search.run import Bench, Settings
@@ -131,10 +131,9 @@ def from_script(script: Path, *, tries_loaders: bool = False) -> Source:
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
         task = CaptureTask(str(script.resolve()), str(directory), tries_loaders)
-        reply = runner.run(task, Limits(total_s=budget_s), cache="capture")
+        reply = reply_to(runner, task, Limits(total_s=budget_s), Workload, cache="capture")
         if isinstance(reply, Workload):
             return reply
-        assert isinstance(reply, Failure)
         if reply.kind == "timeout":
             raise InvalidWorkload(
                 f"took longer to define its workload than the whole budget of {budget_s:.0f} s",

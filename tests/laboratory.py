@@ -14,6 +14,11 @@ from autocompile.workload.spool import spool
 TIMING = Timing(precision=0.2, limit_s=0.5)
 
 
+def reply_to(runner, task, limits, *, cache):
+    """What comes of a task that runs alone."""
+    return runner.submit(task, limits, cache=cache, exclusive=True).answer()
+
+
 class Laboratory:
     """Spools a model, profiles it, and runs trials of it."""
 
@@ -34,13 +39,18 @@ class Laboratory:
         return reply
 
     def profile(self):
-        return self.runner.run(ProfileTask(self.workload, self.reference, TIMING, 0), Limits(60.0), cache="profile")
+        return reply_to(
+            self.runner, ProfileTask(self.workload, self.reference, TIMING, 0), Limits(60.0), cache="profile"
+        )
 
     def trial(self, plan, limits=None, cache="trial", artifact=""):
+        return self.submit(plan, limits, cache, artifact).answer()
+
+    def submit(self, plan, limits=None, cache="trial", artifact=""):
         task = TrialTask(
             self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0, artifact
         )
-        return self.runner.run(task, limits or Limits(120.0), cache=cache)
+        return self.runner.submit(task, limits or Limits(120.0), cache=cache, exclusive=True)
 
     def pack(self, plan, serving=AHEAD, cache="pack"):
         """The workload's artifact, or the failure; as `search.packing` puts one together."""
@@ -49,7 +59,7 @@ class Laboratory:
             self.workload, plan, serving, self.reference, Acceptance(published_tolerance(plan.autocast)),
             str(directory / serving.name),
         )  # fmt: skip
-        reply = self.runner.run(task, Limits(200.0), cache=f"{cache}-{serving.name}-{directory.parent.name}")
+        reply = reply_to(self.runner, task, Limits(200.0), cache=f"{cache}-{serving.name}-{directory.parent.name}")
         if isinstance(reply, Failure):
             return reply
         manifest = Manifest(

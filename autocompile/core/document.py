@@ -24,7 +24,7 @@ from autocompile.core.workload import Signature
 
 SCHEMA_VERSION = 3
 
-Verdict = Literal[
+VerdictWord = Literal[
     "winner",
     "nearest",
     "baseline",
@@ -62,7 +62,7 @@ class TrialEntry(Record, frozen=True):
     plan: Plan
     origin: str
     status: Literal["measured", "failed"]
-    verdict: Verdict
+    verdict: VerdictWord
     changes: int
     is_finalist: bool = False
     batch: int | None = None

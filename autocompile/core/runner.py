@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from autocompile.core.job import Limits, Reply, Task
 
 
+class PendingReply(Protocol):
+    """What a submitted task will be answered with; it may still run, or wait for its turn."""
+
+    def answer(self) -> Reply:
+        """Wait for the task's end, and tell what came of it; asked again, the same.
+
+        Raises RunnerError if the machinery itself is broken, or the task was cancelled, and KeyboardInterrupt with
+        nothing left running, whatever else was under way.
+        """
+        ...
+
+    def is_done(self) -> bool:
+        """Whether `answer` need not wait."""
+        ...
+
+    def cancel(self) -> None:
+        """End the task, with all that it started. What has ended already stays as it is."""
+        ...
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """When the task began to run and when it ended, on the run's clock; known once it has ended."""
+        ...
+
+
 class Runner(Protocol):
-    """Runs a task somewhere else and answers with a record; a fault there is a `Failure`.
+    """Runs tasks somewhere else and answers with records; a fault there is a `Failure`."""
 
-    `cache` names a compiler cache: a new name is an empty one, a name seen before is as it was left.
-    Raises RunnerError if the machinery itself is broken, KeyboardInterrupt with nothing left running.
-    """
+    @property
+    def lanes(self) -> int:
+        """How many tasks may run side by side; those beyond wait for their turn, in the order of submission."""
+        ...
 
-    def run(self, task: Task, limits: Limits, *, cache: str) -> Reply:
-        """Run `task` to its end, or kill it at its limits."""
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> PendingReply:
+        """Have `task` run to its end, or be killed at its limits, which count from when it begins to run.
+
+        `exclusive`: it is timed, and needs its device to itself, so nothing runs beside it. `cache` names a compiler
+        cache: a new name is an empty one, a name that came before is as it was left.
+
+        Raises what `PendingReply.answer` raises.
+        """
+        ...
+
+    def first_done(self, pending: Sequence[PendingReply]) -> PendingReply:
+        """Wait until any of these has ended, and tell which did first. Raises what `PendingReply.answer` raises."""
         ...
 
     def forget(self, cache: str) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,8 +17,8 @@ import msgspec
 import psutil
 
 from autocompile.core.errors import RunnerError
+from autocompile.core.protocol import EVENTS_VARIABLE, LOG_FILE
 
-_EVENTS = "AUTOCOMPILE_EVENTS_FD"
 _SERVER_START_S = 300.0
 Event = dict[str, Any]
 
@@ -26,7 +27,7 @@ class Launcher(Protocol):
     """Starts one child at a time and tells what becomes of it.
 
     Events are `{"phase": name}` while it runs and `{"exited": code}` at its end, the code negative
-    for a signal.
+    for a signal, each with the time `at` which it was heard of, on `time.monotonic`.
     """
 
     def start(self, directory: Path) -> None:
@@ -38,7 +39,7 @@ class Launcher(Protocol):
         ...
 
     def kill(self) -> None:
-        """Kill the running child with all that it started."""
+        """Kill the child that was started last, with all that it started, if it runs."""
         ...
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
@@ -58,11 +59,11 @@ class ForkServer:
 
     def __init__(self, log: Path, scratch: Path) -> None:
         self._log, self._scratch = log, scratch
-        self._child = 0
-        self._process, self._events = _start([sys.executable, "-P", "-m", "autocompile.trial.server"], log, scratch)
-        self._expect("ready")
+        self._child: int | None = None
+        self._serve()
 
     def start(self, directory: Path) -> None:
+        self._child = None
         self._send({"run": str(directory)})
         self._child = int(self._expect("started")["started"])
 
@@ -76,24 +77,32 @@ class ForkServer:
         return event
 
     def kill(self) -> None:
-        kill_tree(self._child)
+        if self._child is None:  # interrupted before it was told which child it is: the server ends it
+            self.close()
+        else:
+            kill_tree(self._child)
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
         self._send({"preload": modules, "search_path": search_path})
         if self._expect("preloaded")["preloaded"]:
             return
         self.close()
-        self.__init__(self._log, self._scratch)  # type: ignore[misc]
+        self._serve()
 
     def close(self) -> None:
         _end(self._process)
+
+    def _serve(self) -> None:
+        command = [sys.executable, "-P", "-m", "autocompile.trial.server"]
+        self._process, self._events = _start(command, self._log, self._scratch)
+        self._expect("ready")
 
     def _send(self, command: dict[str, object]) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(msgspec.json.encode(command) + b"\n")
             self._process.stdin.flush()
-        except OSError as fault:
+        except (OSError, ValueError) as fault:  # ValueError: its input is closed
             raise RunnerError(f"the process that starts trials ended: {_tail(self._log)}") from fault
 
     def _expect(self, name: str) -> Event:
@@ -117,7 +126,7 @@ class Spawner:
     def start(self, directory: Path) -> None:
         self.close()
         command = [sys.executable, "-P", "-m", "autocompile.trial.child", str(directory)]
-        self._process, self._events = _start(command, directory / "log.txt", self._scratch)
+        self._process, self._events = _start(command, directory / LOG_FILE, self._scratch)
 
     def next_event(self, timeout_s: float) -> Event | None:
         try:
@@ -127,10 +136,10 @@ class Spawner:
         if event is not None:
             return event
         assert self._process is not None
-        return {"exited": self._process.wait()}
+        return {"exited": self._process.wait(), "at": time.monotonic()}
 
     def kill(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._process.poll() is None:
             kill_tree(self._process.pid)
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
@@ -163,7 +172,7 @@ def _start(command: list[str], log: Path, scratch: Path) -> tuple[subprocess.Pop
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_COMPILE_JOB_ID"}
     # A child that is killed, or ends without its exit handlers, removes none of its temporary files.
     environment["TMPDIR"] = str(scratch)
-    environment[_EVENTS] = str(writer)
+    environment[EVENTS_VARIABLE] = str(writer)
     # Asks NVML whether there is a GPU, where asking CUDA would spoil the server for forking.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     with log.open("ab") as output:
@@ -186,7 +195,7 @@ def _read(descriptor: int, events: queue.Queue[Event | None]) -> None:
     try:
         with os.fdopen(descriptor, "rb") as stream:
             for line in stream:
-                events.put(msgspec.json.decode(line))
+                events.put({**msgspec.json.decode(line), "at": time.monotonic()})
     finally:
         events.put(None)
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
-from autocompile.core.job import Job, Limits, Reply, Task
-from autocompile.core.outcome import Failure, FailureKind
-from autocompile.core.serde import from_json, to_json
+from autocompile.core.job import Job, Limits, Task
+from autocompile.core.runner import PendingReply
 from autocompile.core.workload import Workload
 from autocompile.host import can_fork
 from autocompile.runner.interrupts import Interrupts
+from autocompile.runner.lane import Lane, Turn
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
 from autocompile.scratch import Scratch, sweep
 
-_LOG_TAIL_LINES, _LOG_TAIL_BYTES = 20, 1 << 14
 _HEADERS = "precompiled_headers"
 # What a compiler keeps for programs, and the headers, which are used where they lie. The rest of its cache belongs to
 # the toolchain, and seeds every new one.
@@ -30,7 +25,7 @@ _OF_PROGRAMS = shutil.ignore_patterns("fxgraph", "aotautograd", "triton", "locks
 
 
 class LocalRunner:
-    """Runs one child at a time, and sleeps meanwhile.
+    """Runs one child at a time, in the order in which they are submitted, and sleeps meanwhile.
 
     `directory` is where jobs, logs and compiler caches lie; `seed` is the toolchain's cache directory,
     whose contents every new cache starts with; `on_phase` hears what the child is doing. Children have a
@@ -51,11 +46,11 @@ class LocalRunner:
         scratch = self._scratch.path
         self._caches = directory / "caches" if _plain(directory) else scratch / "caches"
         self._seed = seed if _plain(seed) else scratch / "toolchain"
-        self._on_phase = on_phase
         self._count = 0
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / "server.log"
         self._launcher = launcher or (ForkServer(log, scratch) if can_fork() else Spawner(log, scratch))
+        self._lane = Lane(self._launcher, prepare=self._prepare, on_phase=on_phase)
         self._interrupts = Interrupts()
         self._interrupts.install()
 
@@ -70,123 +65,58 @@ class LocalRunner:
     def close(self) -> None:
         """End the server and whatever runs."""
         self._interrupts.uninstall()
+        self._lane.clear()
         self._launcher.close()
         self._scratch.close()
 
     def preload(self, workload: Workload) -> None:
-        """Have children start with the workload's modules imported."""
+        """Have children start with the workload's modules imported. Nothing may be under way."""
         self._launcher.preload(workload.modules, workload.search_path)
 
-    def run(self, task: Task, limits: Limits, *, cache: str) -> Reply:
-        """Run `task` in a child of its own; see `core.runner.Runner`. After a Ctrl-C nothing is run any more."""
-        self._interrupts.check()
+    @property
+    def lanes(self) -> int:
+        """One."""
+        return 1
+
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> Turn:  # noqa: ARG002  all are
+        """A child of its own for `task`; see `core.runner.Runner`. After a Ctrl-C nothing is run any more."""
+        try:
+            self._interrupts.check()
+        except KeyboardInterrupt:
+            self._lane.clear()
+            raise
         self._count += 1
+        name = f"{self._count:04d}"
         job = Job(
-            name=f"{self._count:04d}",
+            name=name,
             task=task,
-            directory=str(self._directory / f"{self._count:04d}"),
+            directory=str(self._directory / name),
             cache_directory=str(self._cache(cache)),
             headers_directory=str(self._seed / _HEADERS),
             limits=limits,
         )
-        directory = Path(job.directory)
-        directory.mkdir()
-        (directory / "job.json").write_bytes(to_json(job, indent=1))
-        self._launcher.start(directory)
-        try:
-            end = self._await(limits)
-        except BaseException:
-            self._launcher.kill()
-            raise
-        return _reply(directory, end)
+        return self._lane.add(job)
+
+    def first_done(self, pending: Sequence[PendingReply]) -> PendingReply:
+        """See `core.runner.Runner`."""
+        return self._lane.wait_for([turn for turn in pending if isinstance(turn, Turn)])
 
     def forget(self, cache: str) -> None:
         """Delete a compiler cache that no task will name again."""
         shutil.rmtree(self._caches / cache, ignore_errors=True)
 
     def _cache(self, name: str) -> Path:
-        if name == "toolchain":
-            self._seed.mkdir(parents=True, exist_ok=True)
-            return self._seed
-        path = self._caches / name
-        if not path.exists():
-            if self._seed.exists():
-                shutil.copytree(self._seed, path, ignore=_OF_PROGRAMS)
-            path.mkdir(parents=True, exist_ok=True)
-        return path
+        return self._seed if name == "toolchain" else self._caches / name
 
-    def _await(self, limits: Limits) -> _End:
-        started = now = time.monotonic()
-        phase, phase_began = "start", started
-        seconds: dict[str, float] = {}
-        while True:
-            deadline = started + limits.total_s
-            if phase == "compile" and limits.compile_s:
-                deadline = min(deadline, phase_began + limits.compile_s)
-            event = self._launcher.next_event(deadline - now)
-            now = time.monotonic()
-            seconds[phase] = seconds.get(phase, 0.0) + now - phase_began
-            if event is None:
-                self._launcher.kill()
-                self._drain()
-                return _End(None, phase, seconds, now - started)
-            if "exited" in event:
-                return _End(int(event["exited"]), phase, seconds, now - started)
-            phase_began = now
-            if "phase" in event:
-                phase = str(event["phase"])
-                self._on_phase(phase)
-
-    def _drain(self) -> None:
-        """Wait until the killed child is seen to have ended."""
-        while (event := self._launcher.next_event(10.0)) is not None and "exited" not in event:
-            pass
+    def _prepare(self, job: Job) -> None:
+        """A directory for the job, and its compiler cache, which starts with what the toolchain left until then."""
+        Path(job.directory).mkdir()
+        cache = Path(job.cache_directory)
+        if not cache.exists() and self._seed.exists():
+            shutil.copytree(self._seed, cache, ignore=_OF_PROGRAMS)
+        cache.mkdir(parents=True, exist_ok=True)
 
 
 def _plain(path: Path) -> bool:
     """Whether compilers can work there: their command lines do not quote, so a space would end a path."""
     return re.fullmatch(r"[\w./+-]+", str(path)) is not None
-
-
-class _End(msgspec.Struct):
-    """How a child ended: its exit code, or None if it was killed at a limit."""
-
-    code: int | None
-    phase: str
-    seconds: dict[str, float]
-    total_s: float
-
-
-def _reply(directory: Path, end: _End) -> Reply:
-    path = directory / "reply.json"
-    if end.code == 0 and path.exists():
-        try:
-            reply: Reply = from_json(path.read_bytes(), Reply)  # type: ignore[arg-type]
-        except msgspec.DecodeError as fault:
-            return Failure(
-                stage=end.phase, kind="error", message=f"its reply cannot be read: {fault}", phases_s=end.seconds
-            )
-        if isinstance(reply, Failure):
-            return msgspec.structs.replace(reply, log_tail=_log_tail(directory))
-        return reply
-    kind, message = _unnatural(end)
-    return Failure(stage=end.phase, kind=kind, message=message, log_tail=_log_tail(directory), phases_s=end.seconds)
-
-
-def _unnatural(end: _End) -> tuple[FailureKind, str]:
-    if end.code is None:
-        return "timeout", f"killed after {end.total_s:.1f} s, while in phase {end.phase}"
-    if end.code == -signal.SIGKILL:
-        return "out_of_memory", "killed by the system, most likely for want of memory"
-    if end.code < 0:
-        return "crash", f"died of {signal.Signals(-end.code).name} in phase {end.phase}"
-    return "crash", f"ended with status {end.code} and no reply in phase {end.phase}"
-
-
-def _log_tail(directory: Path) -> str:
-    log = directory / "log.txt"
-    if not log.exists():
-        return ""
-    with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
-        return "\n".join(stream.read().decode(errors="replace").splitlines()[-_LOG_TAIL_LINES:])

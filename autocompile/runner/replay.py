@@ -6,7 +6,8 @@ The idea of replaying exhaustively recorded spaces to judge search strategies is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autocompile.core.environment import Environment
@@ -15,9 +16,10 @@ from autocompile.core.job import Limits, ProfileTask, Reply, Task, ToolchainTask
 from autocompile.core.outcome import Failure, Outcome, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
-from autocompile.core.runner import Runner
+from autocompile.core.runner import PendingReply
 from autocompile.core.serde import Record, from_json, to_json
 from autocompile.core.workload import Workload
+from autocompile.runner.simulated import SimulatedLanes, SimulatedTask, VirtualClock
 
 _BEFORE_COMPILING = ("start", "load", "build")
 
@@ -53,50 +55,57 @@ class Recording:
         return Recording(from_json(first, Recorded), {trial.plan.key: trial.outcome for trial in trials})
 
 
-class VirtualClock:
-    """Seconds that pass only when a replayed task spends them."""
+class ReplayRunner:
+    """Answers from a recording, in so many `lanes`. `timeline`: when each trial ended, and its plan's key, in order."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(self, recording: Recording, clock: VirtualClock, lanes: int = 1) -> None:
+        self.recording = recording
+        self.clock = clock
+        self.timeline: list[tuple[float, str]] = []
+        self._lanes = SimulatedLanes(lanes, clock, self._note)
 
-    def __call__(self) -> float:
-        return self.now
+    @property
+    def lanes(self) -> int:
+        """How many tasks may run side by side."""
+        return self._lanes.count
 
-
-@dataclass
-class ReplayRunner(Runner):
-    """Answers from a recording. `timeline` is when each trial ended, on the clock, and its plan's key."""
-
-    recording: Recording
-    clock: VirtualClock
-    timeline: list[tuple[float, str]] = field(default_factory=list)
-
-    def run(self, task: Task, limits: Limits, *, cache: str) -> Reply:  # noqa: ARG002  what was recorded had its own
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> SimulatedTask:  # noqa: ARG002  what was recorded had its own
         """What was recorded, ended at the limits if it took longer. Raises RunnerError for what was not recorded."""
-        if isinstance(task, ToolchainTask):
-            return self._after(self.recording.about.toolchain)
-        if isinstance(task, ProfileTask):
-            return self._after(self.recording.about.profile)
-        if not isinstance(task, TrialTask) or task.plan.key not in self.recording.outcomes:
-            raise RunnerError(f"there is no recording of {type(task).__name__} {getattr(task, 'plan', '')}")
-        reply = self._within(self.recording.outcomes[task.plan.key], limits)
-        self.timeline.append((self.clock.now, task.plan.key))
-        return reply
+        reply, plan_key = self._recorded(task, limits)
+        pending = SimulatedTask(reply, sum(reply.phases_s.values()), exclusive, plan_key, self._lanes)
+        self._lanes.add(pending)
+        return pending
+
+    def first_done(self, pending: Sequence[PendingReply]) -> PendingReply:
+        """See `core.runner.Runner`; the clock runs until then."""
+        return self._lanes.wait_for([task for task in pending if isinstance(task, SimulatedTask)])
 
     def forget(self, cache: str) -> None:
         """There is no cache to forget."""
 
-    def _after(self, reply: Toolchain | Profile | Outcome) -> Toolchain | Profile | Outcome:
-        self.clock.now += sum(reply.phases_s.values())
-        return reply
+    def _recorded(self, task: Task, limits: Limits) -> tuple[Reply, str]:
+        """The reply, and of a trial its plan's key."""
+        if isinstance(task, ToolchainTask):
+            return self.recording.about.toolchain, ""
+        if isinstance(task, ProfileTask):
+            return self.recording.about.profile, ""
+        if not isinstance(task, TrialTask) or task.plan.key not in self.recording.outcomes:
+            raise RunnerError(f"there is no recording of {type(task).__name__} {getattr(task, 'plan', '')}")
+        return _within(self.recording.outcomes[task.plan.key], limits), task.plan.key
 
-    def _within(self, outcome: Outcome, limits: Limits) -> Reply:
-        before = {name: s for name, s in outcome.phases_s.items() if name in _BEFORE_COMPILING}
-        if 0 < limits.compile_s < outcome.phases_s.get("compile", 0.0):
-            return self._after(_ended("compile", {**before, "compile": limits.compile_s}))
-        if sum(outcome.phases_s.values()) > limits.total_s:
-            return self._after(_ended("timing", {"timing": limits.total_s}))
-        return self._after(outcome)
+    def _note(self, task: SimulatedTask) -> None:
+        if task.name:
+            self.timeline.append((self.clock.now, task.name))
+
+
+def _within(outcome: Outcome, limits: Limits) -> Outcome:
+    """What came of it within the limits."""
+    before = {name: s for name, s in outcome.phases_s.items() if name in _BEFORE_COMPILING}
+    if 0 < limits.compile_s < outcome.phases_s.get("compile", 0.0):
+        return _ended("compile", {**before, "compile": limits.compile_s})
+    if sum(outcome.phases_s.values()) > limits.total_s:
+        return _ended("timing", {"timing": limits.total_s})
+    return outcome
 
 
 def _ended(stage: str, spent: dict[str, float]) -> Failure:

@@ -6,6 +6,7 @@ Its other half, which builds, packs and loads, is `runtime.base.Runtime`, in the
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving, Start
 from autocompile.space.dimension import Dimension
 from autocompile.space.surroundings import Surroundings
+from autocompile.space.usual import Feature, Usual
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Kind(ABC):
     def dimensions(self) -> tuple[Dimension, ...]:
         """Those that only this runtime has."""
         return ()
+
+    @property
+    def usual(self) -> Mapping[Feature, Usual]:
+        """What it and its own dimensions' values usually do, for the search to start from."""
+        return {}
 
     def problem(self, _around: Surroundings) -> str:
         """Why it cannot be tried here and what to do, or ""."""

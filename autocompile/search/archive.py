@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from sqlalchemy.engine import URL
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.trial import Origin, Trial
 from autocompile.search.run import Standing
@@ -27,6 +29,9 @@ from autocompile.search.strategy import SearchRules
 from autocompile.space.space import Space
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+# Attributes of a study: of a trial's finals, each with its position among them, and of what a final found wrong.
+_FINAL, _DISQUALIFIED = "final:{number}:", "disqualified:{number}"
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,22 @@ class StudyName:
         return f"{self.family} {self.search}"
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A candidate that this run asked for, and that is not told of yet; `number` is its trial's."""
+
+    number: int
+    candidate: Candidate
+    plan: Plan
+    origin: Origin
+
+
 class Archive:
     """One workload's study on one kind of machine.
 
-    A trial's record lies in the attribute `trial` of Optuna's trial, its finals in an attribute of the
-    study, as Optuna closes a trial once it is told. Trials that a killed run left unfinished are failed
+    A trial's record lies in the attribute `trial` of Optuna's trial, its finals in attributes of the
+    study, as Optuna closes a trial once it is told; each final has an attribute of its own, so that none
+    is lost where several are added at a time. Trials that a killed run left unfinished are failed
     at the opening: Optuna's heartbeat does not cover ask and tell. What an earlier run did not give
     enough time, and a baseline that failed then, is tried again.
     """
@@ -61,6 +77,7 @@ class Archive:
         self._describe(about)
         self._of_the_family = _known_to_others(about, storage) if storage else {}
         self._asked: dict[int, optuna.Trial] = {}
+        self._claims: dict[int, Claim] = {}
         for stale in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not _owner_lives(stale.user_attrs.get("owner", "")):
                 self._study.tell(stale.number, state=TrialState.FAIL)
@@ -80,11 +97,11 @@ class Archive:
 
     def remembered(self, name: str, find: Callable[[], dict[str, list[Value]]]) -> dict[str, list[Value]]:
         """What an earlier run of this study found, so that this one goes on with the same values; else `find` it."""
-        found: dict[str, list[Value]] | None = self._study.user_attrs.get(name)
-        if found is None:
-            found = find()
-            self._study.set_user_attr(name, found)
-        return found
+        values: dict[str, list[Value]] | None = self._study.user_attrs.get(name)
+        if values is None:
+            values = find()
+            self._study.set_user_attr(name, values)
+        return values
 
     def recalled(self, plan_key: str) -> Trial | None:
         """What another study of the family measured of this plan."""
@@ -92,19 +109,27 @@ class Archive:
 
     def trials(self) -> list[Trial]:
         """All that were measured or failed, by number, each program once, with their finals."""
-        found: dict[str, Trial] = {}
+        by_plan: dict[str, Trial] = {}
         for number, trial in _stored(self._study):
             if number not in self._retried:
-                found.setdefault(trial.plan.key, trial)
-        return list(found.values())
+                by_plan.setdefault(trial.plan.key, trial)
+        return list(by_plan.values())
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """What was asked for and is still out, in the order of asking."""
+        return tuple(self._claims.values())
 
     def enqueue(self, candidate: Candidate, origin: Origin, space: Space) -> None:
         """Have this candidate asked for before the sampler is."""
         values = {name: candidate[name] for name in _searched(candidate, space)}
         self._study.enqueue_trial(values, user_attrs={"origin": origin})
 
-    def ask(self, space: Space) -> tuple[int, Candidate, Origin]:
-        """The next candidate: an enqueued one, else the sampler's."""
+    def ask(self, space: Space) -> Claim:
+        """The next candidate, in its simplest form: an enqueued one, else the sampler's.
+
+        It is claimed until it is told of or abandoned.
+        """
         asked = self._study.ask()
         asked.set_user_attr("owner", f"{platform.node()} {os.getpid()}")
         chosen: dict[str, Value] = {}
@@ -113,12 +138,15 @@ class Archive:
             if len(values) > 1 and dimension.applies({**space.defaults(), **chosen}):
                 value: Any = asked.suggest_categorical(dimension.name, list(values))
                 chosen[dimension.name] = value
+        candidate = space.canonical(space.candidate(**chosen))
+        origin: Origin = asked.user_attrs.get("origin", "search")
         self._asked[asked.number] = asked
-        return asked.number, space.candidate(**chosen), asked.user_attrs.get("origin", "search")
+        self._claims[asked.number] = Claim(asked.number, candidate, space.plan(candidate), origin)
+        return self._claims[asked.number]
 
     def tell(self, trial: Trial, standing: Standing | None) -> None:
         """Keep a trial; `standing` is where it stands among the others, None if it failed."""
-        asked = self._asked.pop(trial.number)
+        asked = self._asked[trial.number]
         asked.set_user_attr("label", trial.label)
         asked.set_user_attr("plan", trial.plan.key)
         measurement = trial.measurement
@@ -132,33 +160,38 @@ class Archive:
         elif isinstance(trial.outcome, Failure):
             asked.set_user_attr("failure", f"{trial.outcome.kind} in phase {trial.outcome.stage}")
         for final in trial.finals:  # another study's, which goes on here
-            self.add_final(trial, final)
+            self.add_final(trial.number, final)
         asked.set_user_attr("trial", to_json(msgspec.structs.replace(trial, finals=())).decode())
         self._finish(asked, standing)
 
     def tell_known(self, number: int, standing: Standing | None) -> None:
-        """Answer from memory: the candidate asked for as `number` builds a program that was measured before."""
-        asked = self._asked.pop(number)
+        """Answer without measuring: the candidate asked for as `number` builds a program that is known.
+
+        `standing` is the known program's; None if it failed, is still out, or cannot be built.
+        """
+        asked = self._asked[number]
         asked.set_user_attr("answered", "from memory")
         self._finish(asked, standing)
 
     def abandon(self, number: int) -> None:
         """The trial asked for as `number` was interrupted; a later run may try it again."""
-        asked = self._asked.pop(number, None)
-        if asked is not None:
-            self._study.tell(asked, state=TrialState.FAIL)
+        if number in self._asked:
+            self._finish(self._asked[number], None)
 
-    def add_final(self, trial: Trial, measurement: Measurement) -> None:
-        """Keep one more process's measurement of a finalist."""
-        key = f"final:{trial.plan.key}"
-        earlier = self._study.user_attrs.get(key, [])
-        self._study.set_user_attr(key, [*earlier, to_json(measurement).decode()])
+    def add_final(self, number: int, measurement: Measurement) -> None:
+        """Keep one more process's measurement of a finalist, after those that are there by now."""
+        prefix = _FINAL.format(number=number)
+        position = sum(name.startswith(prefix) for name in self._study.user_attrs)
+        # Two that are added at the same time take the same position, and are told apart by chance.
+        name = f"{prefix}{position:04d}:{secrets.token_hex(8)}"
+        self._study.set_user_attr(name, to_json(measurement).decode())
 
-    def disqualify(self, trial: Trial, failure: Failure) -> None:
+    def disqualify(self, number: int, failure: Failure) -> None:
         """A finalist failed in a fresh process: whatever its screening said, it cannot win."""
-        self._study.set_user_attr(f"disqualified:{trial.plan.key}", to_json(failure).decode())
+        self._study.set_user_attr(_DISQUALIFIED.format(number=number), to_json(failure).decode())
 
     def _finish(self, asked: optuna.Trial, standing: Standing | None) -> None:
+        del self._asked[asked.number], self._claims[asked.number]
         if standing is None:
             self._study.tell(asked, state=TrialState.FAIL)
             return
@@ -170,12 +203,14 @@ class Archive:
 def _stored(study: optuna.Study) -> Iterator[tuple[int, Trial]]:
     """All trials that were told, with their finals, and what a final found wrong."""
     attributes = study.user_attrs
+    names = sorted(attributes)
     for stored in study.get_trials(deepcopy=False):
         text = stored.user_attrs.get("trial")
         if text is not None:
             trial = from_json(text, Trial)
-            finals = tuple(from_json(one, Measurement) for one in attributes.get(f"final:{trial.plan.key}", ()))
-            fault = attributes.get(f"disqualified:{trial.plan.key}")
+            prefix = _FINAL.format(number=stored.number)
+            finals = tuple(from_json(attributes[name], Measurement) for name in names if name.startswith(prefix))
+            fault = attributes.get(_DISQUALIFIED.format(number=stored.number))
             outcome = from_json(fault, Failure) if fault else trial.outcome
             yield stored.number, msgspec.structs.replace(trial, finals=finals, outcome=outcome)
 
@@ -183,13 +218,13 @@ def _stored(study: optuna.Study) -> Iterator[tuple[int, Trial]]:
 def _known_to_others(about: StudyName, storage: str) -> dict[str, Trial]:
     """What the family's other studies measured to the end; what was ended depended on their goal."""
     names = [name for name in optuna.get_all_study_names(storage) if name.startswith(f"{about.family} ")]
-    found: dict[str, Trial] = {}
+    by_plan: dict[str, Trial] = {}
     for name in names:
         if name != about.name:
             for _number, trial in _stored(optuna.load_study(study_name=name, storage=storage)):
                 if not _depended_on_its_goal(trial):
-                    found.setdefault(trial.plan.key, trial)
-    return found
+                    by_plan.setdefault(trial.plan.key, trial)
+    return by_plan
 
 
 def _depended_on_its_goal(trial: Trial) -> bool:
@@ -244,7 +279,7 @@ def _open(name: str, storage: str | None, rules: SearchRules, seed: int) -> optu
 def _sampler(rules: SearchRules, seed: int) -> BaseSampler:
     makers: dict[str, Any] = {
         "tpe": lambda: TPESampler(
-            multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=False
+            multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=True
         ),
         "policy": lambda: RandomSampler(seed=seed),  # never asked: the policy enqueues what it wants
         "random": lambda: RandomSampler(seed=seed),

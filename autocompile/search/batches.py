@@ -40,8 +40,8 @@ def find_batches(bench: Bench) -> dict[int, float]:
         bench.ledger.decide("narrowed", "batch", f"kept at what was given: {probe.problem}")
         return {}
     for point in probe.points:
-        found = point.problem or f"{format_ms(point.sample_ms or 0)} a sample in eager"
-        bench.ledger.decide("skipped" if point.problem else "noted", f"batch={point.size}", found)
+        result = point.problem or f"{format_ms(point.sample_ms or 0)} a sample in eager"
+        bench.ledger.decide("skipped" if point.problem else "noted", f"batch={point.size}", result)
     return {size: size * sample_ms for size, sample_ms in _worth_trying(bench, probe).items()}
 
 
@@ -51,9 +51,7 @@ def _probed(bench: Bench) -> BatchProbe | Failure:
     lost: tuple[BatchPoint, ...] = ()
     for _ in range(_ATTEMPTS):
         limits = Limits(total_s=_SHARE * bench.ledger.budget_s, memory_bytes=bench.memory_limit())
-        reply = bench.runner.run(task, limits, cache="profile")
-        assert isinstance(reply, BatchProbe | Failure)
-        bench.ledger.charge(reply.phases_s)
+        reply = bench.reply_to(task, limits, BatchProbe, cache="profile")
         if isinstance(reply, BatchProbe):
             return replace(reply, points=(*reply.points, *lost))
         failure, size = reply, reply.stage.removeprefix("batch ")

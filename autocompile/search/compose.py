@@ -80,7 +80,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
         time_spent_s={purpose: round(seconds, 3) for purpose, seconds in ledger.spent_s().items()},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notices=ledger.notices,
-        open_to=tuple(one.label for one in verdict.owed),
+        open_to=tuple(contender.label for contender in verdict.owed),
         stopped=findings.stopped,
     )
 

@@ -38,8 +38,8 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     for round_number, trial in _rounds(bench, archive, finalists):
         left = bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials()))
         if left < max(durations, default=_guess_s(trial)):
-            found = f"{format_duration(left)} left before packing, after {len(durations)} processes"
-            bench.ledger.decide("skipped", "finals", f"{found}; {trial.label} was to be next")
+            reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
+            bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} was to be next")
             return
         began = bench.ledger.elapsed_s
         _one_final(bench, archive, trial, round_number)
@@ -144,20 +144,18 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     seed = 1000 * (round_number + 1) + trial.number
     task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, seed)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials())))
-    reply = bench.runner.run(task, limits, cache=trial.plan.key)
-    assert isinstance(reply, Measurement | Failure)
-    bench.ledger.charge(reply.phases_s)
+    reply = bench.reply_to(task, limits, Measurement, cache=trial.plan.key)
     if isinstance(reply, Failure):
         bench.ledger.decide("failed", f"final of {trial.label}", reply.message)
         if reply.kind != "timeout" and trial.origin != "baseline":
-            archive.disqualify(trial, reply)
+            archive.disqualify(trial.number, reply)
         return
-    archive.add_final(trial, reply)
+    archive.add_final(trial.number, reply)
     bench.listener.on_trial(replace(trial, finals=(reply,)))
 
 
 def _guess_s(trial: Trial) -> float:
     """What a final takes, as long as none was run: what its screening took, compiled from its cache."""
     assert trial.measurement is not None
-    seen = trial.measurement.phases_s
-    return sum(seen.values()) - (1 - WARM_SHARE) * seen.get("compile", 0.0)
+    phases_s = trial.measurement.phases_s
+    return sum(phases_s.values()) - (1 - WARM_SHARE) * phases_s.get("compile", 0.0)

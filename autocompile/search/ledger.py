@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 
 from autocompile.core.decision import Decision
 from autocompile.core.notices import Notice
@@ -27,8 +29,25 @@ OVERHEAD = "overhead"
 _MEASURING = ("compiling", "toolchain", "warming up", "verifying", "timing", "packing", "starting afresh")
 
 
+@dataclass(frozen=True)
+class Work:
+    """What one task took, by purpose, between two times on the run's clock, in seconds."""
+
+    purposes: Mapping[str, float]
+    began: float
+    ended: float
+
+    def runs_at(self, time_s: float) -> bool:
+        """Whether it was under way then."""
+        return self.began <= time_s < self.ended
+
+
 class Ledger:
-    """Keeps a run's time. `started` is when the run's clock began, on `clock`; the budget is in seconds."""
+    """Keeps a run's time. `started` is when the run's clock began, on `clock`; the budget is in seconds.
+
+    The budget is wall time. Tasks that run side by side do more seconds of work than pass meanwhile: `worked_s` counts
+    the work, and `spent_s` the time that passed, of which each of k tasks under way has a k-th.
+    """
 
     def __init__(
         self,
@@ -42,7 +61,7 @@ class Ledger:
         self._clock = clock
         self._started = clock() if started is None else started
         self._listener = listener
-        self._spent: dict[str, float] = defaultdict(float)
+        self._works: list[Work] = []
         self.decisions: list[Decision] = []
         self._notices: dict[str, str] = {}
 
@@ -55,15 +74,43 @@ class Ledger:
         """Seconds of the budget that are left, but for what is kept for later; never negative."""
         return max(0.0, self.budget_s - keeping_s - self.elapsed_s)
 
-    def charge(self, phases_s: Mapping[str, float]) -> None:
-        """Book what a child spent, by phase. What no child books is overhead."""
+    def charge(self, phases_s: Mapping[str, float], span_s: tuple[float, float]) -> None:
+        """Book what a child did, by phase, and when it began and ended on the run's clock."""
+        purposes: dict[str, float] = defaultdict(float)
         for phase, seconds in phases_s.items():
-            self._spent[_PURPOSES.get(phase.split()[0], OVERHEAD)] += seconds
+            purposes[_PURPOSES.get(phase.split()[0], OVERHEAD)] += seconds
+        self._works.append(Work(purposes, *span_s))
+
+    def worked_s(self) -> dict[str, float]:
+        """Seconds of the children's work by purpose, whatever ran beside them; none of them is overhead."""
+        return self._added_up(lambda _work: 1.0)
 
     def spent_s(self) -> dict[str, float]:
-        """Seconds by purpose; together they are the run's whole time."""
-        booked = {purpose: s for purpose, s in self._spent.items() if purpose != OVERHEAD}
-        return {**booked, OVERHEAD: max(0.0, self.elapsed_s - sum(booked.values()))}
+        """Seconds of the run's time by purpose; together they are all of it. What no child books is overhead."""
+        spent = self._added_up(self._share)
+        return {**spent, OVERHEAD: max(0.0, self.elapsed_s - sum(spent.values()))}
+
+    def _added_up(self, share: Callable[[Work], float]) -> dict[str, float]:
+        total: dict[str, float] = defaultdict(float)
+        for work in self._works:
+            part = share(work)
+            for purpose, seconds in work.purposes.items():
+                total[purpose] += part * seconds
+        total.pop(OVERHEAD, None)
+        return dict(total)
+
+    def _share(self, work: Work) -> float:
+        """The part of a task's time that is its own: of a second in which k tasks were under way, a k-th."""
+        if work.began == work.ended:
+            return 1.0
+        beside = [other for other in self._works if other.began < work.ended and work.began < other.ended]
+        ends = sorted({time_s for other in beside for time_s in (other.began, other.ended)})
+        own_s = sum(
+            (until - since) / sum(other.runs_at(since) for other in beside)
+            for since, until in pairwise(ends)
+            if work.runs_at(since)
+        )
+        return own_s / (work.ended - work.began)
 
     def decide(self, action: str, subject: str, reason: str, *, saved_s: float = 0.0) -> None:
         """Write a decision into the journal, and tell it."""
@@ -73,10 +120,10 @@ class Ledger:
 
     def notice(self, notices: Iterable[Notice]) -> None:
         """Tell at once what the user should know first; the first on a subject is all that is told of it."""
-        for one in notices:
-            if one.subject not in self._notices:
-                self._notices[one.subject] = one.text
-                self._listener.on_notice(one.text)
+        for notice in notices:
+            if notice.subject not in self._notices:
+                self._notices[notice.subject] = notice.text
+                self._listener.on_notice(notice.text)
 
     @property
     def notices(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import Record
 from autocompile.core.trial import Trial
-from autocompile.search.judge.spread import ratio_of, spread_of
+from autocompile.search.judge.scatter import ratio_of, scatter_of
 from autocompile.search.run import Bench
 from autocompile.search.session import prepare_toolchain, take_profile
 
@@ -67,9 +67,7 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
         task = bench.trial_task(document.winner.plan, bench.settings.strategy.finals.timing, round_number)
         task = replace(task, artifact=str(artifact.resolve())) if _is_packed(document) else task
         limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
-        reply = bench.runner.run(task, limits, cache="winner")
-        assert isinstance(reply, Measurement | Failure)
-        bench.ledger.charge(reply.phases_s)
+        reply = bench.reply_to(task, limits, Measurement, cache="winner")
         bench.listener.on_trial(_trial(document, reply, ()))
         if isinstance(reply, Failure):
             if reply.kind == "timeout":
@@ -82,8 +80,8 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
         raise bench.too_small()
     now = _speedup(document, measured)
     slower = math.log(then.value / now.value) > math.hypot(then.relative_halfwidth, now.relative_halfwidth)
-    found = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
-    return replace(found, now=now, noisy=any(m.contamination.noisy for m in measured))
+    outcome = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
+    return replace(outcome, now=now, noisy=any(m.contamination.noisy for m in measured))
 
 
 def _is_packed(document: Document) -> bool:
@@ -92,7 +90,7 @@ def _is_packed(document: Document) -> bool:
 
 def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
     trial = _trial(document, measured[0], tuple(measured))
-    return ratio_of(trial, spread_of([trial])).inverse()
+    return ratio_of(trial, scatter_of([trial])).inverse()
 
 
 def _trial(document: Document, outcome: Measurement | Failure, finals: tuple[Measurement, ...]) -> Trial:

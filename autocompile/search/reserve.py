@@ -79,15 +79,15 @@ def packing_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Packing:
     kernels_s = whole_s * _KERNELS_SHARE.get(bench.workload.device_type, 1.0)
     warm_s = latest.startup.compile_s if trial.finals else _WARM_S + WARM_SHARE * cold_s
     # A machine whose compiler was never used has headers to precompile for such programs, too.
-    one_off_s = bench.ledger.spent_s().get("toolchain", 0.0)
+    one_off_s = bench.ledger.worked_s().get("toolchain", 0.0)
     checking_s = _CHECKING_S + _CHECKING_CALLS * baseline_seconds(trials)
-    seen = latest.phases_s
-    verifying_s, loading_s = seen.get("verify", 0.0), seen.get("load", 0.0)
+    phases_s = latest.phases_s
+    verifying_s, loading_s = phases_s.get("verify", 0.0), phases_s.get("load", 0.0)
     return Packing(
         servings=servings_of(trial.plan),
         ahead_s=_START_S + loading_s + one_off_s + _PROGRAM_S + kernels_s + checking_s + verifying_s,
         carried_s=_START_S + loading_s + min(warm_s, cold_s) + verifying_s,
-        loaded_s=_START_S + _FRESH_START_S + sum(seen.values()) - seen.get("compile", 0.0),
+        loaded_s=_START_S + _FRESH_START_S + sum(phases_s.values()) - phases_s.get("compile", 0.0),
     )
 
 
@@ -126,7 +126,5 @@ def _leading(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
     if not packable:
         return []
     best, calls = bench.best(trials), bench.spread_over(trials)
-    contenders = [one for one in bench.contenders(trials) if one.number in packable]
-    return [
-        packable[one.number] for one in contenders if best is None or (one.is_feasible and not beats(best, one, calls))
-    ]
+    contenders = [c for c in bench.contenders(trials) if c.number in packable]
+    return [packable[c.number] for c in contenders if best is None or (c.is_feasible and not beats(best, c, calls))]

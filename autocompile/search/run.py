@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from autocompile.core.environment import Environment
 from autocompile.core.errors import BudgetTooSmall
 from autocompile.core.goal import Goal
-from autocompile.core.job import Acceptance, Timing, TrialTask
+from autocompile.core.job import Acceptance, Limits, Task, Timing, TrialTask
+from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.progress import Listener
 from autocompile.core.runner import Runner
@@ -19,8 +20,9 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.core.workload import Workload
 from autocompile.host import available_memory
+from autocompile.search.errand import Errand, ReplyT, submit
 from autocompile.search.judge.contender import Contender, baseline_seconds, contenders_of
-from autocompile.search.judge.spread import spread_of
+from autocompile.search.judge.scatter import scatter_of
 from autocompile.search.judge.verdict import Verdict, judge
 from autocompile.search.ledger import Ledger
 from autocompile.search.strategy import Strategy
@@ -75,6 +77,14 @@ class Bench:
             seed=self.settings.seed + seed,
         )
 
+    def submit(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> Errand[ReplyT]:
+        """Have a task run; its seconds are this run's. Raises what `Runner.submit` raises."""
+        return submit(self.runner, task, limits, expected, cache=cache, charge=self.ledger.charge)
+
+    def reply_to(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> ReplyT | Failure:
+        """Run a task to its end. Raises what `PendingReply.answer` raises."""
+        return self.submit(task, limits, expected, cache=cache).reply()
+
     def memory_limit(self) -> int:
         """On a CPU, most of what is free now; a GPU's driver bounds itself, so 0."""
         return int(available_memory() * _MEMORY_SHARE) if self.workload.device_type == "cpu" else 0
@@ -94,7 +104,7 @@ class Bench:
     def verdict(self, trials: Sequence[Trial], loads_s: dict[str, float] | None = None) -> Verdict:
         """Who is best of these trials, which must hold the measured baseline."""
         contenders = self.contenders(trials, loads_s)
-        margin = spread_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
+        margin = scatter_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
         return judge(contenders, self.spread_over(trials), margin)
 
     def pass_seconds(self, trials: Sequence[Trial], plan: Plan) -> float:
@@ -117,8 +127,8 @@ class Bench:
 
     def standing(self, trial: Trial, trials: Sequence[Trial]) -> Standing | None:
         """What the search is told of one of these trials, None of one that failed."""
-        found = next((c for c in self.contenders(trials) if c.number == trial.number), None)
-        return Standing(found.per_call_s(self.spread_over(trials)).value, found.excess) if found else None
+        own = next((c for c in self.contenders(trials) if c.number == trial.number), None)
+        return Standing(own.per_call_s(self.spread_over(trials)).value, own.excess) if own else None
 
     def too_small(self) -> BudgetTooSmall:
         """The error to raise when the baseline did not fit."""

@@ -6,26 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from msgspec.structs import replace
-
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidWorkload
-from autocompile.core.outcome import Failure, Measurement
-from autocompile.core.plan import EAGER, Plan
+from autocompile.core.outcome import Failure
+from autocompile.core.plan import EAGER
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
 from autocompile.runtime.catalogue import kind_of
-from autocompile.search.allowance import ENOUGH_TO_COMPARE, allowance
 from autocompile.search.archive import Archive
-from autocompile.search.choose.alike import closed_by, foregone
+from autocompile.search.attempt import begin, finish
+from autocompile.search.choose.alike import foregone
 from autocompile.search.choose.batch_limits import beyond_limit
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
 from autocompile.search.choose.seeds import ordered_seeds
 from autocompile.search.judge.contender import TYPICAL_LOAD_S, baseline_seconds
-from autocompile.search.judge.spread import spread_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
@@ -76,20 +73,20 @@ def search(bench: Bench, space: Space, archive: Archive, profile: Profile, eager
     `eager_ms`: what a call takes in eager, in milliseconds by batch size.
     """
     workload = bench.workload
-    seen = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures), eager_ms)
-    _try_seeds(bench, space, archive, seen)
+    evidence = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures), eager_ms)
+    _try_seeds(bench, space, archive, evidence)
     by_policy = bench.settings.strategy.search.sampler == "policy"
-    reason = _by_policy(bench, space, archive, seen) if by_policy else _by_sampler(bench, space, archive, seen)
+    reason = _by_policy(bench, space, archive, evidence) if by_policy else _by_sampler(bench, space, archive, evidence)
     bench.ledger.decide("stopped", "search", reason)
 
 
-def _try_seeds(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> None:
+def _try_seeds(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
     """One by one, so that none is left in the study's queue when time is up."""
-    for seed in ordered_seeds(bench.settings.strategy, space, seen):
+    for seed in ordered_seeds(bench.settings.strategy, space, evidence):
         plan = space.plan(seed.candidate)
         if plan.key in _keys(archive) or _reason_to_stop(bench, archive, [seed.candidate]):
             continue
-        if (plan.batch, not plan.is_eager) in _beyond_limit(bench, archive, seen):
+        if (plan.batch, not plan.is_eager) in _beyond_limit(bench, archive, evidence):
             continue
         if seed.reason:
             bench.ledger.decide("seeded", space.label(seed.candidate), seed.reason)
@@ -97,37 +94,52 @@ def _try_seeds(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> 
         one_trial(bench, space, archive)
 
 
-def _by_sampler(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
+def _by_sampler(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> str:
     """As Optuna's sampler suggests; why it ended."""
     repeats = 0
-    while not (reason := _reason_to_stop(bench, archive, untried := _untried(bench, space, archive, seen))):
+    while not (reason := _reason_to_stop(bench, archive, untried := _untried(bench, space, archive, evidence))):
         if repeats >= _PATIENCE:
             archive.enqueue(untried[0], "search", space)
-        tried = one_trial(bench, space, archive, _beyond_limit(bench, archive, seen))
+        tried = one_trial(bench, space, archive, _beyond_limit(bench, archive, evidence))
         repeats = 0 if tried is not None else repeats + 1
     return reason
 
 
-def _by_policy(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> str:
+def _by_policy(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> str:
     """Whatever promises most for its seconds, tried in eager before it is compiled; why it ended."""
     hopeless: set[tuple[str, Value]] = set()
-    while True:
-        trials, untried = archive.trials(), _untried(bench, space, archive, seen)
-        untried = [candidate for candidate in untried if not hopeless & set(candidate.values.items())]
-        forecast = Forecast(space, seen, trials)
-        for one in dropped(forecast, space, trials, untried):
-            hopeless.add((one.dimension, one.value))
-            _narrow(bench, one)
-        untried = [candidate for candidate in untried if not hopeless & set(candidate.values.items())]
-        reason = _reason_to_stop(bench, archive, untried)
-        if reason:
-            return reason
-        choice = choose(forecast, space, untried, _stakes(bench, trials))
-        probe = next((one for one in probes(space, choice.candidate) if one in untried), None)
-        first = f"before {space.label(choice.candidate)}: " if probe else ""
-        bench.ledger.decide("chosen", space.label(probe or choice.candidate), first + choice.reason)
-        archive.enqueue(probe or choice.candidate, "search", space)
+    while isinstance(candidate := following(bench, space, archive, evidence, hopeless), Candidate):
+        archive.enqueue(candidate, "search", space)
         one_trial(bench, space, archive)
+    return candidate
+
+
+def following(
+    bench: Bench, space: Space, archive: Archive, evidence: Evidence, hopeless: set[tuple[str, Value]]
+) -> Candidate | str:
+    """What the policy wants next, whatever is still out; or the reason to stop.
+
+    Values that turn out to be `hopeless` are added there, and told.
+    """
+    trials, out = archive.trials(), [claim.candidate for claim in archive.claims]
+    untried = _without(hopeless, _untried(bench, space, archive, evidence))
+    forecast = Forecast(space, evidence, trials, out)
+    for value in dropped(forecast, space, trials, untried):
+        hopeless.add((value.dimension, value.value))
+        _narrow(bench, value)
+    untried = _without(hopeless, untried)
+    reason = _reason_to_stop(bench, archive, untried)
+    if reason:
+        return reason
+    choice = choose(forecast, space, untried, _stakes(bench, trials), out)
+    probe = next((probe for probe in probes(space, choice.candidate) if probe in untried), None)
+    first = f"before {space.label(choice.candidate)}: " if probe else ""
+    bench.ledger.decide("chosen", space.label(probe or choice.candidate), first + choice.reason)
+    return probe or choice.candidate
+
+
+def _without(hopeless: set[tuple[str, Value]], candidates: Sequence[Candidate]) -> list[Candidate]:
+    return [candidate for candidate in candidates if not hopeless & set(candidate.values.items())]
 
 
 def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
@@ -139,20 +151,18 @@ def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
     return Stakes(math.log(ratio), calls * baseline_s, startup_s)
 
 
-def _narrow(bench: Bench, one: Dropped) -> None:
-    saved = f"; that saves some {format_duration(one.saved_s)}"
-    bench.ledger.decide(
-        "narrowed", f"{one.dimension}={one.value}", f"{one.reason}: not compiled{saved}", saved_s=one.saved_s
-    )
+def _narrow(bench: Bench, value: Dropped) -> None:
+    subject, saved = f"{value.dimension}={value.value}", f"that saves some {format_duration(value.saved_s)}"
+    bench.ledger.decide("narrowed", subject, f"{value.reason}: not compiled; {saved}", saved_s=value.saved_s)
 
 
-def _untried(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> list[Candidate]:
+def _untried(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> list[Candidate]:
     """Distinct programs that no trial has measured yet, nor tells how they fail, of batch sizes that may keep the goal.
 
-    The simplest come first.
+    What is still out is none of them. The simplest come first.
     """
-    trials, beyond = archive.trials(), _beyond_limit(bench, archive, seen)
-    known = {trial.plan.key for trial in trials}
+    trials, beyond = archive.trials(), _beyond_limit(bench, archive, evidence)
+    known = _keys(archive)
     return [
         candidate
         for candidate, plan in space.programs
@@ -160,11 +170,11 @@ def _untried(bench: Bench, space: Space, archive: Archive, seen: Evidence) -> li
     ]
 
 
-def _beyond_limit(bench: Bench, archive: Archive, seen: Evidence) -> dict[tuple[int, bool], str]:
+def _beyond_limit(bench: Bench, archive: Archive, evidence: Evidence) -> dict[tuple[int, bool], str]:
     """The batch sizes, in eager or compiled, that cannot keep the goal; the journal has each once."""
-    if not seen.eager_ms:
+    if not evidence.eager_ms:
         return {}
-    beyond = beyond_limit(bench.settings.goal, seen.eager_ms, archive.trials())
+    beyond = beyond_limit(bench.settings.goal, evidence.eager_ms, archive.trials())
     said = {decision.subject for decision in bench.ledger.decisions if decision.action == "narrowed"}
     for (size, compiles), reason in beyond.items():
         subject = f"batch={size}{'' if compiles else ' in eager'}"
@@ -176,84 +186,24 @@ def _beyond_limit(bench: Bench, archive: Archive, seen: Evidence) -> dict[tuple[
 def one_trial(
     bench: Bench, space: Space, archive: Archive, beyond: Mapping[tuple[int, bool], str] | None = None
 ) -> Trial | None:
-    """Ask, measure, tell. None if the candidate was known already, is beyond a limit, or its values conflict."""
-    number, asked, origin = archive.ask(space)
-    candidate = space.canonical(asked)
-    plan = space.plan(candidate)
+    """Ask, measure, tell.
+
+    None if the candidate was known already, is still out, is beyond a limit, or its values conflict.
+    """
+    claim = archive.ask(space)
+    candidate, plan = claim.candidate, claim.plan
     conflict = space.conflict(candidate) or (beyond or {}).get((plan.batch, not plan.is_eager), "")
     if conflict:
         bench.ledger.decide("skipped", space.label(candidate), conflict)
-        archive.tell_known(number, None)
+        archive.tell_known(claim.number, None)
         return None
     known = archive.trials()
     twin = next((trial for trial in known if trial.plan.key == plan.key), None)
-    if twin is not None or foregone(plan, known):
-        archive.tell_known(number, bench.standing(twin, known) if twin else None)
+    is_out = any(other.plan.key == plan.key for other in archive.claims if other is not claim)
+    if twin is not None or is_out or foregone(plan, known):
+        archive.tell_known(claim.number, bench.standing(twin, known) if twin else None)
         return None
-    label = space.label(candidate)
-    bench.listener.on_task(label)
-    limits, bound = allowance(bench, known, plan)
-    task = bench.trial_task(
-        plan, replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan)), number
-    )
-    earlier = archive.recalled(plan.key)
-    try:
-        reply = earlier.outcome if earlier else bench.runner.run(task, limits, cache=plan.key)
-    except KeyboardInterrupt:
-        archive.abandon(number)
-        raise
-    assert isinstance(reply, Measurement | Failure)
-    if earlier is None:
-        bench.ledger.charge(reply.phases_s)
-    trial = Trial(
-        number=number, label=label, candidate=candidate, plan=plan, origin=origin, outcome=reply,
-        changes=len(space.changes(candidate)), finals=earlier.finals if earlier else (),
-    )  # fmt: skip
-    if isinstance(reply, Failure):
-        _write_down(bench, trial, reply, bound)
-    elif reply.decided:
-        bench.ledger.decide("stopped", label, "its timing was ended: surely behind the best so far")
-    archive.tell(trial, bench.standing(trial, [*known, trial]))
-    bench.listener.on_trial(trial)
-    _close_alike(bench, space, trial, known)
-    return trial
-
-
-def _close_alike(bench: Bench, space: Space, trial: Trial, earlier: Sequence[Trial]) -> None:
-    """Write down which candidates are not tried, as they must fail like this one."""
-    closed = closed_by(trial, [plan for _candidate, plan in space.programs], earlier)
-    if closed and isinstance(trial.outcome, Failure):
-        saved_s = len(closed) * sum(trial.outcome.phases_s.values())
-        what = f"{len(closed)} more candidate{'s' * (len(closed) != 1)}"
-        reason = trial.outcome.message.splitlines()[0].partition("; ")[0]  # without the advice, told with the failure
-        why = f"must fail like {trial.label}, as they compile the same code: {reason}"
-        saved = f"that saves some {format_duration(saved_s)}"
-        bench.ledger.decide("narrowed", what, f"{why}; {saved}", saved_s=saved_s)
-
-
-def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
-    """The ratio to the baseline beyond which a candidate cannot win; 0 before there is anyone to beat.
-
-    Taken without start-up, which only makes it harder to win, and with twice what processes differ by. There is a
-    verdict at the given batch, too, so those that keep it have a rival of their own.
-    """
-    measured = [trial for trial in known if trial.measurement is not None]
-    if len(measured) < ENOUGH_TO_COMPARE:  # the baseline and plain torch.compile are always timed to the end
-        return 0.0
-    best = bench.best(known, of_other_batches=bool(plan.batch))
-    if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about
-        return 0.0
-    best_s = best.per_call_s(bench.spread_over(known)).value
-    return best_s / baseline_seconds(known) * (1 + 2 * spread_of(measured).margin(1))
-
-
-def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:
-    bench.runner.forget(trial.plan.key)
-    ended = failure.kind == "timeout"
-    reason = failure.message
-    if ended:
-        reason = bound if failure.stage == "compile" else f"the time left for the search ended in phase {failure.stage}"
-    bench.ledger.decide("stopped" if ended else "failed", trial.label, reason)
+    return finish(bench, space, archive, begin(bench, space, archive, claim))
 
 
 def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]) -> str:
@@ -261,7 +211,7 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
     tried = f"{len(trials)} distinct programs tried, {len(untried)} not"
     if not untried:
         return "every distinct program was tried"
-    if len(trials) >= bench.settings.strategy.search.max_trials:
+    if len(trials) + len(archive.claims) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
     spent = [sum(t.outcome.phases_s.values()) for t in trials if kind_of(t.plan).compiles and t.measurement]
     to_come = any(candidate["runtime"] != EAGER for candidate in untried)
@@ -272,4 +222,6 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
 
 
 def _keys(archive: Archive) -> set[str]:
-    return {trial.plan.key for trial in archive.trials()}
+    """The plans that need not be asked for: of all trials, and of what is still out."""
+    tried = {trial.plan.key for trial in archive.trials()}
+    return tried | {claim.plan.key for claim in archive.claims}

@@ -53,6 +53,8 @@ def run_study(bench: Bench) -> Document:
         search(bench, space, archive, profile, eager_ms)
         run_finals(bench, archive)
     except (KeyboardInterrupt, RunnerError) as stop:
+        for claim in archive.claims:  # what was under way ended then, or ends with the runner
+            archive.abandon(claim.number)
         if not _has_baseline(archive):
             raise
         stopped = str(stop) if isinstance(stop, RunnerError) else INTERRUPTED
@@ -82,9 +84,7 @@ def prepare_toolchain(bench: Bench) -> Toolchain:
     bench.listener.on_stage("toolchain")
     bench.listener.on_task("compiler check")
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()))
-    reply = bench.runner.run(ToolchainTask(device=bench.workload.device_type), limits, cache="toolchain")
-    assert isinstance(reply, Toolchain | Failure)
-    bench.ledger.charge(reply.phases_s)
+    reply = bench.reply_to(ToolchainTask(device=bench.workload.device_type), limits, Toolchain, cache="toolchain")
     if isinstance(reply, Failure):
         return Toolchain(cold_s=0.0, instruction_set="", problem=f"the compiler check failed: {reply.message}")
     return reply
@@ -102,9 +102,7 @@ def take_profile(bench: Bench) -> Profile:
         metric=bench.metric,
     )
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
-    reply = bench.runner.run(task, limits, cache="profile")
-    assert isinstance(reply, Profile | Failure)
-    bench.ledger.charge(reply.phases_s)
+    reply = bench.reply_to(task, limits, Profile, cache="profile")
     if isinstance(reply, Failure):
         if reply.kind == "timeout":
             raise bench.too_small()
@@ -148,9 +146,9 @@ def _archive(bench: Bench, around: Surroundings) -> Archive:
     archive = Archive(about, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
     known = len(archive.trials())
     if known:
-        found = f"goes on with {known} trial{'s' * (known != 1)} that an earlier run left"
-        bench.ledger.decide("noted", "study", found)
-        bench.listener.on_notice(f"the study {found}")
+        state = f"goes on with {known} trial{'s' * (known != 1)} that an earlier run left"
+        bench.ledger.decide("noted", "study", state)
+        bench.listener.on_notice(f"the study {state}")
     return archive
 
 
@@ -165,11 +163,11 @@ def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profil
         in_us: list[Value] = [round(each_ms * 1e3) for each_ms in sizes.values()]
         return {"batch": [*sizes], "eager_us": in_us, "hottest": [*hottest_parts(profile.submodules)]}
 
-    found = archive.remembered("values", find)
-    batches = tuple(map(int, found["batch"]))
+    values = archive.remembered("values", find)
+    batches = tuple(map(int, values["batch"]))
     # A study of an earlier version has no times.
-    eager_ms = dict(zip(batches, (int(us) / 1e3 for us in found.get("eager_us", ())), strict=False))
-    around = replace(around, batches=batches, hottest=tuple(map(str, found["hottest"])))
+    eager_ms = dict(zip(batches, (int(us) / 1e3 for us in values.get("eager_us", ())), strict=False))
+    around = replace(around, batches=batches, hottest=tuple(map(str, values["hottest"])))
     space, left_out = open_space(around, bench.settings.strategy.dimensions)
     for subject, reason in left_out:
         bench.ledger.decide("narrowed", subject, reason)

@@ -179,7 +179,7 @@ def _check_known_values(name: str, wanted: tuple[Value, ...], where: str) -> Non
     known = known_values(name)
     for value in wanted:
         if name not in _MACHINE_DEPENDENT and value not in known:
-            nearest = _nearest(str(value), [str(one) for one in known])
+            nearest = _nearest(str(value), [str(choice) for choice in known])
             raise InvalidStrategy(f"{name} has no value {value!r}", where=where, remedy=f"did you mean {nearest!r}?")
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from autocompile.runtime.preparing import keep_in  # isort: skip  first, as it times its imports
 from autocompile.core.job import BatchTask, CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
+from autocompile.core.protocol import JOB_FILE, REPLY_FILE
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.heap import settle_heap
 from autocompile.trial.batches import probe_batches
@@ -23,8 +24,6 @@ from autocompile.trial.profile.profiling import take_profile
 from autocompile.trial.toolchain import check_toolchain
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.spool import spool
-
-JOB_FILE, REPLY_FILE, LOG_FILE = "job.json", "reply.json", "log.txt"
 
 
 def run_job(directory: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-_EVENTS = "AUTOCOMPILE_EVENTS_FD"
+from autocompile.core.protocol import EVENTS_VARIABLE
 
 
 class Phases:
@@ -48,6 +48,6 @@ class Phases:
 
 def announce(event: dict[str, object]) -> None:
     """Tell the parent, if there is one; a line is short enough for a pipe to keep it whole."""
-    descriptor = os.environ.get(_EVENTS)
+    descriptor = os.environ.get(EVENTS_VARIABLE)
     if descriptor:
         os.write(int(descriptor), msgspec.json.encode(event) + b"\n")

@@ -20,7 +20,8 @@ import msgspec
 import psutil
 import torch
 
-from autocompile.trial.child import LOG_FILE, run_job
+from autocompile.core.protocol import LOG_FILE
+from autocompile.trial.child import run_job
 from autocompile.trial.phases import announce
 
 

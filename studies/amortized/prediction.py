@@ -21,13 +21,14 @@ from rows import append, done
 from workloads import WORKLOADS, workload
 
 from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, ToolchainTask, TrialTask
-from autocompile.core.outcome import Measurement
+from autocompile.core.outcome import Measurement, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
+from autocompile.search.errand import reply_to
 from autocompile.workload.spool import spool
 
 CALLS = (50, 500, 5_000)
@@ -74,16 +75,16 @@ def check(name: str, plan: Plan) -> list[dict[str, object]]:
 
 def predicted(runner: LocalRunner, directory: Path, name: str, plan: Plan) -> tuple[float, float]:
     """Start-up and latency in seconds, as a run has them."""
-    runner.run(ToolchainTask("cpu"), Limits(120.0), cache="toolchain")
+    reply_to(runner, ToolchainTask("cpu"), Limits(120.0), Toolchain, cache="toolchain")
     work = spool(*workload(name), directory / "workload")
     reference, timing = str(directory / "reference.pt"), Timing(precision=0.02, limit_s=4.0)
-    profile = runner.run(ProfileTask(work, reference, timing, 0), Limits(300.0), cache="profile")
+    profile = reply_to(runner, ProfileTask(work, reference, timing, 0), Limits(300.0), Profile, cache="profile")
     if not isinstance(profile, Profile):
         sys.exit(f"{name}: {profile}")
     found = []
     for process in range(PROCESSES):
         task = TrialTask(work, plan, reference, timing, Acceptance(published_tolerance("")), process)
-        reply = runner.run(task, Limits(300.0), cache=f"trial{process}")
+        reply = reply_to(runner, task, Limits(300.0), Measurement, cache=f"trial{process}")
         if not isinstance(reply, Measurement):
             sys.exit(f"{name}: {reply}")
         found.append(reply)

@@ -19,7 +19,8 @@ from portfolio import PORTFOLIO, SPACE
 from autocompile.core.goal import Goal
 from autocompile.core.outcome import Measurement
 from autocompile.core.progress import Silence
-from autocompile.runner.replay import Recording, ReplayRunner, VirtualClock
+from autocompile.runner.replay import Recording, ReplayRunner
+from autocompile.runner.simulated import VirtualClock
 from autocompile.search.ledger import Ledger
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study

@@ -8,7 +8,6 @@ ended goes on. Run nothing else meanwhile.
 """
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,18 @@ from portfolio import PORTFOLIO, SPACE, machine_name
 
 from autocompile.core.goal import Goal
 from autocompile.core.job import Limits
-from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.outcome import Measurement
 from autocompile.core.progress import Silence
 from autocompile.host import environment
 from autocompile.runner.local import LocalRunner
 from autocompile.runner.replay import Recorded, RecordedTrial, Recording, to_lines
 from autocompile.runtime.catalogue import open_space
+from autocompile.search.errand import reply_to
 from autocompile.search.ledger import Ledger
 from autocompile.search.run import Bench, Settings
-from autocompile.search.session import prepare_toolchain, surroundings_of, take_profile
+from autocompile.search.session import prepare_toolchain, take_profile
 from autocompile.search.strategy import load_strategy
+from autocompile.space.surroundings import surroundings_of
 from autocompile.workload.spool import spool
 
 HERE = Path(__file__).parent
@@ -54,15 +55,14 @@ def record(name: str, path: Path, directory: Path) -> None:
             nowhere = replace(bench.workload, directory="", search_path=())
             path.write_text(to_lines(Recorded(nowhere, bench.environment, toolchain, profile)))
         known = Recording.read(path).outcomes
-        space, _left_out = open_space(surroundings_of(bench, profile, toolchain), bench.settings.strategy.dimensions)
+        around = surroundings_of(bench.workload, bench.environment, profile, toolchain)
+        space, _left_out = open_space(around, bench.settings.strategy.dimensions)
         for candidate, plan in space.programs:
             if plan.key in known:
                 continue
             task = bench.trial_task(plan, bench.settings.strategy.screening.timing, 0)
-            outcome = runner.run(task, Limits(LONGEST_S), cache=plan.key)
+            outcome = reply_to(runner, task, Limits(LONGEST_S), Measurement, cache=plan.key)
             runner.forget(plan.key)
-            if not isinstance(outcome, Measurement | Failure):
-                sys.exit(f"{name}: {outcome}")
             with path.open("a") as stream:
                 stream.write(to_lines(RecordedTrial(plan, outcome)))
             print(name, space.label(candidate), _said(outcome), flush=True)

@@ -28,6 +28,7 @@ from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.host import environment
 from autocompile.runner.local import LocalRunner
+from autocompile.search.errand import reply_to
 from autocompile.workload.spool import spool
 
 HERE = Path(__file__).parent
@@ -63,8 +64,12 @@ class Bench:
         self.workloads = {n: spool(model, inputs, directory / n, name=n) for n, (model, inputs) in workloads().items()}
         self.references = {name: str(directory / name / "reference.pt") for name in self.workloads}
         for name, workload in self.workloads.items():
-            reply = self.runner.run(
-                ProfileTask(workload, self.references[name], TIMING, 0), Limits(120.0), cache="profile"
+            reply = reply_to(
+                self.runner,
+                ProfileTask(workload, self.references[name], TIMING, 0),
+                Limits(120.0),
+                Profile,
+                cache="profile",
             )
             if not isinstance(reply, Profile):
                 sys.exit(f"{name}: {reply}")
@@ -82,7 +87,7 @@ class Bench:
                     Acceptance(published_tolerance("")),
                     1000 * number + 10 * process + position,
                 )
-                reply = self.runner.run(task, Limits(120.0), cache="trial")
+                reply = reply_to(self.runner, task, Limits(120.0), Measurement, cache="trial")
                 if not isinstance(reply, Measurement):
                     sys.exit(f"{name}: {reply}")
                 measured[origin].append(reply)

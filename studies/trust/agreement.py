@@ -21,12 +21,13 @@ from replay import CHANGES, still_tied
 from workloads import workloads
 
 from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, ToolchainTask, TrialTask
-from autocompile.core.outcome import Measurement
+from autocompile.core.outcome import Measurement, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.search.errand import reply_to
 from autocompile.workload.spool import spool
 
 PROCESSES, AT_MOST = 3, 9
@@ -70,8 +71,9 @@ class Table:
         model, inputs = workloads()["medium"]
         self.workload = spool(model, inputs, directory / "workload")
         self.reference = str(directory / "reference.pt")
-        runner.run(ToolchainTask("cpu"), Limits(120.0), cache="toolchain")
-        reply = runner.run(ProfileTask(self.workload, self.reference, TIMING, 0), Limits(120.0), cache="profile")
+        reply_to(runner, ToolchainTask("cpu"), Limits(120.0), Toolchain, cache="toolchain")
+        task = ProfileTask(self.workload, self.reference, TIMING, 0)
+        reply = reply_to(runner, task, Limits(120.0), Profile, cache="profile")
         if not isinstance(reply, Profile):
             sys.exit(str(reply))
         for name in FINALISTS:
@@ -81,7 +83,7 @@ class Table:
         """One finalist in one fresh process."""
         acceptance = Acceptance(published_tolerance(""))
         task = TrialTask(self.workload, FINALISTS[name], self.reference, TIMING, acceptance, seed)
-        reply = self.runner.run(task, Limits(200.0), cache=FINALISTS[name].key)
+        reply = reply_to(self.runner, task, Limits(200.0), Measurement, cache=FINALISTS[name].key)
         if not isinstance(reply, Measurement):
             sys.exit(f"{name}: {reply}")
         return reply

@@ -4,7 +4,7 @@
 
 The noise is what aa.py recorded: log ratios of processes that ran the same program twice, whose truth is 0. Each
 simulated run draws so many candidates, in so many processes each, from one model's processes, and has the
-product's own `search.spread` say its intervals. Nothing is timed; the result is appended to results/.
+product's own `search.judge.scatter` say its intervals. Nothing is timed; the result is appended to results/.
 """
 
 import json
@@ -15,7 +15,7 @@ from collections import defaultdict
 from aa import read_rows, results_path
 from replay import trial_of
 
-from autocompile.search.judge.spread import ratio_of, spread_of
+from autocompile.search.judge.scatter import ratio_of, scatter_of
 
 RUNS = 4000
 LAYOUTS = ((1, 3), (3, 3), (4, 2), (5, 5))  # candidates, processes each: about what the strategies do
@@ -56,9 +56,9 @@ def coverage(pools: list[list[list[float]]], candidates: int, processes: int) ->
         pool = pools[run % len(pools)]
         truth = sum(log for log, _low, _high in pool) / len(pool)
         trials = [trial_of(n + 1, "", "search", 1, drawn.choices(pool, k=processes)) for n in range(candidates)]
-        spread = spread_of(trials)
+        scatter = scatter_of(trials)
         for one in trials:
-            interval = ratio_of(one, spread)
+            interval = ratio_of(one, scatter)
             held += interval.low <= math.exp(truth) <= interval.high
     return held / (RUNS * candidates)
 

@@ -13,7 +13,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.trial import Origin, Trial
 from autocompile.search.finals import unsettled
 from autocompile.search.judge.contender import beats, contenders_of
-from autocompile.search.judge.spread import spread_of
+from autocompile.search.judge.scatter import scatter_of
 from autocompile.search.judge.verdict import Verdict, judge
 
 CALLS = 10**6
@@ -54,7 +54,7 @@ def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, i
         for number, (label, found) in enumerate(processes.items())
     ]
     contenders = contenders_of(trials, Goal(calls=CALLS))
-    return judge(contenders, CALLS, spread_of(trials).margin(max(c.processes for c in contenders)))
+    return judge(contenders, CALLS, scatter_of(trials).margin(max(c.processes for c in contenders)))
 
 
 def claims(verdict: Verdict) -> list[str]:

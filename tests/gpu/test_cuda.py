@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 from torch import nn
 
 import autocompile
@@ -31,11 +31,11 @@ def small_model():
 def bench(tmp_path_factory):
     directory = tmp_path_factory.mktemp("gpu")
     with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
-        toolchain = runner.run(ToolchainTask("cuda"), Limits(200.0), cache="toolchain")
+        toolchain = reply_to(runner, ToolchainTask("cuda"), Limits(200.0), cache="toolchain")
         assert not toolchain.problem, toolchain
         workload = spool(*small_model(), directory / "workload")
         reference = str(directory / "reference.pt")
-        profile = runner.run(ProfileTask(workload, reference, TIMING, 0), Limits(120.0), cache="profile")
+        profile = reply_to(runner, ProfileTask(workload, reference, TIMING, 0), Limits(120.0), cache="profile")
         assert isinstance(profile, Profile), profile
         yield runner, workload, reference, profile
 
@@ -54,7 +54,7 @@ def test_every_mode_is_measured_and_correct(bench, mode):
     runner, workload, reference, _profile = bench
     plan = compiled(options=MODES[mode])
     task = TrialTask(workload, plan, reference, TIMING, Acceptance(published_tolerance("")), 0)
-    found = runner.run(task, Limits(300.0), cache=plan.key)
+    found = reply_to(runner, task, Limits(300.0), cache=plan.key)
     assert isinstance(found, Measurement), found
     assert found.counters.recompiles == 0
     assert found.peak_memory_bytes > 0

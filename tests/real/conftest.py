@@ -1,5 +1,5 @@
 import pytest
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 
 from autocompile.core.job import Limits, ToolchainTask
 from autocompile.runner.local import LocalRunner
@@ -9,7 +9,7 @@ from autocompile.runner.local import LocalRunner
 def runner(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runner")
     with LocalRunner(directory / "jobs", directory / "toolchain") as local:
-        assert not local.run(ToolchainTask("cpu"), Limits(120.0), cache="toolchain").problem
+        assert not reply_to(local, ToolchainTask("cpu"), Limits(120.0), cache="toolchain").problem
         yield local
 
 

@@ -203,7 +203,7 @@ def test_changes_of_the_weights_are_followed(loaded, change):
 
 def test_where_weights_lie_is_looked_at_by_the_artifacts_own_library(scorer, loaded):
     (program,) = open_manifest(scorer[1]).programs
-    assert program.placement_file in {entry.path for entry in open_manifest(scorer[1]).files}
+    assert f"{program.directory}/{package_of(program).placement_file}" in {entry.path for entry in open_manifest(scorer[1]).files}
     (_guard, native), *_ = loaded[1]._server._programs
     assert isinstance(native._binding._lie_as_they_did, functools.partial)
 
@@ -417,7 +417,7 @@ with torch.no_grad():
     torch.testing.assert_close(module(**call).scores, model(**call).scores, rtol=1e-4, atol=1e-4)
 status = module.status
 loaded = [m for m in ("optuna", "torch._inductor", "torch._dynamo") if m in sys.modules]
-print(status.start, loaded, status.cache)
+print(status.runtime, status.start, loaded, status.cache)
 """
 
 
@@ -443,7 +443,7 @@ def test_a_process_that_is_killed_while_it_serves_leaves_no_files(scorer, tmp_pa
     code += "import os, signal\nsys.stdout.flush()\nos.kill(os.getpid(), signal.SIGKILL)\n"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert ran.stdout.startswith("aot"), ran.stderr
+    assert ran.stdout.startswith("aot load [] "), ran.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -487,7 +487,7 @@ def test_a_model_with_weights_of_other_shapes_is_served_as_it_is(scorer):
 def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
     broken = edited(scorer[1], tmp_path)
     manifest = open_manifest(broken)
-    (broken / manifest.programs[0].file).write_bytes(b"not a package")
+    (broken / program.directory / package_of(program).file).write_bytes(b"not a package")
     files = tuple(entry_for(broken, entry.path) for entry in manifest.files)
     write_manifest(broken, replace(manifest, files=files))
     with pytest.raises(InvalidArtifact, match="its program cannot be loaded"):
@@ -570,10 +570,8 @@ def test_what_compiles_at_the_first_call_says_so_where_it_is_loaded(scorer, tmp_
     (warning,) = caught
     assert warning.filename == __file__
     said = str(warning.message)
-    assert (
-        "compiles at the first call, some 24.2 s: it was not packed (aot: it does not export; inductor from its cache: 2 s"
-        in said
-    )
+    assert "compiles at the first call, some 24.2 s: it was not packed (" in said
+    assert "(aot: it does not export; inductor from its cache: 2 s" in said
     assert said.endswith("call it once before it has to answer, or load it with background=True")
     assert "compiles at the first call, some 24.2 s" in module.status.notes
     waiting = autocompile.load(jit, model, background=True)
@@ -634,7 +632,7 @@ def test_the_carried_cache_hits_and_needs_a_compiler(runner, tmp_path):
     artifact = laboratory.pack(COMPILED, CARRIED)
     ran = in_production(artifact, cache=tmp_path / "fresh")
     assert ran.returncode == 0, ran.stderr
-    start, _, rest = ran.stdout.partition(" ")
+    _runtime, start, rest = ran.stdout.split(" ", 2)
     assert start == "cache"
     assert "misses=0" in rest
     assert "hits=0" not in rest
@@ -653,10 +651,10 @@ def test_in_the_background_no_call_waits_or_fails(scorer, tmp_path):
     agrees(module, model, call)
     assert module.status.calls == {"eager": 1}
     deadline = time.monotonic() + 120
-    while "jit" not in module.status.calls and time.monotonic() < deadline:
+    while "inductor" not in module.status.calls and time.monotonic() < deadline:
         agrees(module, model, call)
         time.sleep(0.05)
-    assert "jit" in module.status.calls
+    assert "inductor" in module.status.calls
 
 
 def test_one_dropout_in_training_mode_is_seen(loaded):

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 from places import REPOSITORY
 
 from autocompile.core.job import CaptureTask, Limits
@@ -25,7 +25,7 @@ EMBEDDING = REPOSITORY / "examples" / "embedding.py"
 def artifact(runner, tmp_path_factory):
     """As `tune` packs it, whatever would have won on this machine."""
     directory = tmp_path_factory.mktemp("embedding")
-    workload = runner.run(CaptureTask(str(EMBEDDING), str(directory / "workload")), Limits(60.0), cache="capture")
+    workload = reply_to(runner, CaptureTask(str(EMBEDDING), str(directory / "workload")), Limits(60.0), cache="capture")
     assert isinstance(workload, Workload), workload
     laboratory = Laboratory(runner, directory)
     laboratory.workload, laboratory.reference = workload, str(directory / "reference.pt")

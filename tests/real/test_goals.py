@@ -6,6 +6,7 @@ import sqlite3
 import models
 import pytest
 import torch
+from laboratory import reply_to
 from msgspec.structs import replace
 from test_tune import AMPLE, EAGER_ONLY, LIGHT, SMALL, command
 from torch import nn
@@ -24,7 +25,7 @@ from autocompile.workload.spool import spool
 
 def probed(laboratory, model, inputs, *, sizes=(), below=0, limits=None):
     workload = spool(model, inputs, laboratory.directory / "probe")
-    return laboratory.runner.run(BatchTask(workload, sizes, below), limits or Limits(60.0), cache="profile")
+    return reply_to(laboratory.runner, BatchTask(workload, sizes, below), limits or Limits(60.0), cache="profile")
 
 
 class Normalized(nn.Module):

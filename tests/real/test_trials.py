@@ -6,9 +6,10 @@ import models
 import psutil
 import pytest
 import torch
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 from msgspec.structs import replace
 
+from autocompile.core.errors import RunnerError
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
@@ -150,6 +151,21 @@ def test_every_way_to_fail_is_a_value_and_the_next_trial_runs(laboratory, model,
     assert after <= before, "a child was left running"
 
 
+def test_several_tasks_take_turns_and_one_that_is_cancelled_makes_room(laboratory):
+    laboratory.prepare(models.sleeps, SQUARE)
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    quick, stuck, following = (laboratory.submit(plan) for plan in (Plan(), BF16, Plan()))
+    assert isinstance(quick.answer(), Measurement)
+    assert not stuck.is_done()
+    stuck.cancel()
+    assert isinstance(following.answer(), Measurement)
+    assert quick.span_s[1] <= stuck.span_s[0] <= stuck.span_s[1] <= following.span_s[0]
+    with pytest.raises(RunnerError, match="was cancelled"):
+        stuck.answer()
+    after = {process.pid for process in psutil.Process().children(recursive=True)}
+    assert after <= before, "a child was left running"
+
+
 def test_a_compile_is_ended_at_its_own_limit(laboratory):
     laboratory.prepare(models.Stack(depth=6).eval(), torch.randn(4, 32))
     failed = laboratory.trial(compiled(), Limits(60.0, compile_s=0.3), cache="cut")
@@ -167,11 +183,11 @@ def test_a_child_can_be_spawned_where_none_can_be_forked(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import torch\nmodel = torch.sin\ninputs = torch.ones(3)\nprint('noise')\n")
     with LocalRunner(tmp_path / "jobs", tmp_path / "seed", launcher=Spawner(tmp_path / "log", tmp_path)) as runner:
-        reply = runner.run(CaptureTask(str(script), str(tmp_path / "workload")), Limits(60.0), cache="capture")
+        reply = reply_to(runner, CaptureTask(str(script), str(tmp_path / "workload")), Limits(60.0), cache="capture")
         assert isinstance(reply, Workload), reply
         slow = tmp_path / "slow.py"
         slow.write_text("import time\ntime.sleep(600)\n")
-        ended = runner.run(CaptureTask(str(slow), str(tmp_path / "workload")), Limits(15.0), cache="capture")
+        ended = reply_to(runner, CaptureTask(str(slow), str(tmp_path / "workload")), Limits(15.0), cache="capture")
         assert isinstance(ended, Failure)
         assert ended.kind == "timeout"
 

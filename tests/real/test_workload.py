@@ -233,7 +233,7 @@ def test_frozen_weights_are_constants_of_the_program():
     code = (
         "import torch\n"
         "from torch._inductor.utils import run_and_get_code\n"
-        "from autocompile.core.plan import Plan\n"
+        "from autocompile.runtime.inductor.settings import compiled\n"
         "from autocompile.runtime.building import build\n"
         "model = torch.nn.Linear(8, 8).eval()\n"
         f"built = build(model, compiled(options={plan.settings['options']!r}), 'cpu')\n"

@@ -31,6 +31,27 @@ class FakeClock:
         return self.now
 
 
+class FakePending:
+    """A task of the fake runner: it is run when it is first asked for its answer."""
+
+    def __init__(self, run, clock):
+        self.run, self.clock = run, clock
+        self.reply = None
+
+    def answer(self):
+        if self.reply is None:
+            began = self.clock.now
+            self.reply = self.run()
+            self.span_s = began, self.clock.now
+        return self.reply
+
+    def is_done(self):
+        return self.reply is not None
+
+    def cancel(self):
+        pass
+
+
 @dataclass
 class FakeRunner:
     """Answers trials from a function of the plan: `(ratio, startup_s)`, or a Failure, or an exception to raise.
@@ -58,7 +79,16 @@ class FakeRunner:
     pack_s: dict = field(default_factory=dict)
     load_s: float = 0.0  # what a process takes that measures the artifact; 0 is what any takes
 
-    def run(self, task, limits, *, cache):
+    lanes = 1
+
+    def submit(self, task, limits, *, cache, exclusive):
+        return FakePending(lambda: self.run(task, limits), self.clock)
+
+    def first_done(self, pending):
+        next(iter(pending)).answer()
+        return pending[0]
+
+    def run(self, task, limits):
         if isinstance(task, ToolchainTask):
             self.clock.now += self.toolchain_s
             return Toolchain(1.0, "AVX2", self.toolchain_problem, {"toolchain": self.toolchain_s or 1.0})

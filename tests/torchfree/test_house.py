@@ -1,4 +1,4 @@
-"""What holds the house together and no linter checks: the size of its parts, and that each runtime keeps to its room."""
+"""What no linter checks of the house: the size of its parts, and that each runtime keeps to its room."""
 
 import ast
 from pathlib import Path

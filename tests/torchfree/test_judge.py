@@ -11,13 +11,13 @@ from autocompile.core.envelope import Line, at_calls, segments_of, steps
 from autocompile.core.goal import Goal
 from autocompile.search.judge import verdict as judging
 from autocompile.search.judge.contender import contenders_of
-from autocompile.search.judge.spread import spread_of
+from autocompile.search.judge.scatter import scatter_of
 
 
 def judge(trials, calls, goal=None):
     goal = goal or Goal(calls=int(calls))
     contenders = contenders_of(trials, goal)
-    return judging.judge(contenders, calls, spread_of([t for t in trials if t.measurement]).margin(3))
+    return judging.judge(contenders, calls, scatter_of([t for t in trials if t.measurement]).margin(3))
 
 
 def finals(*ratios):
@@ -52,14 +52,14 @@ def test_processes_that_disagree_leave_less_to_be_said():
     scattered = [baseline(finals=finals(0.9, 1.15)), trial(1, 0.93, finals=finals(0.80, 1.08))]
     assert judge(agreeing, 1e6).winner.label == "candidate"
     assert judge(scattered, 1e6).winner.label == "eager"
-    assert spread_of(scattered).sigma > spread_of(agreeing).sigma
+    assert scatter_of(scattered).sigma > scatter_of(agreeing).sigma
 
 
 def test_a_baseline_that_differs_from_itself_widens_the_margin():
     agreeing = trial(1, 0.93, finals=finals(0.93, 0.93))
     fair = [baseline(finals=finals(1.0, 1.0)), agreeing]
     biased = [baseline(ratio=1.1, finals=finals(1.1, 1.1)), agreeing]
-    assert spread_of(biased).margin(3) > 0.09 > spread_of(fair).margin(3)
+    assert scatter_of(biased).margin(3) > 0.09 > scatter_of(fair).margin(3)
     assert judge(fair, 1e6).winner.label == "candidate"
     assert judge(biased, 1e6).winner.label == "eager"
 

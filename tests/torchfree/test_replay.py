@@ -11,7 +11,8 @@ from autocompile.core.outcome import Failure, Measurement, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.progress import Silence
 from autocompile.core.tolerance import published_tolerance
-from autocompile.runner.replay import Recorded, RecordedTrial, Recording, ReplayRunner, VirtualClock, to_lines
+from autocompile.runner.replay import Recorded, RecordedTrial, Recording, ReplayRunner, to_lines
+from autocompile.runner.simulated import VirtualClock
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.search.ledger import Ledger
 from autocompile.search.run import Bench, Settings
@@ -79,10 +80,11 @@ def test_limits_are_kept_on_the_recordings_clock(recording):
     clock = VirtualClock()
     runner = ReplayRunner(recording, clock)
     task = TrialTask(workload(), compiled(), "", Timing(0.05, 1.0), Acceptance(published_tolerance("")), seed=0)
-    ended = runner.run(task, Limits(100.0, compile_s=3.0), cache="one")
+    ended = runner.submit(task, Limits(100.0, compile_s=3.0), cache="one", exclusive=True).answer()
     assert isinstance(ended, Failure)
     assert (ended.kind, clock.now) == ("timeout", pytest.approx(3.5))
-    assert isinstance(runner.run(task, Limits(100.0, compile_s=9.0), cache="one"), Measurement)
+    whole = runner.submit(task, Limits(100.0, compile_s=9.0), cache="one", exclusive=True).answer()
+    assert isinstance(whole, Measurement)
 
 
 def test_what_was_not_recorded_is_refused(recording, tmp_path):

@@ -8,9 +8,11 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
+from autocompile.runtime.inductor.usual import USUAL
 from autocompile.runtime.kind import Kind, Lines
 from autocompile.space.dimension import Dimension
 from autocompile.space.surroundings import Surroundings
+from autocompile.space.usual import Feature, Usual
 
 
 class Inductor(Kind):
@@ -28,6 +30,10 @@ class Inductor(Kind):
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
         return DIMENSIONS
+
+    @property
+    def usual(self) -> dict[Feature, Usual]:
+        return USUAL
 
     def problem(self, around: Surroundings) -> str:
         return around.compiler_problem

@@ -28,6 +28,6 @@ def foregone(plan: Plan, trials: Sequence[Trial]) -> Trial | None:
 
 def closed_by(trial: Trial, plans: Sequence[Plan], earlier: Sequence[Trial]) -> list[Plan]:
     """Of these plans those that need not be tried for this trial's sake; what earlier trials told is left out."""
-    tried = {one.plan.key for one in (trial, *earlier)}
+    tried = {known.plan.key for known in (trial, *earlier)}
     untold = [plan for plan in plans if plan.key not in tried and foregone(plan, earlier) is None]
     return [plan for plan in untold if foregone(plan, [trial])]

@@ -24,13 +24,13 @@ def beyond_limit(goal: Goal, eager_ms: Mapping[int, float], trials: Sequence[Tri
     limit_ms = goal.entry().max_latency_ms
     if limit_ms is None:
         return {}
-    found: dict[tuple[int, bool], str] = {}
+    reasons: dict[tuple[int, bool], str] = {}
     for (size, each_ms), compiles in product(eager_ms.items(), (False, True)):
         speed, words = _most(size, eager_ms, trials, compiles=compiles)
         if each_ms > limit_ms * speed:
             reason = f"{format_ms(each_ms)} a call in eager{words}: beyond max_latency {format_ms(limit_ms)}"
-            found[size, compiles] = reason
-    return found
+            reasons[size, compiles] = reason
+    return reasons
 
 
 def _most(size: int, eager_ms: Mapping[int, float], trials: Sequence[Trial], *, compiles: bool) -> tuple[float, str]:

@@ -10,122 +10,37 @@ textbook one for a normal prior and normal noise (Bishop, Pattern Recognition an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autocompile.core.candidate import Candidate, Value
+from autocompile.core.candidate import Candidate
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
+from autocompile.runtime.catalogue import kinds
+from autocompile.search.choose.circumstances import CIRCUMSTANCES
 from autocompile.search.choose.evidence import Evidence
 from autocompile.space.space import Space
-
-Chosen = tuple[str, Value]
-Feature = frozenset[Chosen]
-
-
-@dataclass(frozen=True)
-class Usual:
-    """What a value usually does: to the log ratio (`effect`, give or take `spread`), and to a trial's log seconds."""
-
-    effect: float
-    spread: float
-    cost: float = 0.0
-    cost_spread: float = 0.3
-
-
-def _of(**values: Value) -> Feature:
-    return frozenset(values.items())
-
+from autocompile.space.usual import Feature, Usual, feature
 
 # Measured on CPUs and published for GPUs; wide, as they only order what is tried before anything is known.
-_USUAL: dict[Feature, Usual] = {
-    _of(runtime="inductor"): Usual(-0.3, 0.5, cost=1.3),
-    _of(mode="max-autotune"): Usual(0.0, 0.15, cost=0.7),
-    _of(mode="max-autotune-no-cudagraphs"): Usual(0.0, 0.15, cost=0.7),
-    _of(mode="reduce-overhead"): Usual(-0.1, 0.4, cost=0.1),
-    _of(dynamic="dynamic"): Usual(0.05, 0.1, cost=0.2),
-    _of(dynamic="marked"): Usual(0.02, 0.1, cost=0.1),
-    _of(dynamic="static"): Usual(0.0, 0.1, cost=0.4),
-    _of(dynamic="buckets"): Usual(0.02, 0.15, cost=0.6),
-    _of(amp="bf16"): Usual(0.0, 0.5, cost=0.2),
-    _of(amp="fp16"): Usual(0.0, 0.5, cost=0.2),
-    _of(memory_format="channels_last"): Usual(-0.1, 0.3),
-    _of(freezing=True): Usual(-0.12, 0.1, cost=0.1),
-    _of(scope="blocks"): Usual(0.08, 0.1, cost=-0.8),
-    _of(scope="hottest-1"): Usual(0.2, 0.12, cost=-0.3),
-    _of(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
-    _of(scope="around-breaks"): Usual(0.02, 0.15),
-    # Casts are fused into what is compiled; frozen weights are converted once, and laid out for the matrix unit.
-    _of(amp="bf16", runtime="inductor"): Usual(-0.05, 0.2, cost_spread=0.1),
-    _of(amp="bf16", freezing=True): Usual(-0.1, 0.3, cost_spread=0.1),
-    _of(amp="bf16", mode="max-autotune-no-cudagraphs"): Usual(-0.05, 0.2, cost_spread=0.1),
-    # Frozen weights are constants, so no two blocks share a program.
-    _of(scope="blocks", freezing=True): Usual(0.15, 0.15, cost=0.9, cost_spread=0.1),
-    # What is compiled lays its convolutions out by itself.
-    _of(memory_format="channels_last", runtime="inductor"): Usual(0.1, 0.15, cost_spread=0.1),
+_SHARED: dict[Feature, Usual] = {
+    feature(amp="bf16"): Usual(0.0, 0.5, cost=0.2),
+    feature(amp="fp16"): Usual(0.0, 0.5, cost=0.2),
+    feature(memory_format="channels_last"): Usual(-0.1, 0.3),
 }
 _UNKNOWN = Usual(0.05, 0.25)
 
 
-@dataclass(frozen=True)
-class Circumstance:
-    """What is usual otherwise where `holds` says so, and the reason in words."""
-
-    holds: Callable[[Evidence], bool]
-    reason: str
-    usual: Mapping[Feature, Usual]
+@cache
+def _everywhere() -> dict[Feature, Usual]:
+    """What is usual wherever it runs: of what all runtimes share, and of each runtime's own."""
+    return {**_SHARED, **{values: usual for kind in kinds() for values, usual in kind.usual.items()}}
 
 
-# Of those that hold, the later ones have the last word.
-_CIRCUMSTANCES = (
-    Circumstance(
-        lambda seen: seen.on_cpu,
-        "on a CPU",
-        {_of(amp="fp16"): Usual(0.5, 0.3, cost=0.2), _of(threads=1): Usual(0.5, 0.3)},
-    ),
-    Circumstance(
-        lambda seen: seen.starting_bounds_cpu,
-        "starting operators bounds it, which more threads make no faster",
-        {_of(threads=1): Usual(0.0, 0.3)},
-    ),
-    Circumstance(
-        lambda seen: seen.on_cpu and not seen.has_matrix_unit,
-        "this CPU has no unit for bf16 matrices",
-        {_of(amp="bf16"): Usual(0.7, 0.4, cost=0.2)},
-    ),
-    Circumstance(
-        lambda seen: seen.gpu_starves,
-        "the GPU waits for its launches, so CUDA graphs pay",
-        {
-            _of(mode="reduce-overhead"): Usual(-0.6, 0.4, cost=0.1),
-            _of(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
-        },
-    ),
-    Circumstance(
-        lambda seen: seen.blocks_outside_breaks,
-        "the whole model's graph breaks, which its repeated blocks may not",
-        {
-            _of(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8),
-        },
-    ),
-    Circumstance(
-        lambda seen: bool(seen.profile.graph_breaks),
-        "what breaks the graph can stay eager",
-        {_of(scope="around-breaks"): Usual(-0.1, 0.3)},
-    ),
-    Circumstance(
-        lambda seen: seen.signature_count > 1,
-        "calls come in several sizes, each of which may be compiled again",
-        {
-            _of(dynamic="dynamic"): Usual(-0.1, 0.25, cost=0.2),
-            _of(dynamic="marked"): Usual(-0.15, 0.25, cost=0.1),
-            _of(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
-        },
-    ),
-)
 # What the sum leaves open: how values act on one another, and what processes differ by.
 _NOISE, _COST_NOISE = 0.06, 0.25
 # What a trial that fails teaches about the log ratio: its values are not worth much, alone or together.
@@ -133,10 +48,13 @@ _FAILED = 0.7
 _FIRST_TRIAL_S = 3.5
 
 
-def _usual(feature: Feature, seen: Evidence) -> tuple[Usual, str]:
+def _usual(values: Feature, evidence: Evidence) -> tuple[Usual, str]:
     """What is usual in these circumstances, and the reason if they make a difference."""
-    found = [one for one in _CIRCUMSTANCES if feature in one.usual and one.holds(seen)]
-    return (found[-1].usual[feature], found[-1].reason) if found else (_USUAL.get(feature, _UNKNOWN), "")
+    for circumstance in reversed(CIRCUMSTANCES):
+        usual = circumstance.usual.get(values)
+        if usual is not None and circumstance.holds(evidence):
+            return usual, circumstance.reason
+    return _everywhere().get(values, _UNKNOWN), ""
 
 
 @dataclass(frozen=True)
@@ -171,17 +89,23 @@ class _Linear:
 
 
 class Forecast:
-    """What is expected of the candidates of one space, given the circumstances and the trials so far."""
+    """What is expected of the candidates of one space, given the circumstances and the trials so far.
 
-    def __init__(self, space: Space, seen: Evidence, trials: Sequence[Trial]) -> None:
+    What is still `out` is believed to become what is expected of it: no expectation changes, but less is left open of
+    whatever has its values.
+    """
+
+    def __init__(
+        self, space: Space, evidence: Evidence, trials: Sequence[Trial], out: Sequence[Candidate] = ()
+    ) -> None:
         chosen = [(d.name, v) for d in space.dimensions for v in space.open_values[d.name] if v != space.default(d)]
-        pairs = [feature for feature in _USUAL if len(feature) > 1 and feature <= set(chosen)]
+        pairs = [values for values in _everywhere() if len(values) > 1 and values <= set(chosen)]
         self._space = space
-        self._places = {feature: place for place, feature in enumerate([*(frozenset([c]) for c in chosen), *pairs])}
-        self._reasons = {feature: _usual(feature, seen)[1] for feature in self._places}
-        priors = [_usual(feature, seen)[0] for feature in self._places]
-        self._ratio = _Linear([u.effect for u in priors], [u.spread for u in priors], _NOISE)
-        self._cost = _Linear([u.cost for u in priors], [u.cost_spread for u in priors], _COST_NOISE)
+        self._places = {values: place for place, values in enumerate([*(frozenset([c]) for c in chosen), *pairs])}
+        self._reasons = {values: _usual(values, evidence)[1] for values in self._places}
+        priors = [_usual(values, evidence)[0] for values in self._places]
+        self._ratio = _Linear([u.effect for u in priors], [u.deviation for u in priors], _NOISE)
+        self._cost = _Linear([u.cost for u in priors], [u.cost_deviation for u in priors], _COST_NOISE)
         self._first_s = next((_seconds(trial) for trial in trials if trial.origin == "baseline"), _FIRST_TRIAL_S)
         for trial in trials:
             features = self._features(trial.candidate)
@@ -190,6 +114,8 @@ class Forecast:
                 self._cost.learn(features, math.log(_seconds(trial) / self._first_s))
             elif isinstance(trial.outcome, Failure) and trial.outcome.kind != "timeout":
                 self._ratio.learn(features, _FAILED)
+        for candidate in out:
+            self._ratio.learn(self._features(candidate), self.ratio(candidate).mean)
 
     def ratio(self, candidate: Candidate) -> Expected:
         """The logarithm of its time over the baseline's."""
@@ -202,13 +128,11 @@ class Forecast:
     def reasons(self, candidate: Candidate) -> list[str]:
         """What about the circumstances was taken into account, in words."""
         here = zip(self._places, self._features(candidate), strict=True)
-        return list(
-            dict.fromkeys(self._reasons[feature] for feature, is_on in here if is_on and self._reasons[feature])
-        )
+        return list(dict.fromkeys(self._reasons[values] for values, is_on in here if is_on and self._reasons[values]))
 
     def _features(self, candidate: Candidate) -> NDArray[np.float64]:
         changes = set(self._space.changes(candidate).items())
-        return np.array([float(feature <= changes) for feature in self._places])
+        return np.array([float(values <= changes) for values in self._places])
 
 
 def _seconds(trial: Trial) -> float:

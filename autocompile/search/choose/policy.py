@@ -51,17 +51,17 @@ def probes(space: Space, candidate: Candidate) -> list[Candidate]:
 
 def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
     """Values with candidates left that eager showed to be hopeless here: much slower, or wrong."""
-    found = []
+    hopeless = []
     for trial in trials:
         changes = space.changes(trial.candidate)
         if not trial.plan.is_eager or len(changes) != 1:
             continue
         (dimension, value), *_ = changes.items()
         reason = _hopeless(trial) if dimension in _PROBED else ""
-        saved_s = sum(forecast.seconds(one) for one in untried if one[dimension] == value) if reason else 0.0
+        saved_s = sum(forecast.seconds(c) for c in untried if c[dimension] == value) if reason else 0.0
         if saved_s:
-            found.append(Dropped(dimension, value, reason, saved_s))
-    return found
+            hopeless.append(Dropped(dimension, value, reason, saved_s))
+    return hopeless
 
 
 def _hopeless(trial: Trial) -> str:
@@ -84,20 +84,26 @@ class Stakes:
     startup_s: float | None = None
 
 
-def choose(forecast: Forecast, space: Space, untried: Sequence[Candidate], stakes: Stakes) -> Choice:
+def choose(
+    forecast: Forecast, space: Space, untried: Sequence[Candidate], stakes: Stakes, out: Sequence[Candidate] = ()
+) -> Choice:
     """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
 
     Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
+    What is still `out` is believed to become what it is expected to be (the kriging believer: Ginsbourger et al. 2010):
+    the best so far may be one of these, and the forecast has learned of them. A candidate waits for an answer that is
+    out of one of its values in eager, unless there is nothing else to try.
     """
-    scored = []
-    for candidate in untried:
+    ready = [c for c in untried if not (out and any(probe in out for probe in probes(space, c)))]
+    predicted = []
+    for candidate in (*out, *(ready or untried)):
         seconds = forecast.seconds(candidate)
         startup_s = 0.0
         if kind_of(space.plan(candidate)).compiles:
             startup_s = seconds if stakes.startup_s is None else stakes.startup_s
-        expected = _with_startup(forecast.ratio(candidate), startup_s / stakes.whole_s)
-        scored.append((_improvement(expected, stakes.best) / seconds, expected, seconds, candidate))
-    _gain, expected, seconds, candidate = max(scored, key=lambda one: one[0])
+        predicted.append((_with_startup(forecast.ratio(candidate), startup_s / stakes.whole_s), seconds, candidate))
+    best = min([stakes.best, *(expected.mean for expected, _seconds, _candidate in predicted[: len(out)])])
+    expected, seconds, candidate = max(predicted[len(out) :], key=lambda p: _improvement(p[0], best) / p[1])
     speed = math.exp(-expected.mean)
     reason = (
         f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "

@@ -13,7 +13,7 @@ from autocompile.core.goal import Goal
 from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import servings_of
-from autocompile.search.judge.spread import Spread, ratio_of, spread_of
+from autocompile.search.judge.scatter import Scatter, ratio_of, scatter_of
 
 # Half the interval of a start-up, relative: compiles of one program differ so from process to process.
 _STARTUP_UNCERTAINTY = 0.15
@@ -105,7 +105,7 @@ def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float]
     measured = [trial for trial in trials if trial.measurement is not None]
     if not measured:
         return []
-    run = _Run(goal, spread_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
+    run = _Run(goal, scatter_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
     return [_contender(trial, run, _startup_s(trial, run)) for trial in measured]
 
 
@@ -116,16 +116,16 @@ def contender_as_loaded(loaded: Trial, trials: Sequence[Trial], goal: Goal) -> C
     """
     known = [trial for trial in trials if trial.measurement is not None]
     some = [*(trial for trial in known if trial.number != loaded.number), loaded]
-    run = _Run(goal, spread_of(some), baseline_seconds(known), _tail_scatter(some, goal), {})
-    found = _contender(loaded, run, median(m.startup.total_s for m in loaded.measurements))
-    return replace(found, is_finalist=True)
+    run = _Run(goal, scatter_of(some), baseline_seconds(known), _tail_scatter(some, goal), {})
+    contender = _contender(loaded, run, median(m.startup.total_s for m in loaded.measurements))
+    return replace(contender, is_finalist=True)
 
 
-def starting_in(one: Contender, startup_s: float, goal: Goal) -> Contender:
+def starting_in(contender: Contender, startup_s: float, goal: Goal) -> Contender:
     """The same with another start-up, held against the goal's limit."""
     most_s = goal.entry().max_startup_s
-    excess = one.excess if most_s is None else {**one.excess, "max_startup": startup_s / most_s - 1}
-    return replace(one, startup_s=startup_s, excess=excess)
+    excess = contender.excess if most_s is None else {**contender.excess, "max_startup": startup_s / most_s - 1}
+    return replace(contender, startup_s=startup_s, excess=excess)
 
 
 @dataclass(frozen=True)
@@ -133,14 +133,14 @@ class _Run:
     """What the contenders of one run have in common."""
 
     goal: Goal
-    spread: Spread
+    scatter: Scatter
     baseline_s: float
     tail_scatter: float
     loads_s: dict[str, float]
 
 
 def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
-    ratio = ratio_of(trial, run.spread)
+    ratio = ratio_of(trial, run.scatter)
     latency_s = ratio.scaled(run.baseline_s)
     tail = Estimate.around(_tail(trial, run.goal), run.tail_scatter / math.sqrt(len(trial.measurements)))
     call_s = latency_s.value * tail.value * trial.batch_factor
@@ -154,7 +154,7 @@ def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
         ratio=ratio,
         latency_s=latency_s,
         startup_s=startup_s,
-        floor=run.spread.floor,
+        floor=run.scatter.floor,
         tail=tail if run.goal.objective == "latency" else _NONE,
         excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
         noisy=mostly_noisy(trial),
@@ -208,65 +208,65 @@ def mostly_noisy(trial: Trial) -> bool:
     return 2 * sum(m.contamination.noisy for m in trial.measurements) > len(trial.measurements)
 
 
-def beats(one: Contender, other: Contender, calls: float) -> bool:
-    """Whether `one` is faster than `other` with 95% confidence, and by more than the run's own A/A margin.
+def beats(contender: Contender, other: Contender, calls: float) -> bool:
+    """Whether `contender` is faster than `other` with 95% confidence, and by more than the run's own A/A margin.
 
     Never on a noisy host. What others take of it is no scatter that an interval could hold, but moves every process
     alike and each program by another factor: beside one busy process on two cores, a program of 0.7 times the
     baseline's time takes 1.7 times of it, time and again (`studies/trust`, agreement). Nor by a start that is not
     notably sooner.
     """
-    if one.noisy or other.noisy or not _ahead(one, other, calls):
+    if contender.noisy or other.noisy or not _ahead(contender, other, calls):
         return False
-    if math.isinf(calls) or one.startup_s >= other.startup_s or starts_sooner(one, other):
+    if math.isinf(calls) or contender.startup_s >= other.startup_s or starts_sooner(contender, other):
         return True
-    return _ahead(replace(one, startup_s=other.startup_s), other, calls)
+    return _ahead(replace(contender, startup_s=other.startup_s), other, calls)
 
 
-def _ahead(one: Contender, other: Contender, calls: float) -> bool:
-    mine, theirs = one.cost(calls), other.cost(calls)
-    return mine[0] < theirs[0] and gain(one, other, calls) > open_between(one, other, calls)
+def _ahead(contender: Contender, other: Contender, calls: float) -> bool:
+    mine, theirs = contender.cost(calls), other.cost(calls)
+    return mine[0] < theirs[0] and gain(contender, other, calls) > open_between(contender, other, calls)
 
 
-def starts_sooner(one: Contender, other: Contender) -> bool:
-    """Whether `one` starts notably sooner than `other`: start-up is measured once, so a small difference is none."""
-    return other.startup_s - one.startup_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * other.startup_s)
+def starts_sooner(contender: Contender, other: Contender) -> bool:
+    """Whether `contender` starts notably sooner: start-up is measured once, so a small difference is none."""
+    return other.startup_s - contender.startup_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * other.startup_s)
 
 
-def dominates(one: Contender, other: Contender, calls: float) -> bool:
-    """Whether `one` reads as good as `other` in every column, and better in one.
+def dominates(contender: Contender, other: Contender, calls: float) -> bool:
+    """Whether `contender` reads as good as `other` in every column, and better in one.
 
     The columns: amortized time, latency, start-up, changes.
     """
-    mine, theirs = _columns(one, calls), _columns(other, calls)
+    mine, theirs = _columns(contender, calls), _columns(other, calls)
     return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
-def no_worse(one: Contender, other: Contender, calls: float) -> bool:
-    """Whether `one` is as simple as `other`, reads as quick a call, and starts not notably later."""
-    if one.changes > other.changes or starts_sooner(other, one):
+def no_worse(contender: Contender, other: Contender, calls: float) -> bool:
+    """Whether `contender` is as simple as `other`, reads as quick a call, and starts not notably later."""
+    if contender.changes > other.changes or starts_sooner(other, contender):
         return False
-    quick = one.latency_s.value <= other.latency_s.value
-    return quick and (math.isfinite(calls) or one.cost(calls)[0] <= other.cost(calls)[0])
+    quick = contender.latency_s.value <= other.latency_s.value
+    return quick and (math.isfinite(calls) or contender.cost(calls)[0] <= other.cost(calls)[0])
 
 
-def _columns(one: Contender, calls: float) -> tuple[float, float, float, int]:
-    return one.cost(calls)[0], one.latency_s.value, one.startup_s, one.changes
+def _columns(contender: Contender, calls: float) -> tuple[float, float, float, int]:
+    return contender.cost(calls)[0], contender.latency_s.value, contender.startup_s, contender.changes
 
 
-def gain(one: Contender, other: Contender, calls: float) -> float:
-    """How far `one` is ahead of `other`, as the logarithm of the ratio of their amortized times."""
-    return math.log(other.cost(calls)[0] / one.cost(calls)[0])
+def gain(contender: Contender, other: Contender, calls: float) -> float:
+    """How far `contender` is ahead of `other`, as the logarithm of the ratio of their amortized times."""
+    return math.log(other.cost(calls)[0] / contender.cost(calls)[0])
 
 
-def open_between(one: Contender, other: Contender, calls: float) -> float:
+def open_between(contender: Contender, other: Contender, calls: float) -> float:
     """Which differences between the two are left open, on the log scale."""
-    (mine, half), (_theirs, other_half) = one.cost(calls), other.cost(calls)
-    floor = one.floor * one.latency_s.value / mine if math.isfinite(calls) else one.floor
+    (mine, half), (_theirs, other_half) = contender.cost(calls), other.cost(calls)
+    floor = contender.floor * contender.latency_s.value / mine if math.isfinite(calls) else contender.floor
     return max(math.hypot(half, other_half), floor)
 
 
-def hopeless(one: Contender, best: Contender, calls: float) -> bool:
-    """Whether `one` is so far behind that measuring it again cannot make it the winner: twice what is left open."""
-    (_best, best_half), (_mine, half) = best.cost(calls), one.cost(calls)
-    return gain(best, one, calls) > 2 * math.hypot(best_half, half)
+def hopeless(contender: Contender, best: Contender, calls: float) -> bool:
+    """Whether it is so far behind that measuring it again cannot make it the winner: twice what is left open."""
+    (_best, best_half), (_mine, half) = best.cost(calls), contender.cost(calls)
+    return gain(best, contender, calls) > 2 * math.hypot(best_half, half)

@@ -50,9 +50,9 @@ class Field:
     def _had_finals(self) -> bool:
         return any(c.is_finalist for c in self.contenders)
 
-    def _is_settled(self, one: Contender) -> bool:
+    def _is_settled(self, contender: Contender) -> bool:
         """Whether its figures are final; before there are finals, everybody's are as good."""
-        return one.is_finalist or one.origin == "baseline" or not self._had_finals
+        return contender.is_finalist or contender.origin == "baseline" or not self._had_finals
 
     def _eligible(self, calls: float) -> list[Contender]:
         """The finalists, and who beats the one that wins among them: a coarse figure is equal to everything."""
@@ -64,17 +64,17 @@ class Field:
         simplest = sorted(quickest, key=lambda c: (not self._is_settled(c), c.changes))
         return next((c for c in simplest if self._stands(c, quickest, calls)), quickest[0])
 
-    def _stands(self, one: Contender, among: Sequence[Contender], calls: float) -> bool:
+    def _stands(self, contender: Contender, among: Sequence[Contender], calls: float) -> bool:
         """Whether nobody among these beats it, nor one that is no worse: a wide interval alone makes no winner."""
-        if any(self._beats(other, one, calls) for other in among):
+        if any(self._beats(other, contender, calls) for other in among):
             return False
-        others = [c for c in among if no_worse(c, one, calls)]
+        others = [c for c in among if no_worse(c, contender, calls)]
         return not any(self._beats(other, c, calls) for c in others for other in among)
 
-    def _beats(self, one: Contender, other: Contender, calls: float) -> bool:
-        return self.can_be_told and beats(one, other, calls)
+    def _beats(self, contender: Contender, other: Contender, calls: float) -> bool:
+        return self.can_be_told and beats(contender, other, calls)
 
 
-def _quickness(one: Contender, calls: float) -> tuple[float, float, float, int, int]:
+def _quickness(contender: Contender, calls: float) -> tuple[float, float, float, int, int]:
     """Ties in time are broken by the other columns, so that nobody comes before one that dominates it."""
-    return one.cost(calls)[0], one.latency_s.value, one.startup_s, one.changes, one.number
+    return contender.cost(calls)[0], contender.latency_s.value, contender.startup_s, contender.changes, contender.number

@@ -108,5 +108,5 @@ def _open(winner: Contender, owed: Sequence[Contender]) -> str:
 def _ruled_out(case: Case) -> str:
     """Who is faster, and breaks a constraint."""
     faster = (c for c in case.ranking if not c.is_feasible and beats(c, case.winner, case.calls))
-    found = next(faster, None)
-    return f"{found.label} is faster, and misses {beyond(found.excess)}" if found else ""
+    quicker = next(faster, None)
+    return f"{quicker.label} is faster, and misses {beyond(quicker.excess)}" if quicker else ""

@@ -7,8 +7,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from autocompile.core.document import Document, TrialEntry
-from autocompile.core.document import Verdict as VerdictWord
+from autocompile.core.document import Document, TrialEntry, VerdictWord
 from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
@@ -42,7 +41,7 @@ def at_calls(document: Document, calls: int) -> Document:
         baseline=next(entry for entry in entries if entry.origin == "baseline"),
         is_feasible=verdict.is_feasible,
         reason=verdict.reason,
-        open_to=tuple(one.label for one in verdict.owed),
+        open_to=tuple(contender.label for contender in verdict.owed),
         snippet=snippet(winner.plan, device_type=workload.device.split(":")[0], is_module=workload.is_module),
         trade_offs=trade_offs(verdict.ranking, {entry.number: entry.peak_memory_bytes or 0 for entry in entries}),
         trials=(*entries, *(entry for entry in document.trials if entry.status == "failed")),
@@ -68,49 +67,49 @@ def ranked(entries: Sequence[TrialEntry], verdict: Verdict, calls: float, spread
     baseline = next(c for c in verdict.ranking if c.origin == "baseline")
     return tuple(
         replace(
-            by_number[one.number],
+            by_number[contender.number],
             rank=rank,
-            verdict=_word(one, baseline, verdict, spread_over),
-            amortized_ms=one.per_call_s(calls).value * 1e3,
+            verdict=_word(contender, baseline, verdict, spread_over),
+            amortized_ms=contender.per_call_s(calls).value * 1e3,
         )
-        for rank, one in enumerate(verdict.ranking, 1)
+        for rank, contender in enumerate(verdict.ranking, 1)
     )
 
 
-def _word(one: Contender, baseline: Contender, verdict: Verdict, calls: float) -> VerdictWord:
-    if one is verdict.winner:
+def _word(contender: Contender, baseline: Contender, verdict: Verdict, calls: float) -> VerdictWord:
+    if contender is verdict.winner:
         return "winner" if verdict.is_feasible else "nearest"
-    if not one.is_feasible:
+    if not contender.is_feasible:
         return "beyond a limit"
-    if one is baseline:
+    if contender is baseline:
         return "baseline"
-    if beats(one, baseline, calls):
+    if beats(contender, baseline, calls):
         return "faster"
-    if one.noisy or baseline.noisy:
+    if contender.noisy or baseline.noisy:
         return "not judged"
-    return "slower" if beats(baseline, one, calls) else "not distinguishable"
+    return "slower" if beats(baseline, contender, calls) else "not distinguishable"
 
 
-def measured_entry(trial: Trial, one: Contender, given_batch: float | None) -> TrialEntry:
+def measured_entry(trial: Trial, contender: Contender, given_batch: float | None) -> TrialEntry:
     """A measured trial, not ranked yet; `given_batch`: samples in one of the baseline's calls, if that is known."""
     assert trial.measurement is not None
     latest = trial.measurements[-1]
     return replace(
         _entry(trial),
-        is_finalist=one.is_finalist,
+        is_finalist=contender.is_finalist,
         latency_ms=median(m.latency.p50_ms for m in trial.measurements),
         latency=latest.latency,
-        speedup=one.ratio.inverse(),
-        paired_ms=one.latency_s.scaled(1e3),
+        speedup=contender.ratio.inverse(),
+        paired_ms=contender.latency_s.scaled(1e3),
         compile_s=trial.measurement.startup.compile_s,
-        startup_s=one.startup_s,
-        excess=one.excess,
+        startup_s=contender.startup_s,
+        excess=contender.excess,
         error=trial.measurement.accuracy.error,
         error_limit=trial.measurement.accuracy.limit,
         peak_memory_bytes=max(m.peak_memory_bytes for m in trial.measurements),
-        processes=one.processes,
+        processes=contender.processes,
         batch=trial.plan.batch or None,
-        samples_per_s=given_batch / one.latency_s.value if given_batch else None,
+        samples_per_s=given_batch / contender.latency_s.value if given_batch else None,
         counters=trial.measurement.counters,
         contamination=latest.contamination,
         noisy=mostly_noisy(trial),

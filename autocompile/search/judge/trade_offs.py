@@ -35,13 +35,13 @@ def _points(some: Sequence[Contender], memory_bytes: Mapping[int, int]) -> list[
 def _worth_telling_apart(some: Sequence[Contender], memory_bytes: Mapping[int, int]) -> list[Contender]:
     """Without those that add nothing to a simpler one."""
     kept: list[Contender] = []
-    for one in sorted(some, key=lambda c: (c.changes, c.latency_s.value)):
-        if not any(_adds_nothing(one, simpler, memory_bytes) for simpler in kept):
-            kept.append(one)
+    for contender in sorted(some, key=lambda c: (c.changes, c.latency_s.value)):
+        if not any(_adds_nothing(contender, simpler, memory_bytes) for simpler in kept):
+            kept.append(contender)
     return kept
 
 
-def _adds_nothing(one: Contender, simpler: Contender, memory_bytes: Mapping[int, int]) -> bool:
+def _adds_nothing(contender: Contender, simpler: Contender, memory_bytes: Mapping[int, int]) -> bool:
     """Whether it is surely neither quicker a call, nor notably quicker to start or lighter."""
-    lighter = memory_bytes[one.number] < (1 - _NOTABLE_MEMORY_SHARE) * memory_bytes[simpler.number]
-    return not lighter and not starts_sooner(one, simpler) and not beats(one, simpler, math.inf)
+    lighter = memory_bytes[contender.number] < (1 - _NOTABLE_MEMORY_SHARE) * memory_bytes[simpler.number]
+    return not lighter and not starts_sooner(contender, simpler) and not beats(contender, simpler, math.inf)

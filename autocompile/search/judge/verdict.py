@@ -40,7 +40,7 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
     """Rank by amortized time over `calls` (infinity: by latency); of those that are not surely behind, the simplest.
 
     Only who keeps every constraint can win; if nobody does, it is whoever is nearest. `contenders` must hold the
-    baseline. `margin`: what two candidates must differ by in this run, as `spread_of` tells.
+    baseline. `margin`: what two candidates must differ by in this run, as `scatter_of` tells.
     """
     ranking = sorted(contenders, key=lambda c: c.per_call_s(calls).value)
     feasible = [c for c in ranking if c.is_feasible]
@@ -48,15 +48,15 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
         return _nearest(ranking, margin)
     some = _undisturbed(feasible)
     field = Field(some, can_be_told=margin <= _TOO_NOISY)
-    found = field.envelope()
-    winner = field.winner(calls) if math.isinf(calls) else _at(found, calls)
+    winners = field.envelope()
+    winner = field.winner(calls) if math.isinf(calls) else _at(winners, calls)
     case = Case(winner, field.winner(calls), tuple(Field(some).standing(calls)), tuple(ranking), calls, margin)
     owed = field.owed(winner, calls)
     return Verdict(
         winner=winner,
         ranking=_from(winner, ranking),
         tied=case.tied,
-        envelope=segments_of([(since, c.line) for since, c in found]),
+        envelope=segments_of([(since, c.line) for since, c in winners]),
         margin=margin,
         reason=reason(case, owed, can_be_told=field.can_be_told),
         owed=owed,
@@ -68,8 +68,8 @@ def _undisturbed(feasible: Sequence[Contender]) -> tuple[Contender, ...]:
     return tuple(c for c in feasible if not c.noisy or c.origin == "baseline") or tuple(feasible)
 
 
-def _at(found: Sequence[tuple[int, Contender]], calls: float) -> Contender:
-    return next(c for since, c in reversed(found) if since <= max(1.0, calls))
+def _at(winners: Sequence[tuple[int, Contender]], calls: float) -> Contender:
+    return next(c for since, c in reversed(winners) if since <= max(1.0, calls))
 
 
 def _nearest(ranking: Sequence[Contender], margin: float) -> Verdict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from autocompile.core.errors import RunnerError
-from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.search.reserve import limits_of
@@ -37,9 +37,9 @@ class AsLoaded:
 
 def measure_loaded(bench: Bench, trial: Trial, expected_s: float) -> AsLoaded:
     """Load the artifact in up to three processes, of which one takes `expected_s` or so."""
-    found: list[Measurement] = []
+    measured: list[Measurement] = []
     for process in range(_PROCESSES):
-        longest = max((sum(m.phases_s.values()) for m in found), default=0.0)
+        longest = max((sum(m.phases_s.values()) for m in measured), default=0.0)
         left_s = bench.ledger.left_s()
         if left_s < max(longest, 1.0):
             break
@@ -47,23 +47,22 @@ def measure_loaded(bench: Bench, trial: Trial, expected_s: float) -> AsLoaded:
         patience_s = max(_PATIENCE * expected_s, _PATIENCE_S)
         task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, 1000 + process)
         try:
-            reply = bench.runner.run(
+            reply = bench.reply_to(
                 replace(task, artifact=str(bench.artifact)),
                 limits_of(bench, min(left_s, patience_s)),
+                Measurement,
                 cache=f"{trial.plan.key}-artifact-{process}",
             )
         except RunnerError as fault:
-            return AsLoaded(tuple(found), untimed="" if found else str(fault))
+            return AsLoaded(tuple(measured), untimed="" if measured else str(fault))
         except KeyboardInterrupt:  # the runner has ended the process
-            return AsLoaded(tuple(found), untimed="" if found else "stopped by hand", stopped=INTERRUPTED)
-        assert isinstance(reply, Measurement | Failure)
-        bench.ledger.charge(reply.phases_s)
+            return AsLoaded(tuple(measured), untimed="" if measured else "stopped by hand", stopped=INTERRUPTED)
         if isinstance(reply, Measurement):
-            found.append(reply)
+            measured.append(reply)
         elif reply.kind != "timeout":
             return AsLoaded(fault=f"it did not hold when it was loaded: {reply.message.splitlines()[0]}")
         elif patience_s < left_s:
             return AsLoaded(fault=f"it did not answer within {format_duration(patience_s)} when it was loaded")
         else:
             break
-    return AsLoaded(tuple(found), untimed="" if found else "the budget ended before it was timed as loaded")
+    return AsLoaded(tuple(measured), untimed="" if measured else "the budget ended before it was timed as loaded")

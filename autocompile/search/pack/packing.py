@@ -194,9 +194,7 @@ def _pack_as(bench: Bench, winner: Winner, serving: Serving, absences: tuple[Abs
         directory=str(bench.artifact / serving.name),
     )
     cache = f"{trial.plan.key}-{serving.name}" if serving.start == "load" else trial.plan.key
-    reply = bench.runner.run(task, limits_of(bench, limit_s), cache=cache)
-    assert isinstance(reply, Packed | Failure)
-    bench.ledger.charge(reply.phases_s)
+    reply = bench.reply_to(task, limits_of(bench, limit_s), Packed, cache=cache)
     if isinstance(reply, Failure):
         ended = f"packing it took more than the {format_duration(limit_s)} that were left for it"
         return ended if reply.kind == "timeout" else reply.message.splitlines()[0]

@@ -19,7 +19,7 @@ _PRIOR_SIGMA, _ENOUGH = 0.04, 4
 
 
 @dataclass(frozen=True)
-class Spread:
+class Scatter:
     """Standard deviation of log ratios between processes, and the degrees of freedom it stands on.
 
     A process has a bias of its own (memory layout, thread placement) that no number of samples within
@@ -53,7 +53,7 @@ class Spread:
         return float(stdtrit(self.freedom, (1 + _CONFIDENCE) / 2))
 
 
-def spread_of(trials: Sequence[Trial]) -> Spread:
+def scatter_of(trials: Sequence[Trial]) -> Scatter:
     """Pool the scatter of the candidates' processes; where little was measured twice, what is usual.
 
     The baseline's own scatter is not pooled, as it is smaller: what it is compared with shares its memory
@@ -69,12 +69,12 @@ def spread_of(trials: Sequence[Trial]) -> Spread:
             freedom += len(logs) - 1
     missing = max(0, _ENOUGH - freedom)
     pooled = (squares + missing * _PRIOR_SIGMA**2) / (freedom + missing)
-    return Spread(math.sqrt(pooled), freedom + missing, own)
+    return Scatter(math.sqrt(pooled), freedom + missing, own)
 
 
-def ratio_of(trial: Trial, spread: Spread) -> Estimate:
+def ratio_of(trial: Trial, scatter: Scatter) -> Estimate:
     """Candidate time over baseline time from all processes; the baseline's is 1 by definition."""
     if trial.origin == "baseline":
         return Estimate(1.0, 1.0, 1.0)
     value = math.exp(mean(math.log(m.ratio.value) for m in trial.measurements))
-    return Estimate.around(value, spread.halfwidth(trial))
+    return Estimate.around(value, scatter.halfwidth(trial))

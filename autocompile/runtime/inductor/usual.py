@@ -1,0 +1,33 @@
+"""What `torch.compile` and its settings usually do. No torch.
+
+Measured on CPUs and published for GPUs; wide, as they only order what is tried before anything is known.
+"""
+
+from __future__ import annotations
+
+from autocompile.runtime.inductor.dimensions import NAME
+from autocompile.space.usual import Feature, Usual, feature
+
+USUAL: dict[Feature, Usual] = {
+    feature(runtime=NAME): Usual(-0.3, 0.5, cost=1.3),
+    feature(mode="max-autotune"): Usual(0.0, 0.15, cost=0.7),
+    feature(mode="max-autotune-no-cudagraphs"): Usual(0.0, 0.15, cost=0.7),
+    feature(mode="reduce-overhead"): Usual(-0.1, 0.4, cost=0.1),
+    feature(dynamic="dynamic"): Usual(0.05, 0.1, cost=0.2),
+    feature(dynamic="marked"): Usual(0.02, 0.1, cost=0.1),
+    feature(dynamic="static"): Usual(0.0, 0.1, cost=0.4),
+    feature(dynamic="buckets"): Usual(0.02, 0.15, cost=0.6),
+    feature(freezing=True): Usual(-0.12, 0.1, cost=0.1),
+    feature(scope="blocks"): Usual(0.08, 0.1, cost=-0.8),
+    feature(scope="hottest-1"): Usual(0.2, 0.12, cost=-0.3),
+    feature(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
+    feature(scope="around-breaks"): Usual(0.02, 0.15),
+    # Casts are fused into what is compiled; frozen weights are converted once, and laid out for the matrix unit.
+    feature(amp="bf16", runtime=NAME): Usual(-0.05, 0.2, cost_deviation=0.1),
+    feature(amp="bf16", freezing=True): Usual(-0.1, 0.3, cost_deviation=0.1),
+    feature(amp="bf16", mode="max-autotune-no-cudagraphs"): Usual(-0.05, 0.2, cost_deviation=0.1),
+    # Frozen weights are constants, so no two blocks share a program.
+    feature(scope="blocks", freezing=True): Usual(0.15, 0.15, cost=0.9, cost_deviation=0.1),
+    # What is compiled lays its convolutions out by itself.
+    feature(memory_format="channels_last", runtime=NAME): Usual(0.1, 0.15, cost_deviation=0.1),
+}

@@ -1,0 +1,121 @@
+"""One candidate's trial: begun under a claim, and told of when its answer is there; several may be under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
+from autocompile.core.trial import Trial
+from autocompile.core.units import format_duration
+from autocompile.search.allowance import ENOUGH_TO_COMPARE, allowance
+from autocompile.search.archive import Archive, Claim
+from autocompile.search.choose.alike import closed_by
+from autocompile.search.errand import Errand
+from autocompile.search.judge.contender import baseline_seconds
+from autocompile.search.judge.scatter import scatter_of
+from autocompile.search.run import Bench
+from autocompile.space.space import Space
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A claim, and where its outcome comes from: an errand, or another study of the family, which has `recalled` it.
+
+    `bound`: why it may take no longer, in words.
+    """
+
+    claim: Claim
+    source: Errand[Measurement] | Trial
+    bound: str
+
+
+def begin(bench: Bench, space: Space, archive: Archive, claim: Claim) -> Attempt:
+    """Have a claimed candidate measured, within what it may cost as far as is known now."""
+    known, plan = archive.trials(), claim.plan
+    bench.listener.on_task(space.label(claim.candidate))
+    limits, bound = allowance(bench, known, plan)
+    recalled = archive.recalled(plan.key)
+    if recalled is not None:
+        return Attempt(claim, recalled, bound)
+    timing = replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan))
+    task = bench.trial_task(plan, timing, claim.number)
+    try:
+        return Attempt(claim, bench.submit(task, limits, Measurement, cache=plan.key), bound)
+    except BaseException:
+        archive.abandon(claim.number)
+        raise
+
+
+def finish(bench: Bench, space: Space, archive: Archive, attempt: Attempt) -> Trial:
+    """Wait for its outcome, and tell of it: the archive, the journal, and whoever listens.
+
+    It is judged among all that is known by then. What is interrupted is abandoned, for a later run to try.
+    """
+    claim, source = attempt.claim, attempt.source
+    try:
+        outcome = source.reply() if isinstance(source, Errand) else source.outcome
+    except BaseException:
+        archive.abandon(claim.number)
+        raise
+    trial = Trial(
+        number=claim.number,
+        label=space.label(claim.candidate),
+        candidate=claim.candidate,
+        plan=claim.plan,
+        origin=claim.origin,
+        outcome=outcome,
+        changes=len(space.changes(claim.candidate)),
+        finals=source.finals if isinstance(source, Trial) else (),
+    )
+    if isinstance(outcome, Failure):
+        _write_down(bench, trial, outcome, attempt.bound)
+    elif outcome.decided:
+        bench.ledger.decide("stopped", trial.label, "its timing was ended: surely behind the best so far")
+    known = archive.trials()
+    archive.tell(trial, bench.standing(trial, [*known, trial]))
+    bench.listener.on_trial(trial)
+    _close_alike(bench, space, archive, trial, known)
+    return trial
+
+
+def _close_alike(bench: Bench, space: Space, archive: Archive, trial: Trial, earlier: Sequence[Trial]) -> None:
+    """Write down which candidates are not tried, as they must fail like this one."""
+    out = {claim.plan.key for claim in archive.claims}
+    plans = [plan for _candidate, plan in space.programs if plan.key not in out]
+    closed = closed_by(trial, plans, earlier)
+    if closed and isinstance(trial.outcome, Failure):
+        saved_s = len(closed) * sum(trial.outcome.phases_s.values())
+        what = f"{len(closed)} more candidate{'s' * (len(closed) != 1)}"
+        reason = trial.outcome.message.splitlines()[0].partition("; ")[0]  # without the advice, told with the failure
+        why = f"must fail like {trial.label}, as they compile the same code: {reason}"
+        saved = f"that saves some {format_duration(saved_s)}"
+        bench.ledger.decide("narrowed", what, f"{why}; {saved}", saved_s=saved_s)
+
+
+def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
+    """The ratio to the baseline beyond which a candidate cannot win; 0 before there is anyone to beat.
+
+    Taken without start-up, which only makes it harder to win, and with twice what processes differ by. There is a
+    verdict at the given batch, too, so those that keep it have a rival of their own.
+    """
+    measured = [trial for trial in known if trial.measurement is not None]
+    if len(measured) < ENOUGH_TO_COMPARE:  # the baseline and plain torch.compile are always timed to the end
+        return 0.0
+    best = bench.best(known, of_other_batches=bool(plan.batch))
+    if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about
+        return 0.0
+    best_s = best.per_call_s(bench.spread_over(known)).value
+    return best_s / baseline_seconds(known) * (1 + 2 * scatter_of(measured).margin(1))
+
+
+def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:
+    bench.runner.forget(trial.plan.key)
+    ended = failure.kind == "timeout"
+    reason = failure.message
+    if ended:
+        reason = bound if failure.stage == "compile" else f"the time left for the search ended in phase {failure.stage}"
+    bench.ledger.decide("stopped" if ended else "failed", trial.label, reason)

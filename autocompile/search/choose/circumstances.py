@@ -1,0 +1,92 @@
+"""What the profile and the machine make likely of a value: what to expect of it, and whether its seeds come first.
+
+One row for each circumstance, so that both follow from the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from autocompile.search.choose.evidence import Evidence
+from autocompile.space.usual import Feature, Usual, feature
+
+
+@dataclass(frozen=True)
+class Circumstance:
+    """Where `holds` says so, these values do what is `usual` of them then, for the `reason` in words.
+
+    None is what they do everywhere. Seeds with any of the values are moved to the front (`urgency` > 0) or to the back
+    (< 0), for the reason that `order` gives.
+    """
+
+    holds: Callable[[Evidence], bool]
+    usual: Mapping[Feature, Usual | None]
+    reason: str = ""
+    urgency: int = 0
+    order: Callable[[Evidence], str] = lambda _evidence: ""
+
+
+# Of those that hold, the later ones have the last word on what is usual.
+CIRCUMSTANCES = (
+    Circumstance(
+        lambda evidence: evidence.on_cpu,
+        {feature(amp="fp16"): Usual(0.5, 0.3, cost=0.2), feature(threads=1): Usual(0.5, 0.3)},
+        "on a CPU",
+    ),
+    Circumstance(
+        lambda evidence: evidence.starting_bounds_cpu,
+        {feature(threads=1): Usual(0.0, 0.3)},
+        "starting operators bounds it, which more threads make no faster",
+    ),
+    Circumstance(
+        lambda evidence: evidence.gpu_starves,
+        {
+            feature(mode="reduce-overhead"): Usual(-0.6, 0.4, cost=0.1),
+            feature(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
+        },
+        "the GPU waits for its launches, so CUDA graphs pay",
+        urgency=2,
+        order=lambda evidence: (
+            f"the GPU is busy {evidence.profile.busy_share:.0%} of the time: launches bound it, so CUDA graphs first"
+        ),
+    ),
+    Circumstance(
+        lambda evidence: evidence.blocks_outside_breaks,
+        {feature(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8)},
+        "the whole model's graph breaks, which its repeated blocks may not",
+        urgency=2,
+        order=lambda evidence: (
+            f"{len(evidence.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks first"
+        ),
+    ),
+    Circumstance(
+        lambda evidence: evidence.on_cpu and evidence.has_matrix_unit,
+        {feature(amp="bf16"): None},
+        urgency=1,
+        order=lambda _evidence: "this CPU has an AMX unit for bf16: first",
+    ),
+    Circumstance(
+        lambda evidence: evidence.on_cpu and not evidence.has_matrix_unit,
+        {feature(amp="bf16"): Usual(0.7, 0.4, cost=0.2)},
+        "this CPU has no unit for bf16 matrices",
+        urgency=-1,
+        order=lambda _evidence: (
+            "this CPU has no AMX unit for bf16, where autocast is usually slower than float32: last"
+        ),
+    ),
+    Circumstance(
+        lambda evidence: bool(evidence.profile.graph_breaks),
+        {feature(scope="around-breaks"): Usual(-0.1, 0.3)},
+        "what breaks the graph can stay eager",
+    ),
+    Circumstance(
+        lambda evidence: evidence.signature_count > 1,
+        {
+            feature(dynamic="dynamic"): Usual(-0.1, 0.25, cost=0.2),
+            feature(dynamic="marked"): Usual(-0.15, 0.25, cost=0.1),
+            feature(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
+        },
+        "calls come in several sizes, each of which may be compiled again",
+    ),
+)

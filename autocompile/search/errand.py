@@ -1,0 +1,62 @@
+"""A task under way: submitted, waited for, its reply checked for what it is, and charged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from autocompile.core.job import BatchProbe, BatchTask, Limits, Packed, ProfileTask, Reply, Task, TrialTask
+from autocompile.core.outcome import Failure, Measurement, Toolchain
+from autocompile.core.profile import Profile
+from autocompile.core.runner import PendingReply, Runner
+from autocompile.core.workload import Workload
+
+ReplyT = TypeVar("ReplyT", bound=Measurement | Profile | BatchProbe | Workload | Toolchain | Packed)
+# Books what a task's phases took, which lies in a span of the run's clock; see `search.ledger.Ledger.charge`.
+Charge = Callable[[Mapping[str, float], tuple[float, float]], None]
+
+# What these find out is a time, which whatever runs beside them would change.
+_TIMED = (ProfileTask, BatchTask, TrialTask)
+
+
+class Errand(Generic[ReplyT]):
+    """One task under way, and what is expected of it."""
+
+    def __init__(self, pending: PendingReply, expected: type[ReplyT], charge: Charge) -> None:
+        self.pending = pending
+        self._expected = expected
+        self._charge = charge
+        self._is_charged = False
+
+    def reply(self) -> ReplyT | Failure:
+        """Wait for the end; what it took is charged once. If waiting ends otherwise, nothing of it is left running.
+
+        Raises what `PendingReply.answer` raises.
+        """
+        try:
+            reply: Reply = self.pending.answer()
+        except BaseException:
+            self.pending.cancel()
+            raise
+        assert isinstance(reply, self._expected | Failure), f"{type(reply).__name__} is no answer to this task"
+        if not self._is_charged:
+            self._is_charged = True
+            self._charge(reply.phases_s, self.pending.span_s)
+        return reply
+
+
+def submit(
+    runner: Runner, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str, charge: Charge
+) -> Errand[ReplyT]:
+    """Have a task run, alone on its device if it is timed. Raises what `Runner.submit` raises."""
+    pending = runner.submit(task, limits, cache=cache, exclusive=isinstance(task, _TIMED))
+    return Errand(pending, expected, charge)
+
+
+def reply_to(runner: Runner, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> ReplyT | Failure:
+    """Run a task to its end where no ledger is kept. Raises what `PendingReply.answer` raises."""
+    return submit(runner, task, limits, expected, cache=cache, charge=_unbooked).reply()
+
+
+def _unbooked(_phases_s: Mapping[str, float], _span_s: tuple[float, float]) -> None:
+    """There is no budget that this could be part of."""
