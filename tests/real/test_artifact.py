@@ -25,6 +25,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.manifest import Absence, Served
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
+from autocompile.runtime.aot.package import package_of
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.workload.axes import free_axes, resized
@@ -203,7 +204,8 @@ def test_changes_of_the_weights_are_followed(loaded, change):
 
 def test_where_weights_lie_is_looked_at_by_the_artifacts_own_library(scorer, loaded):
     (program,) = open_manifest(scorer[1]).programs
-    assert f"{program.directory}/{package_of(program).placement_file}" in {entry.path for entry in open_manifest(scorer[1]).files}
+    library = f"{program.directory}/{package_of(program).placement_file}"
+    assert library in {entry.path for entry in open_manifest(scorer[1]).files}
     (_guard, native), *_ = loaded[1]._server._programs
     assert isinstance(native._binding._lie_as_they_did, functools.partial)
 
@@ -487,6 +489,7 @@ def test_a_model_with_weights_of_other_shapes_is_served_as_it_is(scorer):
 def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
     broken = edited(scorer[1], tmp_path)
     manifest = open_manifest(broken)
+    (program,) = manifest.programs
     (broken / program.directory / package_of(program).file).write_bytes(b"not a package")
     files = tuple(entry_for(broken, entry.path) for entry in manifest.files)
     write_manifest(broken, replace(manifest, files=files))
