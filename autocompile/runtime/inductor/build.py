@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.plan import AxisRange, Plan
 from autocompile.runtime.inductor.padding import Padder
+from autocompile.workload.call import Call
 
 
 class Marker:
@@ -40,32 +41,26 @@ class Marker:
                 self._dynamo.mark_dynamic(leaf, one.axis, min=one.low, max=one.high)
 
 
-class Built:
-    """A model that runs as its plan says: called like the model, without gradients.
-
-    `threads` is the number of CPU threads that its operators should have, 0 for torch's own; it is a
-    setting of the process, so whoever calls decides when to apply it. `module` is the module that runs
-    beneath, or None for a function.
-    """
+class Built(Call):
+    """A model that runs as its plan says: called like the model, without gradients."""
 
     def __init__(self, call: Callable[..., Any], plan: Plan, device_type: str, module: nn.Module | None) -> None:
-        self.module = module
-        self._call = Padder(call, plan.buckets) if plan.buckets else call
+        model = Padder(call, plan.buckets) if plan.buckets else call
+        super().__init__(model, module=module, threads=plan.threads)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
         self._device_type = device_type
         self._mark = Marker(plan.ranges) if plan.ranges else None
         self._reuses_outputs = bool(plan.options.get("triton.cudagraphs"))
-        self.threads = plan.threads
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._mark is not None:
             self._mark(args, kwargs)
         with torch.no_grad():
             if self._autocast is None:
-                return self._owned(self._call(*args, **kwargs))
+                return self._owned(self.model(*args, **kwargs))
             # Outside the compiled region: inside it, no compiler cache can be used.
             with torch.autocast(self._device_type, dtype=self._autocast):
-                output = self._call(*args, **kwargs)
+                output = self.model(*args, **kwargs)
             return self._owned(pytree.tree_map(self._restored, output))
 
     def _owned(self, output: Any) -> Any:
