@@ -89,7 +89,9 @@ class Delivered(Measurand):
 
     def __init__(self, task: TrialTask, model: Any) -> None:
         self._task = task
-        self.step: Loaded = Loaded(task.artifact, Call(model).twin().model, task.plan.threads)
+        # With buffers of its own, as a plan that is built here has them.
+        own = Call(model).twin().model
+        self.step: Loaded = Loaded(task.artifact, own, task.plan.threads)
 
     def check_compiled(self) -> Failure | None:
         return None

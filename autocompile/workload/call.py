@@ -32,7 +32,7 @@ class Call(Step):
         return self(*sample.args, **sample.kwargs)
 
     def twin(self) -> Self:
-        """With buffers of its own, if there are any. What `torch.compile` made is compiled again."""
+        """With buffers of its own, if there are any; asked of what is not compiled, as the baseline is."""
         if not any(True for _ in self.state.named()):
             return self
         other = copy.copy(self)

@@ -34,8 +34,9 @@ class Step(ABC):
 
     @abstractmethod
     def twin(self) -> Self:
-        """The same work on state of its own: what either changes, the other does not see. Parameters that it only
-        reads are shared, and where it changes nothing it is its own twin.
+        """The same work on state of its own: what either changes, the other does not have.
+
+        What it only reads is shared; where it changes nothing, it is its own twin.
         """
 
     @abstractmethod

@@ -12,9 +12,14 @@ from autocompile.core.job import Acceptance, Timing
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runtime.inductor.build import build
+from autocompile.trial.check.batch_proof import prove_batch
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference
+from autocompile.trial.check.repeatability import repeatability
 from autocompile.trial.clock.timing import subject, time_pairs
+from autocompile.trial.profile.counting import work_of
+from autocompile.trial.profile.hotspots import hottest
+from autocompile.trial.profile.kernels import kernels_of
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.state import State
@@ -277,6 +282,20 @@ def test_an_output_that_is_no_tensor_is_told_and_compared():
     assert found.leaves["output.loss"] == step.observe(BATCH, seed=3).leaves["output.loss"]
     moved = found.leaves["parameter 0.weight after the call"]
     assert not torch.equal(moved, step.module[0].weight)
+
+
+def test_what_is_asked_of_calls_may_be_asked_of_other_steps():
+    step = learning(of=Silent)
+    before = held(step)
+    repeats = repeatability(step, BATCH, seed=0)
+    assert (repeats.deterministic, repeats.random, repeats.mutates_inputs) == (True, True, False)
+    assert prove_batch(step, BATCH).problem == "not every output has a batch axis"
+    with step.preserved():
+        work = work_of(step, BATCH)
+        assert work.flops > 0
+        assert {"0", "1", "3"} <= {module.path for module in hottest(step, BATCH, "cpu", work.allocated)}
+        assert kernels_of(step, BATCH, "cpu", 1).per_call > 0
+    assert_as_before(step, before)
 
 
 def test_a_learning_step_is_compared_with_its_float64_twin():

@@ -53,7 +53,7 @@ def prove_batch(step: Step, sample: Sample) -> BatchProof:
         whole = _outputs(step, several)
         for part in (size // 2, 1):
             fewer = _outputs(step, resized(several, places, part))
-            if len(fewer) != len(whole) or not all(_has_axis(output, size) for output in whole):
+            if not whole or len(fewer) != len(whole) or not all(_has_axis(output, size) for output in whole):
                 return BatchProof(given, problem="not every output has a batch axis")
             if not all(_is_part(output, all_, part) for output, all_ in zip(fewer, whole, strict=True)):
                 return BatchProof(given, problem="samples of a call influence each other, as batch statistics do")

@@ -47,7 +47,7 @@ def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
     started = time.perf_counter()
     other = step.observe(sample, seed + 1).leaves
     call_s = time.perf_counter() - started
-    _check_outputs(first, again)
+    _check_outputs(step, first, again)
     deterministic = _same(first, again)
     return Repeatability(
         deterministic=deterministic,
@@ -66,9 +66,9 @@ def _opaque(output: Any) -> str:
     return ""
 
 
-def _check_outputs(first: dict[str, Any], again: dict[str, Any]) -> None:
+def _check_outputs(step: Step, first: dict[str, Any], again: dict[str, Any]) -> None:
     outputs = {name: leaf for name, leaf in first.items() if name.startswith("output")}
-    if not any(isinstance(leaf, torch.Tensor) for leaf in outputs.values()):
+    if not step.state.learns and not any(isinstance(leaf, torch.Tensor) for leaf in outputs.values()):
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in outputs.values()})) or "nothing"
         raise InvalidWorkload(f"the model returns no tensor ({kinds})", where="model", remedy="return what it computes")
     for name, leaf in outputs.items():
