@@ -10,6 +10,9 @@ from autocompile.core.outcome import Contamination
 from autocompile.core.pipeline import InputPipeline, LoaderTiming
 from autocompile.core.serde import Record
 
+# Rule of thumb from profiling practice: a GPU that is busy for less of the time waits for its launches.
+STARVED_GPU = 2 / 3
+
 Bound = Literal["overhead", "memory", "compute", "input", "unknown"]
 
 

@@ -11,30 +11,27 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.plan import Plan
+from autocompile.workload.call import Call
 
 
-class Built:
+class Built(Call):
     """A model that runs as its plan says: called like the model, without gradients.
 
-    `threads` is the number of CPU threads that its operators should have, 0 for torch's own; it is a
-    setting of the process, so whoever calls decides when to apply it. `module` is the module that runs
-    beneath, or None where `target` is a function.
+    Where `target`, the model or a copy of it, is a module, it is the one that runs beneath.
     """
 
     def __init__(self, call: Callable[..., Any], plan: Plan, device_type: str, target: Any) -> None:
-        self.module = target if isinstance(target, nn.Module) else None
-        self._call = call
+        super().__init__(call, module=target if isinstance(target, nn.Module) else None, threads=plan.threads)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
         self._device_type = device_type
-        self.threads = plan.threads
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with torch.no_grad():
             if self._autocast is None:
-                return self._call(*args, **kwargs)
+                return self.model(*args, **kwargs)
             # Outside the compiled region: inside it, no compiler cache can be used.
             with torch.autocast(self._device_type, dtype=self._autocast):
-                output = self._call(*args, **kwargs)
+                output = self.model(*args, **kwargs)
             return pytree.tree_map(self._restored, output)
 
     def _restored(self, leaf: Any) -> Any:

@@ -12,18 +12,17 @@ from autocompile.core.program import Program
 from autocompile.runtime.base import NotPackable, Runtime
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
+from autocompile.workload.call import Call
 
 
-class Guarded:
-    """`module` is where the buffers of the programs are looked for.
-
-    Raises what loading raises: see `Runtime.load`. A call that no program takes raises NotPackable.
-    """
+class Guarded(Call):
+    """Raises what loading raises: see `Runtime.load`. A call that no program takes raises NotPackable."""
 
     def __init__(
         self, programs: Sequence[Program], runtime: Runtime, directory: Path, model: Any, device: torch.device
     ) -> None:
-        self.module, watch = model, Watch(model)
+        super().__init__(model)
+        watch = Watch(model)
         self._programs = []
         for program in programs:
             files = {name: (directory / name).read_bytes() for name in program.files}

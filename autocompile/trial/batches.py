@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -12,7 +12,6 @@ from autocompile.core.job import BatchPoint, BatchProbe, BatchTask
 from autocompile.core.plan import Plan
 from autocompile.runtime.building import build
 from autocompile.trial.check.batch_proof import prove_batch
-from autocompile.trial.check.reference import preserved_buffers
 from autocompile.trial.clock.timing import Subject, subject
 from autocompile.trial.faults import failure_of
 from autocompile.trial.phases import Phases
@@ -41,27 +40,27 @@ def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
     given = proofs[0].size
     if problem or any(proof.size != given for proof in proofs):
         return BatchProbe(given, problem or "the samples are of different batch sizes already", ())
-    points: list[BatchPoint] = []
-    with preserved_buffers(eager):
-        for size in _sizes(task, points):
+    points: tuple[BatchPoint, ...] = ()
+    with eager.preserved():
+        while size := _next_size(task, points):
             began = time.perf_counter()
             with phases(f"batch {size}"):
-                one = subject(eager, at_batch(samples, size), device, torch.get_num_threads())
-                points.append(_point(size, one, phases))
+                probed = subject(eager, at_batch(samples, size), device, torch.get_num_threads())
+                points = (*points, _point(size, probed, phases))
             if points[-1].problem or phases.left_s < _AHEAD * (time.perf_counter() - began):
                 break
-    return BatchProbe(given, "", tuple(points))
+    return BatchProbe(given, "", points)
 
 
-def _sizes(task: BatchTask, points: Sequence[BatchPoint]) -> Iterator[int]:
-    """What to try next, given what was found so far."""
+def _next_size(task: BatchTask, points: Sequence[BatchPoint]) -> int:
+    """The size to try after these, 0 if there is none."""
+    last = points[-1].size if points else 0
     if task.sizes:
-        yield from (size for size in sorted(task.sizes) if size < (task.below or math.inf))
-        return
-    size = 1
-    while size < (task.below or _LARGEST + 1) and not (len(points) > 2 and _saturated(points)):
-        yield size
-        size *= 2
+        return min((size for size in task.sizes if last < size < (task.below or math.inf)), default=0)
+    size = 2 * last or 1
+    if size >= (task.below or _LARGEST + 1) or (len(points) > 2 and _saturated(points)):
+        return 0
+    return size
 
 
 def _saturated(points: Sequence[BatchPoint]) -> bool:
@@ -69,12 +68,12 @@ def _saturated(points: Sequence[BatchPoint]) -> bool:
     return last > _WORTH_DOUBLING * before and latest > _WORTH_DOUBLING * last
 
 
-def _point(size: int, one: Subject, phases: Phases) -> BatchPoint:
+def _point(size: int, probed: Subject, phases: Phases) -> BatchPoint:
     """The best of a few calls: a bound for what this size can be, not a figure to judge by."""
     try:
-        began, passes = time.perf_counter(), [one.one_pass()]
+        began, passes = time.perf_counter(), [probed.one_pass()]
         while len(passes) < _REPEATS and time.perf_counter() - began < _ENOUGH_S:
-            passes.append(one.one_pass())
+            passes.append(probed.one_pass())
     except Exception as fault:
         return BatchPoint(size, None, failure_of(fault, phases).message)
-    return BatchPoint(size, min(passes) * 1e3 / (size * len(one.samples)), "")
+    return BatchPoint(size, min(passes) * 1e3 / (size * len(probed.samples)), "")

@@ -54,7 +54,7 @@ def _cause(fault: BaseException) -> FailureCause:
 def _counted_reasons() -> list[str]:
     """Why this process compiled again so far, as the compiler's own records tell."""
     metrics = get_compilation_metrics()
-    return [str(one.recompile_reason) for one in metrics if one.recompile_reason]
+    return [str(compiled.recompile_reason) for compiled in metrics if compiled.recompile_reason]
 
 
 def is_recompile(fault: BaseException) -> bool:

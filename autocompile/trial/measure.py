@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from msgspec.structs import replace
 
 from autocompile.core.job import Timing, TrialTask
-from autocompile.core.outcome import Failure, Measurement, Outcome, Startup
+from autocompile.core.outcome import Failure, Measurement, Outcome
 from autocompile.core.plan import Plan
 from autocompile.runtime.building import build, runtime
-from autocompile.runtime.built import Built
-from autocompile.runtime.catalogue import kind_of
-from autocompile.runtime.preparing import IMPORT_S
-from autocompile.trial.check.compare import verify
-from autocompile.trial.check.new_sizes import Unseen, probe_unseen
-from autocompile.trial.check.reference import Reference, preserved_buffers
-from autocompile.trial.clock.timing import OnCopies, Subject, subject, time_pairs
+from autocompile.trial.check.compare import Comparison, compare
+from autocompile.trial.check.new_sizes import Unseen
+from autocompile.trial.check.reference import Reference
+from autocompile.trial.clock.timing import Pairs, Subject, subject, time_pairs
+from autocompile.trial.measurand import Measurand, Warmup, measurand_of
 from autocompile.trial.memory import peak_memory_bytes
-from autocompile.trial.pack.loaded import Delivered, fresh_startup
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import batch_of
 from autocompile.workload.metric import unspool_metric
@@ -31,84 +28,107 @@ _WARMUP_PASSES = 4
 _TO_ANSWER_S = 0.5
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """What is measured, what it is measured by, and what is right."""
+
+    task: TrialTask
+    phases: Phases
+    reference: Reference
+    measurand: Measurand
+    candidate: Subject
+    baseline: Subject
+
+
 def measure(task: TrialTask, phases: Phases) -> Outcome:
     """Measure one plan. Correctness comes first: a candidate that computes something else is not timed."""
-    device = task.workload.device_type
-    with phases("load"):
-        model, samples = unspool(task.workload)
-        reference = Reference.load(Path(task.reference))
-        mine, batch_factor = samples, 1.0
-        if task.plan.batch:
-            mine, reference = at_batch(samples, task.plan.batch), reference.at_batch(task.plan.batch)
-            batch_factor = task.plan.batch / batch_of(samples[0])
-        threads = torch.get_num_threads()
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    with phases("build"):
-        built = [build(model, Plan(), device), _candidate(task, model)]
-        calls = [OnCopies(one) for one in built] if reference.mutates_inputs else built
-        baseline = subject(calls[0], samples, device, threads)
-        candidate = subject(calls[1], mine, device, threads, batch_factor)
-        candidate.apply_threads()
-    own, kind = runtime(task.plan.runtime), kind_of(task.plan)
-    own.forbid_giving_up()
-    with phases("compile"), preserved_buffers(candidate.call):
-        first_pass_s = _first_pass(candidate)
-    if not task.artifact and (message := own.fault()):
-        return Failure(stage="compile", kind="unsupported", message=message, cause="skipped")
-    with phases("warm-up"), preserved_buffers(candidate.call):
-        warmup = [candidate.one_pass() for _ in range(_WARMUP_PASSES)]
+    trial = _build(task, phases)
+    first_pass_s = _first_pass(trial)
+    failure = trial.measurand.check_compiled()
+    if failure:
+        return failure
+    passes_s = _warm_up(trial)
     # Now, as the baseline and the reference have not run in this process yet.
-    peak_bytes = peak_memory_bytes(device)
-    with phases("verify"):
-        verified = verify(built[1], reference, task.acceptance, unspool_metric(task.acceptance.metric))
-    if verified.fault:
-        return Failure(stage="verify", kind="wrong_result", message=verified.fault)
-    with phases("warm-up"):
-        candidate.one_pass()
-        baseline.apply_threads()
-        for _ in range(2):
-            baseline.one_pass()
-    with phases("timing"):
-        own.forbid_recompiling()
-        pairs = time_pairs(baseline, candidate, _within(task.timing, phases), task.seed)
-    unseen = Unseen()
-    if kind.recompiles and not task.artifact and not pairs.decided:
-        with phases("verify"):
-            candidate.apply_threads()
-            unseen = probe_unseen(built[1], model, mine, task, left_s=phases.left_s - _TO_ANSWER_S)
+    peak_bytes = peak_memory_bytes(task.workload.device_type)
+    compared = _verify(trial)
+    if compared.fault:
+        return Failure(stage="verify", kind="wrong_result", message=compared.fault)
+    pairs = _time(trial)
+    unseen = _probe_unseen(trial, pairs)
     if unseen.fault:
         return Failure(stage="verify", kind="wrong_result", message=unseen.fault)
-    if isinstance(built[1], Delivered):
-        built[1].check()
-    steady_s = pairs.candidate.mean_ms / 1e3 * len(samples)
-    startup = Startup(
-        import_s=IMPORT_S[task.plan.runtime],
-        build_s=phases.seconds["build"],
-        compile_s=max(0.0, first_pass_s - steady_s),
-        warmup_s=max(0.0, sum(warmup) - _WARMUP_PASSES * steady_s),
-    )
-    if task.artifact:
-        with phases("start-up"):
-            startup = fresh_startup(task)
+    trial.measurand.check_served()
+    steady_pass_s = pairs.candidate.mean_ms / 1e3 * len(trial.candidate.samples)
+    counted = runtime(task.plan.runtime).counters()
     return Measurement(
         ratio=pairs.ratio,
         latency=pairs.candidate,
         baseline=pairs.baseline,
-        startup=startup,
-        accuracy=verified.accuracy,
-        counters=replace(own.counters(), unseen=unseen.tried, unseen_recompiles=unseen.compiled_again),
+        startup=trial.measurand.startup(Warmup(first_pass_s, passes_s, steady_pass_s), phases),
+        accuracy=compared.accuracy,
+        counters=replace(counted, unseen=unseen.tried, unseen_recompiles=unseen.compiled_again),
         contamination=pairs.contamination,
         peak_memory_bytes=peak_bytes,
         decided=pairs.decided,
-        batch_factor=batch_factor,
+        batch_factor=trial.candidate.weight,
     )
 
 
-def _candidate(task: TrialTask, model: Any) -> Built | Delivered:
-    if task.artifact:
-        return Delivered(task.artifact, model, task.plan.threads)
-    return build(model, task.plan, task.workload.device_type, isolate=True)
+def _build(task: TrialTask, phases: Phases) -> _Trial:
+    """Load the workload, and build both sides; the candidate's threads are set from here on."""
+    device, batch = task.workload.device_type, task.plan.batch
+    with phases("load"):
+        model, samples = unspool(task.workload)
+        reference = Reference.load(Path(task.reference))
+        own_samples, batch_factor = samples, 1.0
+        if batch:
+            own_samples, reference = at_batch(samples, batch), reference.at_batch(batch)
+            batch_factor = batch / batch_of(samples[0])
+        threads = torch.get_num_threads()
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    with phases("build"):
+        eager, measurand = build(model, Plan(), device), measurand_of(task, model)
+        sides = [side.on_copies() if reference.mutates_inputs else side for side in (eager, measurand.step)]
+        baseline = subject(sides[0], samples, device, threads)
+        candidate = subject(sides[1], own_samples, device, threads, batch_factor)
+        candidate.apply_threads()
+    runtime(task.plan.runtime).forbid_giving_up()
+    return _Trial(task, phases, reference, measurand, candidate, baseline)
+
+
+def _first_pass(trial: _Trial) -> float:
+    """Seconds of the pass in which everything is compiled."""
+    with trial.phases("compile"), trial.candidate.step.preserved():
+        started = time.perf_counter()
+        trial.candidate.one_pass()
+        return time.perf_counter() - started
+
+
+def _warm_up(trial: _Trial) -> tuple[float, ...]:
+    """Seconds of each of the next passes."""
+    with trial.phases("warm-up"), trial.candidate.step.preserved():
+        return tuple(trial.candidate.one_pass() for _ in range(_WARMUP_PASSES))
+
+
+def _verify(trial: _Trial) -> Comparison:
+    """Everything that the candidate does, compared with the reference."""
+    acceptance = trial.task.acceptance
+    with trial.phases("verify"):
+        return compare(trial.measurand.step, trial.reference, acceptance, unspool_metric(acceptance.metric))
+
+
+def _time(trial: _Trial) -> Pairs:
+    """In pairs, both warm; recompiling is an error from here on."""
+    with trial.phases("warm-up"), trial.candidate.step.preserved(), trial.baseline.step.preserved():
+        trial.candidate.one_pass()
+        trial.baseline.apply_threads()
+        for _ in range(2):
+            trial.baseline.one_pass()
+    with trial.phases("timing"):
+        runtime(trial.task.plan.runtime).forbid_recompiling()
+        timing = _within(trial.task.timing, trial.phases)
+        return time_pairs(trial.baseline, trial.candidate, timing, trial.task.seed)
 
 
 def _within(timing: Timing, phases: Phases) -> Timing:
@@ -116,7 +136,11 @@ def _within(timing: Timing, phases: Phases) -> Timing:
     return replace(timing, limit_s=min(timing.limit_s, max(0.0, phases.left_s - _TO_ANSWER_S)))
 
 
-def _first_pass(candidate: Subject) -> float:
-    started = time.perf_counter()
-    candidate.one_pass()
-    return time.perf_counter() - started
+def _probe_unseen(trial: _Trial, pairs: Pairs) -> Unseen:
+    """Sizes that no sample has, if the candidate may still win."""
+    if pairs.decided:
+        return Unseen()
+    with trial.phases("verify"):
+        trial.candidate.apply_threads()
+        left_s = trial.phases.left_s - _TO_ANSWER_S
+        return trial.measurand.probe_unseen(trial.baseline.step, trial.candidate.samples, left_s=left_s)

@@ -27,23 +27,23 @@ from autocompile.runtime.aot.compile import compile_ahead
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.search.pack.packing import with_files
 from autocompile.trial.clock.timing import subject, time_pairs
+from autocompile.workload.call import Call
 from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.samples import Sample
 
 PROCESS_TIMING = Timing(precision=0.002, limit_s=30.0)
 
 
-class Bare:
+class Bare(Call):
     """The package's own runner, on tensors that are ready."""
-
-    threads, module = 0, None
 
     def __init__(self, module: CompiledModule, inputs: dict[str, torch.Tensor]) -> None:
         ((_guard, native),) = module._server._programs  # noqa: SLF001  the study looks beneath
-        self._run, self._tensors = native._binding.run, list(inputs.values())  # noqa: SLF001
+        super().__init__(native._binding.run)  # noqa: SLF001
+        self._tensors = list(inputs.values())
 
     def __call__(self, **_inputs: torch.Tensor) -> Any:
-        return self._run(self._tensors)
+        return self.model(self._tensors)
 
 
 class BareWithOutput(Bare):
@@ -54,19 +54,14 @@ class BareWithOutput(Bare):
         self._assemble = module._server._programs[0][1]._assemble  # noqa: SLF001
 
     def __call__(self, **_inputs: torch.Tensor) -> Any:
-        return self._assemble(self._run(self._tensors))
+        return self._assemble(self.model(self._tensors))
 
 
-class Loaded:
+class Loaded(Call):
     """The module as users call it."""
 
-    threads, module = 0, None
-
-    def __init__(self, module: CompiledModule) -> None:
-        self._module = module
-
     def __call__(self, **inputs: torch.Tensor) -> Any:
-        return self._module(**inputs)
+        return self.model(**inputs)
 
 
 class Chain(nn.Module):

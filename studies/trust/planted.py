@@ -24,8 +24,9 @@ from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runtime.building import build
 from autocompile.runtime.inductor.settings import compiled
-from autocompile.trial.check.compare import verify
+from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference
+from autocompile.workload.call import Call
 from autocompile.workload.samples import as_samples
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
@@ -61,39 +62,34 @@ FAULTS: dict[str, Change] = {
 }
 
 
-class Changed:
+class Changed(Call):
     """Answers with its first output changed."""
 
     def __init__(self, model: Any, change: Change) -> None:
-        self._model, self._change = model, change
-        self.module = model if isinstance(model, nn.Module) else None
+        super().__init__(model)
+        self._change = change
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return on_first(self._model(*args, **kwargs), self._change)
+        return on_first(super().__call__(*args, **kwargs), self._change)
 
 
-class Stale:
+class Stale(Call):
     """Answers with what the previous call should have had."""
 
-    def __init__(self, model: Any) -> None:
-        self._model, self._previous = model, None
-        self.module = model if isinstance(model, nn.Module) else None
+    _previous: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        now = self._model(*args, **kwargs)
+        now = super().__call__(*args, **kwargs)
         stale, self._previous = self._previous, now
         return now if stale is None else stale
 
 
-class Writes:
+class Writes(Call):
     """Changes a buffer that the model leaves alone."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.module = copy.deepcopy(model)
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        output = self.module(*args, **kwargs)
-        next(iter(self.module.buffers())).add_(1)
+        output = super().__call__(*args, **kwargs)
+        next(iter(self.model.buffers())).add_(1)
         return output
 
 
@@ -121,19 +117,19 @@ def main() -> None:
     kept = [row for row in read_rows(path) if row["kind"] != "planted"]
     rows = []
     for name, (model, inputs) in cases.items():
-        reference = make_reference(model, as_samples(inputs), variants=2, seed=0)
+        reference = make_reference(Call(model), as_samples(inputs), variants=2, seed=0)
         exact = Acceptance(published_tolerance(""))
         wrong: dict[str, Any] = {fault: Changed(model, change) for fault, change in FAULTS.items()}
         wrong["the previous call's output"] = Stale(model)
         if isinstance(model, nn.Module) and any(True for _ in model.buffers()):
-            wrong["a buffer written into"] = Writes(model)
+            wrong["a buffer written into"] = Writes(copy.deepcopy(model))
         for fault, call in wrong.items():
-            found = verify(call, reference, exact)
+            found = compare(call, reference, exact)
             rows.append({"kind": "planted", "model": name, "candidate": fault, "wrong": True, "said": found.fault})
             print(rows[-1], flush=True)
         for label, plan in RIGHT.items():
             torch._dynamo.reset()  # noqa: SLF001
-            found = verify(build(model, plan, "cpu"), reference, Acceptance(published_tolerance(plan.autocast)))
+            found = compare(build(model, plan, "cpu"), reference, Acceptance(published_tolerance(plan.autocast)))
             rows.append({"kind": "planted", "model": name, "candidate": label, "wrong": False, "said": found.fault})
             print(rows[-1], flush=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *rows)))

@@ -29,6 +29,7 @@ from autocompile.runtime.aot.package import package_of
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.workload.axes import free_axes, resized
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
 COMPILED = compiled()
@@ -754,15 +755,15 @@ def test_what_cannot_be_packed_ahead_is_said(laboratory, make, inputs, said):
 
 def test_independent_samples_are_proved():
     stack = models.Stack().eval()
-    assert batch_axis(stack, Sample((torch.randn(4, 32),), {})) == {(0, 0)}
-    assert batch_axis(stack, Sample((torch.randn(1, 32),), {})) == frozenset(), "one sample proves nothing"
+    assert batch_axis(Call(stack), Sample((torch.randn(4, 32),), {})) == {(0, 0)}
+    assert batch_axis(Call(stack), Sample((torch.randn(1, 32),), {})) == frozenset(), "one sample proves nothing"
     torch.manual_seed(0)
     training = models.BatchStatistics().train()
-    assert batch_axis(training, Sample((torch.randn(8, 4),), {})) == frozenset()
-    assert batch_axis(models.BatchStatistics().eval(), Sample((torch.randn(8, 4),), {})) == {(0, 0)}
-    assert batch_axis(lambda x: x.roll(1, 0), Sample((torch.randn(8, 4),), {})) == frozenset()
-    assert batch_axis(lambda x: x.sum(), Sample((torch.randn(8, 4),), {})) == frozenset()
-    assert batch_axis(lambda x, y: x @ y, Sample((torch.randn(8, 8), torch.randn(8, 8)), {})) == frozenset()
+    assert batch_axis(Call(training), Sample((torch.randn(8, 4),), {})) == frozenset()
+    assert batch_axis(Call(models.BatchStatistics().eval()), Sample((torch.randn(8, 4),), {})) == {(0, 0)}
+    assert batch_axis(Call(lambda x: x.roll(1, 0)), Sample((torch.randn(8, 4),), {})) == frozenset()
+    assert batch_axis(Call(lambda x: x.sum()), Sample((torch.randn(8, 4),), {})) == frozenset()
+    assert batch_axis(Call(lambda x, y: x @ y), Sample((torch.randn(8, 8), torch.randn(8, 8)), {})) == frozenset()
 
 
 def test_axes_that_vary_together_are_one():

@@ -19,6 +19,7 @@ from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.check.batch_proof import prove_batch
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import spool
 
@@ -41,27 +42,28 @@ class Normalized(nn.Module):
 
 @pytest.mark.parametrize("size", [1, 6])
 def test_independent_samples_are_proved_to_be(size):
-    proof = prove_batch(models.Stack().eval(), Sample((torch.randn(size, 32),), {}))
+    proof = prove_batch(Call(models.Stack().eval()), Sample((torch.randn(size, 32),), {}))
     assert (proof.size, proof.problem) == (size, "")
 
 
 @pytest.mark.parametrize("size", [1, 6])
 def test_batch_statistics_are_seen_and_leave_no_trace(size):
     model = Normalized().eval()
-    assert not prove_batch(model, Sample((torch.randn(size, 8),), {})).problem
+    assert not prove_batch(Call(model), Sample((torch.randn(size, 8),), {})).problem
     model.train()
     before = model.norm.running_mean.clone()
-    assert "influence each other" in prove_batch(model, Sample((torch.randn(max(size, 2), 8),), {})).problem
+    assert "influence each other" in prove_batch(Call(model), Sample((torch.randn(max(size, 2), 8),), {})).problem
     assert torch.equal(model.norm.running_mean, before)
 
 
 def test_what_has_no_batch_axis_is_said():
     assert (
-        "not every output has a batch axis" in prove_batch(lambda x: x.sum(), Sample((torch.randn(4, 3),), {})).problem
+        "not every output has a batch axis"
+        in prove_batch(Call(lambda x: x.sum()), Sample((torch.randn(4, 3),), {})).problem
     )
     two = Sample((torch.randn(4, 3), torch.randn(3, 5)), {})
-    assert "first axes differ in size: [3, 4]" in prove_batch(lambda x, y: x @ y, two).problem
-    fixed = prove_batch(lambda x: x.reshape(4, 3), Sample((torch.randn(4, 3),), {}))
+    assert "first axes differ in size: [3, 4]" in prove_batch(Call(lambda x, y: x @ y), two).problem
+    fixed = prove_batch(Call(lambda x: x.reshape(4, 3)), Sample((torch.randn(4, 3),), {}))
     assert "takes no other batch" in fixed.problem
 
 

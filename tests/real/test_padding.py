@@ -11,6 +11,7 @@ from autocompile.runtime.building import build
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
 from autocompile.trial.check.padding_proof import prove_padding
+from autocompile.workload.call import Call
 from autocompile.workload.samples import as_samples
 
 LENGTHS = (3, 7, 9, 12, 30)
@@ -25,7 +26,7 @@ def calls(lengths=LENGTHS, batch=2):
 
 
 def proof(model, inputs):
-    return prove_padding(model.eval(), as_samples(inputs))
+    return prove_padding(Call(model.eval()), as_samples(inputs))
 
 
 def test_buckets_are_powers_of_two_and_the_largest_size_and_few():

@@ -19,8 +19,12 @@ import autocompile
 from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.job import Limits, ProfileTask, Timing
 from autocompile.core.profile import Profile
+from autocompile.trial.clock.devices import DEVICES, Device
+from autocompile.trial.clock.timing import subject
+from autocompile.trial.profile.ceilings import measure_ceilings
+from autocompile.workload.call import Call
 from autocompile.workload.capture.stream import take
-from autocompile.workload.samples import MAX_SAMPLES
+from autocompile.workload.samples import MAX_SAMPLES, Sample
 from autocompile.workload.spool import spool
 
 _ATTEMPTS = 2
@@ -224,3 +228,11 @@ def test_a_model_that_replaces_its_children_is_refused(no_process_left):
         UsageError, match=r"model\.inner: is another module after every call.*build the model's children"
     ):
         autocompile.profile(profiled.Replacing(), torch.ones(2, 8), progress=False)
+
+
+def test_a_new_type_of_device_needs_one_row(monkeypatch):
+    monkeypatch.setitem(DEVICES, "meta", Device(lambda: None, matrix=8, copied_bytes=1 << 10))
+    ceilings = measure_ceilings("meta", "float32")
+    assert min(ceilings.flops_per_s, ceilings.bytes_per_s, ceilings.dispatch_us) > 0
+    model, samples = nn.Linear(8, 8, device="meta"), [Sample((torch.ones(2, 8, device="meta"),), {})]
+    assert subject(Call(model), samples, "meta", 1).one_pass() > 0

@@ -12,6 +12,7 @@ from autocompile.core.job import Timing
 from autocompile.trial.clock import timing
 from autocompile.trial.clock.intervals import median_interval
 from autocompile.trial.clock.timing import Subject, time_pairs
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
 
@@ -27,7 +28,7 @@ class Clock:
 def clock(monkeypatch):
     one = Clock()
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=one.perf_counter))
-    monkeypatch.setattr(timing, "Watch", QuietWatch)
+    monkeypatch.setattr(timing, "HostWatch", QuietWatch)
     return one
 
 
@@ -60,7 +61,7 @@ def taking(clock, seconds, *, samples=1):
     def call():
         clock.now += seconds() if callable(seconds) else seconds
 
-    return Subject(call, [Sample((), {})] * samples, 1, "cpu")
+    return Subject(Call(call), [Sample((), {})] * samples, 1, "cpu")
 
 
 def test_the_ratio_is_candidate_over_baseline(clock):
@@ -100,7 +101,7 @@ def test_short_calls_are_timed_in_blocks_and_long_ones_singly(clock):
 
 
 def test_disturbed_pairs_are_dropped(clock, monkeypatch):
-    monkeypatch.setattr(timing, "Watch", NoisyWatch)
+    monkeypatch.setattr(timing, "HostWatch", NoisyWatch)
     QuietWatch.pairs = 0
 
     def disturbed_sometimes():
@@ -125,9 +126,9 @@ def test_an_interval_needs_samples():
 
 
 def test_the_watch_reads_this_host():
-    from autocompile.trial.clock.disturbance import Watch
+    from autocompile.trial.clock.disturbance import HostWatch
 
-    watch = Watch("cpu")
+    watch = HostWatch("cpu")
     watch.begin()
     time.sleep(0.05)
     watch.disturbed()
@@ -166,12 +167,11 @@ class FakeNvml:
 
 
 def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
-    from autocompile.trial.clock import disturbance as contamination
-    from autocompile.trial.clock import nvml
+    from autocompile.trial.clock import disturbance, nvml
 
     monkeypatch.setattr(nvml, "pynvml", FakeNvml())
     monkeypatch.setattr(nvml, "_handle", lambda: "gpu")
-    watch = contamination.Watch("cuda")
+    watch = disturbance.HostWatch("cuda")
     watch.begin()
     assert watch.disturbed()
     verdict = watch.verdict()

@@ -9,8 +9,9 @@ from autocompile.core.job import Acceptance
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import exactly, published_tolerance
 from autocompile.runtime.building import build
-from autocompile.trial.check.compare import verify
+from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import Reference, make_reference, vary
+from autocompile.workload.call import Call
 from autocompile.workload.metric import spool_metric, unspool_metric
 from autocompile.workload.samples import Sample, as_samples
 
@@ -26,11 +27,12 @@ def model():
 @pytest.fixture(scope="module")
 def reference(model):
     torch.manual_seed(1)
-    return make_reference(model, as_samples(torch.randn(64, 32)), variants=2, seed=0)
+    return make_reference(Call(model), as_samples(torch.randn(64, 32)), variants=2, seed=0)
 
 
 def fault_of(call, reference, acceptance=FP32):
-    return verify(call, reference, acceptance).fault
+    step = call if isinstance(call, Call) else Call(call)
+    return compare(step, reference, acceptance).fault
 
 
 def planted(model, change):
@@ -90,7 +92,7 @@ def test_a_mutated_input_is_caught(model, reference):
 
 def test_a_mutated_buffer_is_caught():
     counting = models.Counting()
-    reference = make_reference(counting, as_samples(torch.ones(4)), variants=0, seed=0)
+    reference = make_reference(Call(counting), as_samples(torch.ones(4)), variants=0, seed=0)
 
     class Twice(models.Counting):
         def forward(self, x):
@@ -105,7 +107,7 @@ def test_honest_candidates_pass(model, reference):
     assert fault_of(model, reference) == ""
     for autocast in ("bfloat16", "float16"):
         amp = build(model, Plan(autocast=autocast), "cpu")
-        found = verify(amp, reference, Acceptance(published_tolerance(autocast)))
+        found = compare(amp, reference, Acceptance(published_tolerance(autocast)))
         assert found.fault == ""
         assert found.accuracy.error > found.accuracy.baseline_error
         assert fault_of(amp, reference), "reduced precision must not pass as full"
@@ -114,7 +116,7 @@ def test_honest_candidates_pass(model, reference):
 def test_the_reference_is_float64_and_the_figure_is_kept(model, reference):
     assert reference.precision == "float64"
     assert reference.cases[0].expected.leaves["output"].dtype == torch.float64
-    accuracy = verify(model, reference, FP32).accuracy
+    accuracy = compare(Call(model), reference, FP32).accuracy
     assert 0 < accuracy.error == accuracy.baseline_error < accuracy.limit
     assert accuracy.reference == "float64"
 
@@ -124,7 +126,7 @@ def test_where_float64_does_not_run_it_is_said_and_the_baseline_is_the_reference
         assert x.dtype == torch.float32
         return x.sin()
 
-    reference = make_reference(only_float32, as_samples(torch.randn(100)), variants=1, seed=0)
+    reference = make_reference(Call(only_float32), as_samples(torch.randn(100)), variants=1, seed=0)
     assert reference.precision == "the baseline's own"
     assert "no float64 reference: AssertionError" in reference.notes[0]
     assert fault_of(only_float32, reference) == ""
@@ -137,7 +139,7 @@ def test_random_variants_that_the_model_rejects_are_left_out():
             raise ValueError("not sorted")
         return x + 1
 
-    reference = make_reference(picky, as_samples(torch.arange(50)), variants=3, seed=0)
+    reference = make_reference(Call(picky), as_samples(torch.arange(50)), variants=3, seed=0)
     assert len(reference.cases) == 1
     assert "rejects a random variant" in reference.notes[0]
 
@@ -146,7 +148,7 @@ def test_integer_outputs_are_compared_exactly_and_odd_leaves_too():
     def call(x):
         return {"top": x.argmax(), "name": "a", "none": None, "mask": x > 0}
 
-    reference = make_reference(call, as_samples(torch.randn(10)), variants=1, seed=0)
+    reference = make_reference(Call(call), as_samples(torch.randn(10)), variants=1, seed=0)
     assert fault_of(call, reference) == ""
     assert "'name'" in fault_of(lambda x: {**call(x), "name": "b"}, reference)
     assert "'mask'" in fault_of(lambda x: {**call(x), "mask": x < 0}, reference)
@@ -156,14 +158,14 @@ def test_nan_that_the_baseline_has_too_is_no_fault():
     def call(x):
         return torch.where(x > 0, x, torch.full_like(x, float("nan")))
 
-    reference = make_reference(call, as_samples(torch.linspace(-1, 1, 20)), variants=0, seed=0)
+    reference = make_reference(Call(call), as_samples(torch.linspace(-1, 1, 20)), variants=0, seed=0)
     assert fault_of(call, reference) == ""
     assert fault_of(lambda x: torch.nan_to_num(call(x)), reference)
 
 
 def test_randomness_is_compared_from_one_state():
     dropout = torch.nn.Dropout(0.5)
-    reference = make_reference(dropout, as_samples(torch.randn(100)), variants=0, seed=3)
+    reference = make_reference(Call(dropout), as_samples(torch.randn(100)), variants=0, seed=3)
     assert fault_of(dropout, reference) == ""
 
 
@@ -189,12 +191,13 @@ def test_a_users_metric_takes_the_place_of_the_tolerance_but_not_of_structure(mo
     accept = Acceptance(published_tolerance(""), metric="somewhere", max_drop=0.2)
     rough = planted(model, lambda y: y * 1.01)
     assert fault_of(rough, reference)
-    assert verify(rough, reference, accept, agreement).fault == ""
+    assert compare(Call(rough), reference, accept, agreement).fault == ""
     assert (
-        "metric drops by" in verify(planted(model, lambda y: y * -1), reference, accept, lambda y: float(y.sum())).fault
+        "metric drops by"
+        in compare(Call(planted(model, lambda y: y * -1)), reference, accept, lambda y: float(y.sum())).fault
     )
-    assert "structure" in verify(planted(model, lambda y: (y,)), reference, accept, agreement).fault
-    assert "NaN" in verify(planted(model, one_lane), reference, accept, agreement).fault
+    assert "structure" in compare(Call(planted(model, lambda y: (y,))), reference, accept, agreement).fault
+    assert "NaN" in compare(Call(planted(model, one_lane)), reference, accept, agreement).fault
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,12 @@ from autocompile.runtime.differing import differing_arguments, nested_otherwise
 from autocompile.runtime.export import exported
 from autocompile.runtime.guards import Refusal
 from autocompile.runtime.inductor.settings import compiled
-from autocompile.trial.check.compare import verify
+from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference
 from autocompile.trial.check.repeatability import repeatability
 from autocompile.trial.faults import failure_of
 from autocompile.trial.phases import Phases
+from autocompile.workload.call import Call
 from autocompile.workload.capture.calls import accepted
 from autocompile.workload.capture.training import active_in_training
 from autocompile.workload.samples import Sample, as_samples
@@ -109,7 +110,7 @@ def test_of_several_programs_the_one_that_takes_these_arguments_says_what_is_wro
 def test_a_wrong_result_says_on_which_sample():
     torch.manual_seed(0)
     inputs = [torch.randn(n, 4) for n in (2, 3, 5)]
-    reference = make_reference(torch.sin, as_samples(inputs), variants=1, seed=0)
+    reference = make_reference(Call(torch.sin), as_samples(inputs), variants=1, seed=0)
     acceptance = Acceptance(published_tolerance(""))
 
     def wrong_for_three(x):
@@ -118,13 +119,13 @@ def test_a_wrong_result_says_on_which_sample():
     def wrong_for_others_than_given(x):
         return torch.sin(x) + (0.0 if any(torch.equal(x, one) for one in inputs) else 0.1)
 
-    assert verify(wrong_for_three, reference, acceptance).fault.endswith(", on sample 2 of 3")
-    fault = verify(wrong_for_others_than_given, reference, acceptance).fault
+    assert compare(Call(wrong_for_three), reference, acceptance).fault.endswith(", on sample 2 of 3")
+    fault = compare(Call(wrong_for_others_than_given), reference, acceptance).fault
     assert fault.endswith(", on a random variant of sample 1 of 3")
     assert "output is off by" in fault
-    assert verify(lambda x: (x,), reference, acceptance).fault.endswith("on sample 1 of 3")
-    single = make_reference(torch.sin, as_samples(inputs[0]), variants=1, seed=0)
-    assert verify(torch.cos, single, acceptance).fault.endswith(", on the sample")
+    assert compare(Call(lambda x: (x,)), reference, acceptance).fault.endswith("on sample 1 of 3")
+    single = make_reference(Call(torch.sin), as_samples(inputs[0]), variants=1, seed=0)
+    assert compare(Call(torch.cos), single, acceptance).fault.endswith(", on the sample")
 
 
 def test_what_training_mode_changes_is_told_by_module():
@@ -153,9 +154,9 @@ def test_what_of_a_batch_is_left_out_is_named():
 
 
 def test_an_output_that_no_program_returns_is_named():
-    seen = repeatability(models.Remembering(), Sample((torch.ones(2, 3),), {}), seed=0)
+    seen = repeatability(Call(models.Remembering()), Sample((torch.ones(2, 3),), {}), seed=0)
     assert seen.opaque == "output['past'] is an object of class KeyCache"
-    assert repeatability(models.Asking().eval(), Sample((torch.ones(2),), {}), seed=0).opaque == ""
+    assert repeatability(Call(models.Asking().eval()), Sample((torch.ones(2),), {}), seed=0).opaque == ""
 
 
 def test_what_the_exporter_does_not_take_is_told_in_words():

@@ -145,3 +145,9 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
     assert not any(plan.autocast and not plan.is_eager for plan in runner.ran)
     assert any("the highest expected gain for its time" in line for line in said(document, "chosen"))
+
+
+@pytest.mark.parametrize(("busy", "starves"), [(0.6, True), (0.66, True), (0.67, False), (0.9, False)])
+def test_a_gpu_that_is_idle_for_more_than_a_third_of_the_time_starves(busy, starves):
+    assert Evidence(profile(busy_share=busy), environment(), "cuda").gpu_starves == starves
+    assert not Evidence(profile(busy_share=busy), environment(), "cpu").gpu_starves

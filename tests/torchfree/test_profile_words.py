@@ -51,6 +51,8 @@ def figures(**fields):
         ),
         ({}, "unknown", "no ceiling is near (FLOPs 0%, bytes 1%, starting operators 2%)"),
         ({"idle_share": 0.6, "flops": 800_000_000}, "overhead", "the GPU is idle for 60% of the time"),
+        ({"idle_share": 0.34, "flops": 800_000_000}, "overhead", "the GPU is idle for 34% of the time"),
+        ({"idle_share": 0.33, "flops": 800_000_000}, "compute", "80%"),
         ({"idle_share": 0.1, "flops": 800_000_000}, "compute", "80%"),
         ({"input_share": 0.8, "input_ms": 40.0}, "input", "a batch takes 40 ms to come and 10 ms to compute: 80%"),
         ({"input_share": 0.4, "input_ms": 6.0, "flops": 800_000_000}, "compute", "80%"),

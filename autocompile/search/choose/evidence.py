@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autocompile.core.environment import Environment
-from autocompile.core.profile import Profile
-
-# Rule of thumb from profiling practice: below this share of busy time a GPU waits for its launches.
-_STARVED = 0.7
+from autocompile.core.profile import STARVED_GPU, Profile
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Evidence:
     @property
     def gpu_starves(self) -> bool:
         """Whether a GPU waits for its launches."""
-        return self.device_type == "cuda" and self.profile.busy_share < _STARVED
+        return self.device_type == "cuda" and self.profile.busy_share < STARVED_GPU
 
     @property
     def starting_bounds_cpu(self) -> bool:

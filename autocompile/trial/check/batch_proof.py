@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.trial.check.reference import preserved_buffers
 from autocompile.workload.axes import Place, first_axes, leaves_of, resized
 from autocompile.workload.samples import Sample, clone, named_leaves
+from autocompile.workload.step import Step
 
 # Halves of a batch are computed in another order than the whole.
 _SAME = 1e-3
@@ -28,13 +27,13 @@ class BatchProof:
     problem: str = ""
 
 
-def batch_axis(call: Callable[..., Any], sample: Sample) -> frozenset[Place]:
+def batch_axis(step: Step, sample: Sample) -> frozenset[Place]:
     """The first axes of the arguments, if there are several samples along them that are proved to be independent."""
-    proof = prove_batch(call, sample)
+    proof = prove_batch(step, sample)
     return frozenset() if proof.problem or proof.size < 2 else proof.places
 
 
-def prove_batch(call: Callable[..., Any], sample: Sample) -> BatchProof:
+def prove_batch(step: Step, sample: Sample) -> BatchProof:
     """Whether the first axes of the arguments are a batch.
 
     Proved: every output has that axis too, and what a part of the samples gives is that part of what all give.
@@ -51,12 +50,12 @@ def prove_batch(call: Callable[..., Any], sample: Sample) -> BatchProof:
     size = max(given, _FOR_PROOF)
     several = _told_apart(resized(sample, places, size), places)
     try:
-        whole = _outputs(call, several)
+        whole = _outputs(step, several)
         for part in (size // 2, 1):
-            found = _outputs(call, resized(several, places, part))
-            if len(found) != len(whole) or not all(_has_axis(one, size) for one in whole):
+            fewer = _outputs(step, resized(several, places, part))
+            if not whole or len(fewer) != len(whole) or not all(_has_axis(output, size) for output in whole):
                 return BatchProof(given, problem="not every output has a batch axis")
-            if not all(_is_part(one, all_, part) for one, all_ in zip(found, whole, strict=True)):
+            if not all(_is_part(output, all_, part) for output, all_ in zip(fewer, whole, strict=True)):
                 return BatchProof(given, problem="samples of a call influence each other, as batch statistics do")
     except Exception as fault:  # a model that takes no other size, in whatever words it says so
         said = str(fault).splitlines()
@@ -78,27 +77,27 @@ def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
     return Sample(args, kwargs)
 
 
-def named_outputs(call: Callable[..., Any], sample: Sample) -> list[tuple[str, Any]]:
-    """What a call returns, flattened, each with its name; it leaves no trace in the sample or in buffers."""
+def named_outputs(step: Step, sample: Sample) -> list[tuple[str, Any]]:
+    """What a step gives, flattened, each with its name; it leaves no trace in the sample or in the step's state."""
     own = clone(sample)
-    with torch.no_grad(), preserved_buffers(call):
-        return [(f"output{where}", leaf) for where, leaf in named_leaves(call(*own.args, **own.kwargs))[0]]
+    with step.preserved():
+        return [(f"output{where}", leaf) for where, leaf in named_leaves(step.work(own))[0]]
 
 
-def _outputs(call: Callable[..., Any], sample: Sample) -> list[torch.Tensor]:
-    return [one for _name, one in named_outputs(call, sample) if isinstance(one, torch.Tensor)]
+def _outputs(step: Step, sample: Sample) -> list[torch.Tensor]:
+    return [leaf for _name, leaf in named_outputs(step, sample) if isinstance(leaf, torch.Tensor)]
 
 
 def _has_axis(whole: torch.Tensor, size: int) -> bool:
     return whole.dim() > 0 and whole.shape[0] == size
 
 
-def _is_part(one: torch.Tensor, whole: torch.Tensor, part: int) -> bool:
-    if one.shape != (part, *whole.shape[1:]):
+def _is_part(output: torch.Tensor, whole: torch.Tensor, part: int) -> bool:
+    if output.shape != (part, *whole.shape[1:]):
         return False
     expected = whole[:part]
     if not expected.is_floating_point() and not expected.is_complex():
-        return torch.equal(one, expected)
+        return torch.equal(output, expected)
     scale = float(expected.abs().double().pow(2).mean().sqrt())
-    error = float((one - expected).abs().double().pow(2).mean().sqrt())
+    error = float((output - expected).abs().double().pow(2).mean().sqrt())
     return error <= max(_SAME, 10 * torch.finfo(expected.dtype).eps) * max(scale, 1e-30)

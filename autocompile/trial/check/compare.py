@@ -11,13 +11,15 @@ import torch
 from autocompile.core.job import Acceptance
 from autocompile.core.outcome import Accuracy
 from autocompile.core.tolerance import Tolerance, multiple_for
-from autocompile.trial.check.reference import Case, Observation, Reference, observe
+from autocompile.trial.check.reference import Case, Reference
+from autocompile.workload.observation import Observation
+from autocompile.workload.step import Step
 
 Metric = Callable[[Any], float]
 
 
 @dataclass(frozen=True)
-class Verified:
+class Comparison:
     """The worst figure over all cases, and what is wrong, or ""; `by_figure` if only the error's size is."""
 
     accuracy: Accuracy
@@ -25,10 +27,8 @@ class Verified:
     by_figure: bool = False
 
 
-def verify(
-    call: Callable[..., Any], reference: Reference, acceptance: Acceptance, metric: Metric | None = None
-) -> Verified:
-    """Compare everything a call does (outputs, mutated inputs and buffers) with the reference, case by case.
+def compare(step: Step, reference: Reference, acceptance: Acceptance, metric: Metric | None = None) -> Comparison:
+    """Compare everything a step does (outputs, mutated inputs and state) with the reference, case by case.
 
     An output passes if its root mean square error is within the tolerance plus a multiple of what the
     baseline itself is off, and every element is within its own bound; see `core.tolerance`. With a
@@ -37,27 +37,27 @@ def verify(
     worst = _no_error("", acceptance.tolerance, reference)
     drops = []
     for case in reference.cases:
-        seen = observe(call, case.sample, reference.seed)
-        fault = _structural_fault(case, seen)
+        actual = step.observe(case.sample, reference.seed)
+        fault = _structural_fault(case, actual)
         if fault:
-            return Verified(worst, _on(case, fault))
-        for name, actual in seen.leaves.items():
-            found = _compare(name, actual, case, acceptance.tolerance, reference)
-            judged_by_metric = metric is not None and name.startswith("output") and found.by_figure
-            if found.fault and not judged_by_metric:
-                return replace(found, fault=_on(case, found.fault))
-            if _severity(found.accuracy) >= _severity(worst):
-                worst = found.accuracy
+            return Comparison(worst, _on(case, fault))
+        for name, leaf in actual.leaves.items():
+            compared = _compare_leaf(name, leaf, case, acceptance.tolerance, reference)
+            judged_by_metric = metric is not None and name.startswith("output") and compared.by_figure
+            if compared.fault and not judged_by_metric:
+                return replace(compared, fault=_on(case, compared.fault))
+            if _severity(compared.accuracy) >= _severity(worst):
+                worst = compared.accuracy
         if metric is not None:
-            drops.append(metric(case.baseline.output) - metric(seen.output))
-    return _judged_by_drop(drops, acceptance, reference) if metric is not None else Verified(worst, "")
+            drops.append(metric(case.baseline.output) - metric(actual.output))
+    return _judged_by_drop(drops, acceptance, reference) if metric is not None else Comparison(worst, "")
 
 
 def _on(case: Case, fault: str) -> str:
     return f"{fault}, on {case.origin}" if case.origin else fault
 
 
-def _judged_by_drop(drops: list[float], acceptance: Acceptance, reference: Reference) -> Verified:
+def _judged_by_drop(drops: list[float], acceptance: Acceptance, reference: Reference) -> Comparison:
     drop = sum(drops) / len(drops)
     accuracy = Accuracy(
         error=drop,
@@ -68,7 +68,7 @@ def _judged_by_drop(drops: list[float], acceptance: Acceptance, reference: Refer
         reference=reference.precision,
     )
     fine = drop <= acceptance.max_drop
-    return Verified(accuracy, "" if fine else f"the metric drops by {drop:.4g}, more than {acceptance.max_drop:.4g}")
+    return Comparison(accuracy, "" if fine else f"the metric drops by {drop:.4g}, more than {acceptance.max_drop:.4g}")
 
 
 def _severity(accuracy: Accuracy) -> float:
@@ -86,31 +86,31 @@ def _no_error(output: str, tolerance: Tolerance, reference: Reference) -> Accura
     )
 
 
-def _structural_fault(case: Case, seen: Observation) -> str:
-    if seen.structure != case.baseline.structure:
-        return f"the output's structure is {seen.structure}, not {case.baseline.structure}"
-    if seen.leaves.keys() != case.baseline.leaves.keys():
-        return f"there are {sorted(seen.leaves)} instead of {sorted(case.baseline.leaves)}"
+def _structural_fault(case: Case, actual: Observation) -> str:
+    if actual.structure != case.baseline.structure:
+        return f"the output's structure is {actual.structure}, not {case.baseline.structure}"
+    if actual.leaves.keys() != case.baseline.leaves.keys():
+        return f"there are {sorted(actual.leaves)} instead of {sorted(case.baseline.leaves)}"
     return ""
 
 
-def _compare(name: str, actual: Any, case: Case, tolerance: Tolerance, reference: Reference) -> Verified:
+def _compare_leaf(name: str, actual: Any, case: Case, tolerance: Tolerance, reference: Reference) -> Comparison:
     baseline = case.baseline.leaves[name]
     exact = _no_error(name, tolerance, reference)
     if not isinstance(baseline, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(baseline) and actual == baseline
-        return Verified(exact, "" if same else f"{name} is {actual!r}, not {baseline!r}")
+        return Comparison(exact, "" if same else f"{name} is {actual!r}, not {baseline!r}")
     if actual.dtype != baseline.dtype or actual.shape != baseline.shape or actual.device != baseline.device:
-        return Verified(exact, f"{name} is {_kind(actual)}, not {_kind(baseline)}")
+        return Comparison(exact, f"{name} is {_kind(actual)}, not {_kind(baseline)}")
     if not baseline.is_floating_point() and not baseline.is_complex():
         same = torch.equal(actual, baseline)
-        return Verified(exact, "" if same else f"{name} differs ({_kind(actual)}, compared exactly)", by_figure=True)
+        return Comparison(exact, "" if same else f"{name} differs ({_kind(actual)}, compared exactly)", by_figure=True)
     finite = torch.isfinite(baseline)
     fault = _stray_fault(name, actual, baseline, finite)
     # Where the reference itself overflows or is undefined there is nothing to measure against.
     judged = finite & torch.isfinite(case.expected.leaves[name])
     if fault or not bool(judged.any()):
-        return Verified(exact, fault)
+        return Comparison(exact, fault)
     return _compare_finite(
         name, actual[judged], case.expected.leaves[name][judged], baseline[judged], tolerance, reference
     )
@@ -121,14 +121,14 @@ def _stray_fault(name: str, actual: Any, baseline: Any, finite: Any) -> str:
     strays = int((~torch.isfinite(actual) & finite).sum())
     if strays:
         return f"{name} has {strays} NaN or infinite elements where the baseline has none"
-    one, other = actual[~finite], baseline[~finite]
-    same = ((one == other) | (torch.isnan(one) & torch.isnan(other))).all()
+    strange, expected = actual[~finite], baseline[~finite]
+    same = ((strange == expected) | (torch.isnan(strange) & torch.isnan(expected))).all()
     return "" if bool(same) else f"{name} has other NaN or infinite elements than the baseline"
 
 
 def _compare_finite(
     name: str, actual: Any, expected: Any, baseline: Any, tolerance: Tolerance, reference: Reference
-) -> Verified:
+) -> Comparison:
     """Compare the elements that are finite in the baseline; all one-dimensional and not empty."""
     wide = torch.complex128 if baseline.is_complex() else torch.float64
     truth, got, base = expected.to(wide), actual.to(wide), baseline.to(wide)
@@ -150,12 +150,12 @@ def _compare_finite(
     )
     # Written so that a NaN, which compares false, is a fault.
     if not error <= limit:
-        return Verified(
+        return Comparison(
             accuracy, f"{name} is off by {error:.2g} (relative root mean square), more than {limit:.2g}", by_figure=True
         )
     if not element <= 1:
-        return Verified(accuracy, f"{name} has an element off by {element:.3g} times its bound", by_figure=True)
-    return Verified(accuracy, "")
+        return Comparison(accuracy, f"{name} has an element off by {element:.3g} times its bound", by_figure=True)
+    return Comparison(accuracy, "")
 
 
 def _rms(tensor: Any) -> float:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from autocompile.core.job import TrialTask
-from autocompile.trial.check.compare import verify
+from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference
 from autocompile.trial.faults import is_recompile
 from autocompile.workload.axes import FreeAxis, free_axes, resized
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.forms import by_form
 from autocompile.workload.samples import Sample
+from autocompile.workload.step import Step
 
 # What the model's own calls, in float64 too, are allowed to take of the time that is left.
 _WORTH_ITS_TIME = 0.25
@@ -31,9 +31,9 @@ class Unseen:
 
 
 def probe_unseen(
-    call: Callable[..., Any], model: Any, samples: Sequence[Sample], task: TrialTask, *, left_s: float
+    candidate: Step, baseline: Step, samples: Sequence[Sample], task: TrialTask, *, left_s: float
 ) -> Unseen:
-    """One call for each axis along which the samples differ, with a size amid theirs that none of them has.
+    """One call of the candidate for each axis along which the samples differ, with a size amid theirs that none has.
 
     To be asked while recompiling is forbidden (`torch.compiler.set_stance("fail_on_recompile")`). Samples of several
     forms are not probed, nor is a size that the model itself does not take. With a metric, how far outputs are off is
@@ -45,21 +45,21 @@ def probe_unseen(
     for sample, size in _between_samples(samples):
         began = time.monotonic()
         try:
-            reference = make_reference(model, (sample,), variants=0, seed=task.seed)
+            reference = make_reference(baseline, (sample,), variants=0, seed=task.seed)
         except Exception:  # noqa: S112  a size that the model itself does not take is nobody's to serve
             continue
         if time.monotonic() - began > _WORTH_ITS_TIME * left_s:
             break
         tried += 1
         try:
-            verified = verify(call, reference, task.acceptance)
+            compared = compare(candidate, reference, task.acceptance)
         except Exception as fault:
             if not is_recompile(fault):
                 return Unseen(tried, again, f"for size {size}, which no sample has, it fails: {describe_fault(fault)}")
             again += 1
             continue
-        if verified.fault and not (task.acceptance.metric and verified.by_figure):
-            return Unseen(tried, again, f"for size {size}, which no sample has, {verified.fault}")
+        if compared.fault and not (task.acceptance.metric and compared.by_figure):
+            return Unseen(tried, again, f"for size {size}, which no sample has, {compared.fault}")
     return Unseen(tried, again)
 
 

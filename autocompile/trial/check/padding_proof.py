@@ -13,6 +13,7 @@ from autocompile.core.buckets import Buckets, CutAxis, PaddedAxis, bucket_sizes
 from autocompile.runtime.padding import filled, kind_of
 from autocompile.trial.check.batch_proof import named_outputs
 from autocompile.workload.axes import FreeAxis, free_axes, resized
+from autocompile.workload.call import Call
 from autocompile.workload.forms import by_form, parameter_names
 from autocompile.workload.samples import Sample
 
@@ -34,7 +35,7 @@ class PaddingProof:
     problem: str = ""
 
 
-def prove_padding(model: Any, samples: Sequence[Sample]) -> PaddingProof:
+def prove_padding(call: Call, samples: Sequence[Sample]) -> PaddingProof:
     """Whether calls may be filled up to buckets.
 
     Proved, on the smallest, the largest and a middle sample: the model takes a mask (an argument with `mask` in its
@@ -44,20 +45,20 @@ def prove_padding(model: Any, samples: Sequence[Sample]) -> PaddingProof:
     if len(by_form(samples)) != 1:
         return PaddingProof(problem="the calls are of several forms")
     arguments = [*samples[0].args, *samples[0].kwargs.values()]
-    if any(not pytree.tree_structure(one).is_leaf() for one in arguments):
+    if any(not pytree.tree_structure(argument).is_leaf() for argument in arguments):
         return PaddingProof(problem="arguments are nested in others")
     axes = [axis for axis in free_axes(samples, frozenset()) if len(set(axis.seen)) > 1]
     if len(axes) != 1:
         return PaddingProof(problem=f"{len(axes) or 'no'} sizes vary independently, and one can be filled up")
     axis = axes[0]
-    masks = _masks(model, samples[0], axis)
+    masks = _masks(call, samples[0], axis)
     if not masks:
         return PaddingProof(problem="the model is given no mask that could say what is filling")
     problem = ""
     for mask_fill in _MASK_FILLS:
         padded = tuple(PaddedAxis(leaf, at, mask_fill if leaf in masks else 0) for leaf, at in sorted(axis.places))
         try:
-            return PaddingProof(_proved(model, samples, axis, padded, masks))
+            return PaddingProof(_proved(call, samples, axis, padded, masks))
         except _ChangesOutputs as fault:
             problem = problem or str(fault)
         except Exception as fault:  # whatever a model raises for a size that is not its own
@@ -70,7 +71,7 @@ class _ChangesOutputs(Exception):
 
 
 def _proved(
-    model: Any,
+    call: Call,
     samples: Sequence[Sample],
     axis: FreeAxis,
     padded: tuple[PaddedAxis, ...],
@@ -78,9 +79,9 @@ def _proved(
 ) -> Buckets:
     """The buckets, with what is to be cut back. Raises _ChangesOutputs."""
     sizes = bucket_sizes(axis.seen)
-    found: set[tuple[CutAxis, ...]] = set()
+    cuts: set[tuple[CutAxis, ...]] = set()
     for sample, size, bucket in _to_be_filled(samples, axis, sizes):
-        expected = named_outputs(model, sample)
+        expected = named_outputs(call, sample)
         leaves = [*sample.args, *sample.kwargs.values()]
         nothing_there = filled(leaves, padded, bucket - size)
         tried = {
@@ -89,18 +90,18 @@ def _proved(
         }
         for how, arguments in tried.items():
             named = dict(zip(sample.kwargs, arguments[len(sample.args) :], strict=True))
-            outputs = named_outputs(model, Sample(tuple(arguments[: len(sample.args)]), named))
+            outputs = named_outputs(call, Sample(tuple(arguments[: len(sample.args)]), named))
             try:
-                found.add(_cut_axes(outputs, expected, bucket, size))
+                cuts.add(_cut_axes(outputs, expected, bucket, size))
             except _ChangesOutputs as fault:
-                filling = _filling(_argument_names(model, sample), padded, masks, how)
+                filling = _filling(_argument_names(call, sample), padded, masks, how)
                 raise _ChangesOutputs(f"{fault}, {filling}") from None
-    if len(found) != 1:
+    if len(cuts) != 1:
         raise _ChangesOutputs("the outputs' sizes follow the filling in different ways")
     return Buckets(
         sizes=sizes,
         padded=padded,
-        cut=found.pop(),
+        cut=cuts.pop(),
         positional=len(sample.args),
         keywords=tuple(sample.kwargs),
         kinds=tuple(map(kind_of, leaves)),
@@ -114,64 +115,65 @@ def _cut_axes(outputs: Named, expected: Named, bucket: int, size: int) -> tuple[
     if len(outputs) != len(expected):
         raise _ChangesOutputs(f"the number of outputs {differs}")
     cut = []
-    for leaf, ((name, one), (_name, other)) in enumerate(zip(outputs, expected, strict=True)):
-        if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
-            if type(one) is not type(other) or one != other:
+    for leaf, ((name, output), (_name, wanted)) in enumerate(zip(outputs, expected, strict=True)):
+        if not isinstance(output, torch.Tensor) or not isinstance(wanted, torch.Tensor):
+            if type(output) is not type(wanted) or output != wanted:
                 raise _ChangesOutputs(f"{name} {differs}")
             continue
-        found = one
-        for axis in range(min(one.dim(), other.dim())):
-            if one.shape[axis] == bucket and other.shape[axis] == size:
+        shorter = output
+        for axis in range(min(output.dim(), wanted.dim())):
+            if output.shape[axis] == bucket and wanted.shape[axis] == size:
                 cut.append(CutAxis(leaf, axis))
-                found = found.narrow(axis, 0, size)
-        if not _same(found, other):
+                shorter = shorter.narrow(axis, 0, size)
+        if not _same(shorter, wanted):
             raise _ChangesOutputs(f"{name} {differs}")
     return tuple(cut)
 
 
 def _filling(names: Sequence[str], padded: Sequence[PaddedAxis], masks: frozenset[int], how: str) -> str:
     """`with attention_mask filled with 0 and input_ids with its own values again`."""
-    told = {names[one.leaf]: f"with {one.fill}" for one in padded if one.leaf in masks}
-    told.update({names[one.leaf]: how for one in padded if one.leaf not in masks})
+    told = {names[axis.leaf]: f"with {axis.fill}" for axis in padded if axis.leaf in masks}
+    told.update({names[axis.leaf]: how for axis in padded if axis.leaf not in masks})
     return "with " + " and ".join(f"{name}{' filled' * (not n)} {what}" for n, (name, what) in enumerate(told.items()))
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
+def _same(output: torch.Tensor, wanted: torch.Tensor) -> bool:
+    if output.shape != wanted.shape or output.dtype != wanted.dtype:
         return False
-    if not other.is_floating_point() and not other.is_complex():
-        return torch.equal(one, other)
-    if not other.numel():
+    if not wanted.is_floating_point() and not wanted.is_complex():
+        return torch.equal(output, wanted)
+    if not wanted.numel():
         return True
     # Element by element, as a few places that the filling reaches would be lost in a mean over all.
-    scale = float(other.abs().double().pow(2).mean().sqrt())
-    error = float((one - other).abs().double().max())
-    return error <= max(_SAME, 10 * torch.finfo(other.dtype).eps) * max(scale, 1e-30)
+    scale = float(wanted.abs().double().pow(2).mean().sqrt())
+    error = float((output - wanted).abs().double().max())
+    return error <= max(_SAME, 10 * torch.finfo(wanted.dtype).eps) * max(scale, 1e-30)
 
 
 def _with_values(
     nothing_there: Sequence[Any], leaves: Sequence[Any], padded: Sequence[PaddedAxis], masks: frozenset[int]
 ) -> list[Any]:
     """The same with the call's own values, again, in these places, but for the masks."""
-    found = list(nothing_there)
-    for one in padded:
-        if one.leaf not in masks:
-            given = leaves[one.leaf]
-            index = torch.arange(nothing_there[one.leaf].shape[one.axis], device=given.device) % given.shape[one.axis]
-            found[one.leaf] = given.index_select(one.axis, index)
-    return found
+    repeated = list(nothing_there)
+    for place in padded:
+        if place.leaf not in masks:
+            given = leaves[place.leaf]
+            longer = nothing_there[place.leaf].shape[place.axis]
+            index = torch.arange(longer, device=given.device) % given.shape[place.axis]
+            repeated[place.leaf] = given.index_select(place.axis, index)
+    return repeated
 
 
-def _masks(model: Any, sample: Sample, axis: FreeAxis) -> frozenset[int]:
+def _masks(call: Call, sample: Sample, axis: FreeAxis) -> frozenset[int]:
     """The arguments that are masks along this axis, going by their names."""
     along = {leaf for leaf, _axis in axis.places}
-    names = _argument_names(model, sample)
+    names = _argument_names(call, sample)
     return frozenset(leaf for leaf, name in enumerate(names) if leaf in along and "mask" in name.lower())
 
 
-def _argument_names(model: Any, sample: Sample) -> list[str]:
-    """What the arguments of a call are named, by position where that cannot be told."""
-    names = parameter_names(model)[: len(sample.args)]
+def _argument_names(call: Call, sample: Sample) -> list[str]:
+    """What the call's arguments are named, by position where that cannot be told."""
+    names = parameter_names(call.model)[: len(sample.args)]
     return [*(names or (f"[{position}]" for position in range(len(sample.args)))), *sample.kwargs]
 
 

@@ -11,8 +11,9 @@ from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.runtime.export import is_literal
-from autocompile.trial.check.reference import observe, writes_into_inputs
+from autocompile.trial.check.reference import writes_into_inputs
 from autocompile.workload.samples import Sample, named_leaves
+from autocompile.workload.step import Step
 
 
 @dataclass(frozen=True)
@@ -33,20 +34,20 @@ class Repeatability:
     opaque: str = ""
 
 
-def repeatability(model: Any, sample: Sample, seed: int) -> Repeatability:
-    """Call three times and compare.
+def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
+    """Run three times and compare.
 
     Raises InvalidWorkload if there is nothing to compare, or something that cannot be compared.
     """
-    seen = observe(model, sample, seed)
-    first = seen.leaves
-    children = _children(model)
-    again = observe(model, sample, seed).leaves
-    replaced = _first_difference(children, _children(model))
+    observation = step.observe(sample, seed)
+    first = observation.leaves
+    children = _children(step)
+    again = step.observe(sample, seed).leaves
+    replaced = _first_difference(children, _children(step))
     started = time.perf_counter()
-    other = observe(model, sample, seed + 1).leaves
+    other = step.observe(sample, seed + 1).leaves
     call_s = time.perf_counter() - started
-    _check_outputs(first, again)
+    _check_outputs(step, first, again)
     deterministic = _same(first, again)
     return Repeatability(
         deterministic=deterministic,
@@ -54,7 +55,7 @@ def repeatability(model: Any, sample: Sample, seed: int) -> Repeatability:
         mutates_inputs=writes_into_inputs(sample, first),
         replaced=replaced,
         call_s=call_s,
-        opaque=_opaque(seen.output),
+        opaque=_opaque(observation.output),
     )
 
 
@@ -65,9 +66,9 @@ def _opaque(output: Any) -> str:
     return ""
 
 
-def _check_outputs(first: dict[str, Any], again: dict[str, Any]) -> None:
+def _check_outputs(step: Step, first: dict[str, Any], again: dict[str, Any]) -> None:
     outputs = {name: leaf for name, leaf in first.items() if name.startswith("output")}
-    if not any(isinstance(leaf, torch.Tensor) for leaf in outputs.values()):
+    if not step.state.learns and not any(isinstance(leaf, torch.Tensor) for leaf in outputs.values()):
         kinds = ", ".join(sorted({type(leaf).__name__ for leaf in outputs.values()})) or "nothing"
         raise InvalidWorkload(f"the model returns no tensor ({kinds})", where="model", remedy="return what it computes")
     for name, leaf in outputs.items():
@@ -79,8 +80,8 @@ def _check_outputs(first: dict[str, Any], again: dict[str, Any]) -> None:
             )
 
 
-def _children(model: Any) -> dict[str, nn.Module]:
-    return dict(model.named_modules()) if isinstance(model, nn.Module) else {}
+def _children(step: Step) -> dict[str, nn.Module]:
+    return dict(step.module.named_modules()) if step.module is not None else {}
 
 
 def _first_difference(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> str:
@@ -88,10 +89,10 @@ def _first_difference(before: dict[str, nn.Module], after: dict[str, nn.Module])
     return next((path for path in {**before, **after} if before.get(path) is not after.get(path)), "")
 
 
-def _same(one: dict[str, Any], two: dict[str, Any]) -> bool:
+def _same(first: dict[str, Any], second: dict[str, Any]) -> bool:
     return all(
-        torch.equal(torch.nan_to_num(value), torch.nan_to_num(two[name])) if _plain(value) else True
-        for name, value in one.items()
+        torch.equal(torch.nan_to_num(value), torch.nan_to_num(second[name])) if _plain(value) else True
+        for name, value in first.items()
     )
 
 

@@ -19,7 +19,7 @@ _TOTAL_LIMIT = 0.08
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class CpuTimes:
     """Cumulative seconds: all CPUs together, the busy part, steal, and this process's own."""
 
     total_s: float
@@ -29,14 +29,14 @@ class Snapshot:
     switches: int
 
 
-def snapshot() -> Snapshot:
+def cpu_times() -> CpuTimes:
     """Now; costs some 50 µs, so it is taken around blocks and never within."""
     host = psutil.cpu_times()
     own = os.times()
     steal = getattr(host, "steal", 0.0)
     total = sum(host) - getattr(host, "guest", 0.0) - getattr(host, "guest_nice", 0.0)
     idle = host.idle + getattr(host, "iowait", 0.0)
-    return Snapshot(
+    return CpuTimes(
         total_s=total,
         busy_s=total - idle - steal,
         steal_s=steal,
@@ -45,21 +45,21 @@ def snapshot() -> Snapshot:
     )
 
 
-class Watch:
+class HostWatch:
     """Judges pairs of blocks one by one, and all of them at the end."""
 
     def __init__(self, device_type: str) -> None:
-        self._first = self._last = snapshot()
+        self._first = self._last = cpu_times()
         self._blocks = self._dropped = 0
         self._gpu = GpuWatch() if device_type == "cuda" else None
 
     def begin(self) -> None:
         """Before a pair."""
-        self._last = snapshot()
+        self._last = cpu_times()
 
     def disturbed(self) -> bool:
         """After a pair: whether others took so much of the CPU that it should be repeated."""
-        now = snapshot()
+        now = cpu_times()
         others, steal = _shares(self._last, now)
         self._blocks += 1
         bad = others > _PAIR_LIMIT or steal > _PAIR_LIMIT or bool(self._gpu and self._gpu.throttled())
@@ -68,7 +68,7 @@ class Watch:
 
     def verdict(self) -> Contamination:
         """Over all of the timing."""
-        now = snapshot()
+        now = cpu_times()
         others, steal = _shares(self._first, now)
         throttled = self._gpu.throttled() if self._gpu else ""
         gpu_processes = self._gpu.other_processes() if self._gpu else 0
@@ -85,7 +85,7 @@ class Watch:
         )
 
 
-def _shares(before: Snapshot, after: Snapshot) -> tuple[float, float]:
+def _shares(before: CpuTimes, after: CpuTimes) -> tuple[float, float]:
     total = after.total_s - before.total_s
     if total <= 0:
         return 0.0, 0.0

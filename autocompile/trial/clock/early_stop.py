@@ -36,7 +36,7 @@ class MedianTest:
 
     def _log_mixture(self) -> float:
         """Log of 2^(n+1) times the integral of p^above (1-p)^below over (1/2, 1]."""
-        one, other = self._above + 1, self._below + 1
-        upper = float(betainc(other, one, 0.5))  # the Beta(one, other) mass above 1/2
+        above, below = self._above + 1, self._below + 1
+        upper = float(betainc(below, above, 0.5))  # the Beta(above, below) mass above 1/2
         count = self._above + self._below
-        return (count + 1) * math.log(2) + float(betaln(one, other)) + (math.log(upper) if upper > 0 else -math.inf)
+        return (count + 1) * math.log(2) + float(betaln(above, below)) + (math.log(upper) if upper > 0 else -math.inf)

@@ -9,28 +9,26 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from autocompile.artifact.load import load
 from autocompile.core.job import FreshStart, FreshTask, TrialTask
 from autocompile.core.outcome import Startup
 from autocompile.core.serde import from_json, to_json
 from autocompile.runtime.preparing import cache_variables
 from autocompile.trial.faults import WrongTier
+from autocompile.workload.call import Call
 
 
-class Delivered:
-    """A loaded artifact as something to time, called like what `build` gives."""
+class Loaded(Call):
+    """A call of what `autocompile.load` makes of an artifact, as production calls it."""
 
     def __init__(self, artifact: str, model: Any, threads: int) -> None:
+        super().__init__(model, threads=threads)
         self._loaded = load(artifact, model, on_mismatch="error")
-        self.threads = threads
-        self.module = model if isinstance(model, nn.Module) else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._loaded(*args, **kwargs)
 
-    def check(self) -> None:
+    def check_tier(self) -> None:
         """Raises WrongTier if any call so far was served by something else than the artifact's own tier."""
         status = self._loaded.status
         if status.fallbacks:

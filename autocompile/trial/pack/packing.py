@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from autocompile.artifact.mismatch import requirements
 from autocompile.core.job import Packed, PackTask
@@ -19,16 +18,19 @@ from autocompile.runtime.building import build, runtime
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import has_hooks
 from autocompile.trial.check.batch_proof import batch_axis
-from autocompile.trial.check.compare import verify
-from autocompile.trial.check.reference import Reference, after_call, make_reference, observe, preserved_buffers
+from autocompile.trial.check.compare import compare
+from autocompile.trial.check.reference import Reference, make_reference
 from autocompile.trial.pack.reads import Reads, changed_by_a_call
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import FreeAxis, free_axes, leaves_of, resized
+from autocompile.workload.call import Call
 from autocompile.workload.forms import by_form
 from autocompile.workload.identity.facts import attribute_texts
 from autocompile.workload.metric import unspool_metric
+from autocompile.workload.observation import after_call
 from autocompile.workload.samples import Sample, describe, device_of, named_leaves
 from autocompile.workload.spool import unspool
+from autocompile.workload.step import Step
 
 # Calls of so many different forms are compiled, each as a program of its own.
 _MOST_PROGRAMS = 4
@@ -54,9 +56,9 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
 def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
     """What the compiler leaves in its cache when it compiles the plan, machine code included."""
     built = build(model, task.plan, task.workload.device_type)
-    with phases("compile"), preserved_buffers(built):
+    with phases("compile"), built.preserved():
         for sample in (*samples, *samples):
-            built(*sample.args, **sample.kwargs)
+            built.run(sample)
     with phases("verify"):
         _check_cases(built, task, "what the compiler made")
     with phases(_STAGE):
@@ -70,6 +72,7 @@ class _Packing:
     def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
         self._task, self._model, self._directory, self._phases = task, model, directory, phases
         self._runtime: Runtime = runtime(task.serving.runtime)
+        self._eager = Call(model)
         self._notes: list[str] = []
         self._reads = Reads(model)
         # As the user has it: no call has been made of this copy yet.
@@ -87,8 +90,8 @@ class _Packing:
             raise NotPackable(f"it is called in {len(forms)} different forms")
         made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
         with self._phases("verify"):
-            call = Guarded(made, self._runtime, self._directory, self._model, device_of(samples[0]))
-            _check_cases(call, self._task, "the compiled program")
+            guarded = Guarded(made, self._runtime, self._directory, self._model, device_of(samples[0]))
+            _check_cases(guarded, self._task, "the compiled program")
         self._notes += self._runtime.notes(self._task.plan)
         device_type = self._task.workload.device_type
         return Packed(
@@ -101,9 +104,9 @@ class _Packing:
     def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
         with self._phases("verify"):
             # Before any other call, as what is kept from a first call is not read again.
-            self._reads.note(lambda: self._eager(form[0]))
-            _check_writes(self._model, form[0], self._attributes)
-            axes = self._accepted(form, free_axes(form, batch_axis(self._model, form[0])))
+            self._reads.note(lambda: self._eager.run(form[0]))
+            _check_writes(self._eager, form[0], self._attributes)
+            axes = self._accepted(form, free_axes(form, batch_axis(self._eager, form[0])))
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = ""
         for attempt in attempts:
@@ -116,7 +119,7 @@ class _Packing:
         if not axes or len(distinct) > _MOST_PROGRAMS:
             raise NotPackable(fault)
         self._notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
-        return [self._made(one, [one], (), f"{name}-{i}") for i, one in enumerate(distinct.values())]
+        return [self._made(sample, [sample], (), f"{name}-{i}") for i, sample in enumerate(distinct.values())]
 
     def _accepted(self, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
         """The axes, each with as wide a range as the model itself takes."""
@@ -124,20 +127,16 @@ class _Packing:
         for axis in axes:
             try:
                 for size in (axis.low, axis.high):
-                    self._eager(resized(form[0], axis.places, size))
+                    self._eager.run(resized(form[0], axis.places, size))
             except Exception:  # whatever a model raises for a size that is not its own
                 kept.append(axis.narrowed())
             else:
                 kept.append(axis)
         return _worth_having(kept)
 
-    def _eager(self, sample: Sample) -> None:
-        with torch.no_grad():
-            self._model(*sample.args, **sample.kwargs)
-
     def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
         with self._phases("verify"):
-            self._reads.note(lambda: self._eager(example))
+            self._reads.note(lambda: self._eager.run(example))
         with self._phases("compile"):
             program = self._runtime.compile_ahead(self._model, self._task.plan, example, axes, self._directory, name)
         with self._phases("verify"):
@@ -150,51 +149,47 @@ class _Packing:
         It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
         on the samples, and not on sizes that were made up.
         """
-        call = Guarded([program], self._runtime, self._directory, self._model, device_of(form[0]))
+        guarded = Guarded([program], self._runtime, self._directory, self._model, device_of(form[0]))
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
-        eager = build(self._model, Plan(autocast=self._task.plan.autocast), self._task.workload.device_type)
+        reduced = build(self._model, Plan(autocast=self._task.plan.autocast), self._task.workload.device_type)
         for sample in (form[0], *_across(form[0], axes)):
-            reference = make_reference(self._model, (sample,), variants=0, seed=0).against(eager)
-            verified = verify(call, reference, acceptance, metric)
-            if verified.fault:
-                raise NotPackable(f"the compiled program is wrong: {verified.fault}")
+            reference = make_reference(self._eager, (sample,), variants=0, seed=0).against(reduced)
+            compared = compare(guarded, reference, acceptance, metric)
+            if compared.fault:
+                raise NotPackable(f"the compiled program is wrong: {compared.fault}")
 
 
-def _check_cases(call: Any, task: PackTask, name: str) -> None:
+def _check_cases(step: Step, task: PackTask, name: str) -> None:
     """Compare what was packed with the run's own reference: the gate that every candidate passes."""
     reference = Reference.load(Path(task.reference))
     if task.plan.batch:
         reference = reference.at_batch(task.plan.batch)
-    verified = verify(call, reference, task.acceptance, unspool_metric(task.acceptance.metric))
-    if verified.fault:
-        raise NotPackable(f"{name} is wrong: {verified.fault}")
+    compared = compare(step, reference, task.acceptance, unspool_metric(task.acceptance.metric))
+    if compared.fault:
+        raise NotPackable(f"{name} is wrong: {compared.fault}")
 
 
-def _check_writes(model: Any, sample: Sample, attributes: Mapping[str, str]) -> None:
+def _check_writes(eager: Call, sample: Sample, attributes: Mapping[str, str]) -> None:
     """What is written into when the model is called would be neither followed nor shared as in eager.
 
     `attributes` are the model's plain ones before its first call.
     """
-    buffers = {f"buffer {name} after the call": buffer for name, buffer in _buffers(model)}
-    arguments = {after_call(name): leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
-    seen = observe(model, sample, seed=0).leaves
-    for name, before in {**buffers, **arguments}.items():
-        if isinstance(before, torch.Tensor) and not torch.equal(before.nan_to_num(), seen[name].nan_to_num()):
-            raise NotPackable(f"it writes into {name.removesuffix(' after the call')} when called")
-    after = attribute_texts(model)
-    observe(model, sample, seed=0)
-    changed = changed_by_a_call(after, attribute_texts(model))
+    arguments = {f"input{name}": leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
+    leaves = eager.observe(sample, seed=0).leaves
+    for name, before in (*eager.state.named(), *arguments.items()):
+        if not isinstance(before, torch.Tensor):
+            continue
+        if not torch.equal(before.nan_to_num(), leaves[after_call(name)].nan_to_num()):
+            raise NotPackable(f"it writes into {name} when called")
+    once = attribute_texts(eager.model)
+    eager.observe(sample, seed=0)
+    changed = changed_by_a_call(once, attribute_texts(eager.model))
     if changed:
         raise NotPackable(f"it changes its attribute `{changed}` when called")
-    set_first = changed_by_a_call(attributes, after)
+    set_first = changed_by_a_call(attributes, once)
     if set_first:
         raise NotPackable(f"it sets its attribute `{set_first}` when it is first called, and not before")
-
-
-def _buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(model, nn.Module):
-        yield from model.named_buffers()
 
 
 def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:

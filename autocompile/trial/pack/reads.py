@@ -108,15 +108,15 @@ class Reads:
         """
         held: dict[int, tuple[Any, list[str]]] = {}
         for path, module in modules.values():
-            for where, one in settings_of(path, module):
-                held.setdefault(id(one), (one, []))[1].append(where)
-        owned = [(one, type(one), places) for one, places in held.values()]
-        swapped = [(one, cls) for one, cls, places in owned if self._swap(one, cls, places)]
+            for where, settings in settings_of(path, module):
+                held.setdefault(id(settings), (settings, []))[1].append(where)
+        owned = [(settings, type(settings), places) for settings, places in held.values()]
+        swapped = [(settings, cls) for settings, cls, places in owned if self._swap(settings, cls, places)]
         try:
             yield
         finally:
-            for one, cls in swapped:
-                object.__setattr__(one, "__class__", cls)
+            for settings, cls in swapped:
+                object.__setattr__(settings, "__class__", cls)
 
     def _swap(self, value: Any, cls: type, places: list[str]) -> bool:
         plain = {name for name, held in vars(value).items() if text_of(held) is not None}

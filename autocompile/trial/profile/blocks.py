@@ -18,8 +18,8 @@ def repeated_blocks(model: object) -> tuple[RepeatedBlock, ...]:
     if not isinstance(model, nn.Module):
         return ()
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    seen: set[int] = set()
-    _collect(model, "", groups, seen)
+    known: set[int] = set()
+    _collect(model, "", groups, known)
     return tuple(
         RepeatedBlock(class_name=class_name, paths=tuple(paths))
         for (_parent, class_name, _structure), paths in groups.items()
@@ -27,9 +27,9 @@ def repeated_blocks(model: object) -> tuple[RepeatedBlock, ...]:
     )
 
 
-def _collect(module: nn.Module, path: str, groups: dict[tuple[str, str, str], list[str]], seen: set[int]) -> None:
-    children = [(name, child) for name, child in module.named_children() if id(child) not in seen]
-    seen.update(id(child) for _name, child in children)
+def _collect(module: nn.Module, path: str, groups: dict[tuple[str, str, str], list[str]], known: set[int]) -> None:
+    children = [(name, child) for name, child in module.named_children() if id(child) not in known]
+    known.update(id(child) for _name, child in children)
     structures = {name: _structure(child) for name, child in children}
     for name, child in children:
         child_path = f"{path}.{name}" if path else name
@@ -37,7 +37,7 @@ def _collect(module: nn.Module, path: str, groups: dict[tuple[str, str, str], li
         if repeated and any(True for _ in child.children()):
             groups[(path, type(child).__name__, structures[name])].append(child_path)
         else:
-            _collect(child, child_path, groups, seen)
+            _collect(child, child_path, groups, known)
 
 
 def _structure(module: nn.Module) -> str:

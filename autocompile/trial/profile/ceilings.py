@@ -8,12 +8,9 @@ from collections.abc import Callable
 import torch
 
 from autocompile.core.profile import Ceilings
-from autocompile.trial.clock.timing import CLOCKS
+from autocompile.trial.clock.devices import DEVICES
 
 _LOOK_S = 0.15
-_MATRIX = {"cpu": 1024, "cuda": 4096}
-# Beyond what any cache of today holds, as a copy within a cache is another ceiling.
-_COPIED_BYTES = {"cpu": 128 << 20, "cuda": 512 << 20}
 _DISPATCHES = 500
 _MULTIPLIED = ("float32", "float64", "float16", "bfloat16")
 
@@ -21,17 +18,16 @@ _MULTIPLIED = ("float32", "float64", "float16", "bfloat16")
 def measure_ceilings(device: str, dtype: str) -> Ceilings:
     """The best of repeated short looks, with the process's threads and precision settings; some 0.5 s together."""
     kind = getattr(torch, dtype if dtype in _MULTIPLIED else "float32")
-    synchronize = CLOCKS[device]
+    size, synchronize = DEVICES[device].matrix, DEVICES[device].synchronize
     with torch.no_grad():
-        size = _MATRIX[device]
         left, right = (torch.ones(size, size, dtype=kind, device=device) for _ in range(2))
         product = torch.empty(size, size, dtype=kind, device=device)
         product_s = _best_s(lambda: torch.mm(left, right, out=product), synchronize)
-        source = torch.ones(_COPIED_BYTES[device], dtype=torch.uint8, device=device)
+        source = torch.ones(DEVICES[device].copied_bytes, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
         copy_s = _best_s(lambda: target.copy_(source), synchronize)
-        one = torch.ones(1, device=device)
-        dispatches_s = _best_s(lambda: _repeated(one), synchronize)
+        element = torch.ones(1, device=device)
+        dispatches_s = _best_s(lambda: _repeated(element), synchronize)
     return Ceilings(
         flops_per_s=2 * size**3 / product_s,
         bytes_per_s=2 * source.numel() / copy_s,
@@ -40,9 +36,9 @@ def measure_ceilings(device: str, dtype: str) -> Ceilings:
     )
 
 
-def _repeated(one: torch.Tensor) -> None:
+def _repeated(element: torch.Tensor) -> None:
     for _ in range(_DISPATCHES):
-        one.add_(1)
+        element.add_(1)
 
 
 def _best_s(work: Callable[[], object], synchronize: Callable[[], None]) -> float:

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from autocompile.trial.profile.kernels import NOT_KERNELS
 from autocompile.trial.profile.submodules import following
 from autocompile.workload.samples import Sample, clone
+from autocompile.workload.step import Step
 
 # These read of their first operand no more than they give.
 _GATHERS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_select", "gather"))
@@ -35,13 +36,13 @@ class Work:
     allocated: dict[str, int]
 
 
-def work_of(model: Any, sample: Sample) -> Work:
-    """Count one call of the model as it is, without gradients, on a copy of the sample."""
+def work_of(step: Step, sample: Sample) -> Work:
+    """Count what one run of a step that is not compiled does, on a copy of the sample."""
     own = clone(sample)
     traffic = _Traffic()
     flops = FlopCounterMode(display=False)
-    with torch.no_grad(), following(model, traffic.enter, traffic.leave), flops, traffic:
-        model(*own.args, **own.kwargs)
+    with following(step.module, traffic.enter, traffic.leave), flops, traffic:
+        step.work(own)
     return Work(flops.get_total_flops(), traffic.bytes, traffic.operators, dict(traffic.allocated))
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
 from autocompile.core.profile import Profile
 from autocompile.core.workload import Workload
-from autocompile.trial.clock.timing import CLOCKS, Callee
+from autocompile.trial.clock.devices import DEVICES
 from autocompile.trial.profile.ceilings import measure_ceilings
 from autocompile.trial.profile.counting import Work, work_of
 from autocompile.trial.profile.exportable import export_failure
 from autocompile.trial.profile.graphbreaks import recompiles
 from autocompile.trial.profile.hotspots import hottest
 from autocompile.trial.profile.roofline import Figures, bound_of
+from autocompile.workload.call import Call
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.samples import Sample, describe
 
@@ -28,11 +28,10 @@ _MOST_SIGNATURES = 4
 
 @dataclass(frozen=True)
 class Examined:
-    """What is diagnosed: the model, the same as it is called, and its samples, of which the first is looked into."""
+    """What is diagnosed: a call of the model as it is, and its samples, of which the first is looked into."""
 
     workload: Workload
-    model: Any
-    call: Callee
+    call: Call
     samples: Sequence[Sample]
 
 
@@ -58,7 +57,7 @@ def with_bound(profile: Profile, examined: Examined) -> Profile:
         overhead_share=figures.overhead_share,
         ceilings=figures.ceilings,
         input_share=figures.input_share,
-        submodules=hottest(examined.model, examined.samples[0], examined.workload.device_type, work.allocated),
+        submodules=hottest(examined.call, examined.samples[0], examined.workload.device_type, work.allocated),
         pipeline=pipeline,
         better_loader=pipeline.better(figures.latency_ms) if pipeline else None,
     )
@@ -86,8 +85,8 @@ def with_details(profile: Profile, examined: Examined) -> Profile:
     """What costs seconds more and no search needs: recompiles, and whether it exports."""
     distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
     first = examined.samples[0]
-    again = recompiles(examined.model, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
-    failure = export_failure(examined.model, first, _EXPORT_S)
+    again = recompiles(examined.call, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
+    failure = export_failure(examined.call.model, first, _EXPORT_S)
     return replace(
         profile,
         recompiles=again,
@@ -99,7 +98,7 @@ def with_details(profile: Profile, examined: Examined) -> Profile:
 def _work(examined: Examined) -> tuple[Work, list[str]]:
     """What is counted, or nothing, with what went wrong: a search goes on without it."""
     try:
-        return work_of(examined.model, examined.samples[0]), []
+        return work_of(examined.call, examined.samples[0]), []
     except Exception as fault:  # operators of the user's own may know nothing of torch's dispatch modes
         return Work(0, 0, 0, {}), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
 
@@ -113,12 +112,12 @@ def _latency_ms(profile: Profile, examined: Examined) -> float:
     """Of the first sample, which is what the work was counted for: the baseline's, where all samples are alike."""
     if len(examined.workload.signatures) == 1:
         return profile.baseline_ms.value
-    sample, synchronize = examined.samples[0], CLOCKS[examined.workload.device_type]
+    sample, synchronize = examined.samples[0], DEVICES[examined.workload.device_type].synchronize
     taken: list[float] = []
     ends = time.perf_counter() + _LATENCY_S
     while not taken or time.perf_counter() < ends:
         started = time.perf_counter()
-        examined.call(*sample.args, **sample.kwargs)
+        examined.call.run(sample)
         synchronize()
         taken.append(time.perf_counter() - started)
     return sorted(taken)[len(taken) // 2] * 1e3

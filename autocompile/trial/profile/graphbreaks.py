@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
@@ -20,6 +20,7 @@ from autocompile.core.profile import GraphBreak, Recompile
 from autocompile.runtime.explanations import BREAKS, RECOMPILES, in_words
 from autocompile.runtime.recompiled import legible
 from autocompile.trial.deadline import TookTooLong, within
+from autocompile.workload.call import Call
 from autocompile.workload.capture.script import is_own
 from autocompile.workload.samples import Sample, clone
 
@@ -40,13 +41,13 @@ class Traced:
     failure: str
 
 
-def graph_breaks(model: Any, sample: Sample, limit_s: float) -> Traced:
-    """Trace one call without compiling; what cannot be traced at all, or in time, is told, not raised."""
+def graph_breaks(call: Call, sample: Sample, limit_s: float) -> Traced:
+    """Trace one call of the model without compiling; what cannot be traced at all, or in time, is told, not raised."""
     own = clone(sample)
     with _listening() as heard:
         try:
-            with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()), within(limit_s):
-                explained = dynamo.explain(model)(*own.args, **own.kwargs)
+            with contextlib.redirect_stdout(io.StringIO()), within(limit_s):
+                explained = Call(dynamo.explain(call.model)).work(own)
         except TookTooLong:
             return Traced(0, _told(heard), f"it took longer than {limit_s:.0f} s")
         except Exception as fault:  # the tracer may fail in any way; the trials will show what it means
@@ -55,48 +56,47 @@ def graph_breaks(model: Any, sample: Sample, limit_s: float) -> Traced:
             )
         finally:
             dynamo.reset()
-    found = {(one.file, one.line): one for one in map(_explained, explained.break_reasons)}
-    found.update({(one.file, one.line): one for one in _told(heard)})
-    return Traced(explained.graph_count, tuple(sorted(found.values(), key=lambda one: (one.file, one.line))), "")
+    breaks = {(cut.file, cut.line): cut for cut in map(_explained, explained.break_reasons)}
+    breaks.update({(cut.file, cut.line): cut for cut in _told(heard)})
+    return Traced(explained.graph_count, tuple(sorted(breaks.values(), key=lambda cut: (cut.file, cut.line))), "")
 
 
-def placed(model: Any, traced: Traced) -> Traced:
+def placed(root: nn.Module | None, traced: Traced) -> Traced:
     """The same, each break with the submodule in whose `forward` it lies."""
     forwards: dict[tuple[str, str], tuple[str, CodeType]] = {}
-    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+    for path, module in root.named_modules() if root is not None else ():
         code = getattr(type(module).forward, "__code__", None)
         if code is not None:
             forwards.setdefault((code.co_filename, type(module).__qualname__), (path, code))
-    return replace(traced, breaks=tuple(_placed(one, list(forwards.values())) for one in traced.breaks))
+    return replace(traced, breaks=tuple(_placed(cut, list(forwards.values())) for cut in traced.breaks))
 
 
-def _placed(found: GraphBreak, forwards: Sequence[tuple[str, CodeType]]) -> GraphBreak:
+def _placed(cut: GraphBreak, forwards: Sequence[tuple[str, CodeType]]) -> GraphBreak:
     for path, code in forwards:
         last = max((line for *_, line in code.co_lines() if line), default=0)
-        if code.co_filename == found.file and code.co_firstlineno <= found.line <= last:
-            return msgspec.structs.replace(found, path=path)
-    return found
+        if code.co_filename == cut.file and code.co_firstlineno <= cut.line <= last:
+            return msgspec.structs.replace(cut, path=path)
+    return cut
 
 
-def recompiles(model: Any, samples: Sequence[Sample], limit_s: float) -> tuple[Recompile, ...]:
+def recompiles(call: Call, samples: Sequence[Sample], limit_s: float) -> tuple[Recompile, ...]:
     """What is compiled again when the samples follow each other, tracing only; as far as it comes in `limit_s`."""
     dynamo.utils.clear_compilation_metrics()
     try:
-        with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()), within(limit_s):
-            traced: Callable[..., Any] = torch.compile(model, backend="eager")
+        with contextlib.redirect_stdout(io.StringIO()), within(limit_s):
+            traced = Call(torch.compile(call.model, backend="eager"))
             for sample in samples:
-                own = clone(sample)
-                traced(*own.args, **own.kwargs)
+                traced.work(clone(sample))
     except (Exception, TookTooLong):  # what fails here fails in every trial, and is told there
         return ()
     finally:
         told = [metrics for metrics in dynamo.utils.get_compilation_metrics() if metrics.recompile_reason]
         dynamo.reset()
-    found = {}
+    by_reason = {}
     for metrics in told:
         reason, advice = in_words(RECOMPILES, legible(str(metrics.recompile_reason)))
-        found[reason] = Recompile(str(metrics.co_filename), int(metrics.co_firstlineno or 0), reason, advice)
-    return tuple(found.values())
+        by_reason[reason] = Recompile(str(metrics.co_filename), int(metrics.co_firstlineno or 0), reason, advice)
+    return tuple(by_reason.values())
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def _listening() -> Iterator[list[str]]:
 
 
 def _told(heard: list[str]) -> tuple[GraphBreak, ...]:
-    found: dict[tuple[str, int], GraphBreak] = {}
+    breaks: dict[tuple[str, int], GraphBreak] = {}
     for message in heard:
         told = _TOLD.search(message)
         if told is None:
@@ -132,14 +132,14 @@ def _told(heard: list[str]) -> tuple[GraphBreak, ...]:
             frames = [(f, int(n)) for f, n in _FRAME.findall(trace[1] if trace else "") if is_own(f)]
             file, line = frames[-1] if frames else (file, line)
         reason, advice = in_words(BREAKS, said)
-        found.setdefault((file, line), GraphBreak(file=file, line=line, reason=reason, advice=advice))
-    return tuple(found.values())
+        breaks.setdefault((file, line), GraphBreak(file=file, line=line, reason=reason, advice=advice))
+    return tuple(breaks.values())
 
 
-def _explained(found: Any) -> GraphBreak:
-    frames = list(found.user_stack)
+def _explained(told: Any) -> GraphBreak:
+    frames = list(told.user_stack)
     own = [frame for frame in frames if is_own(frame.filename)] or frames
-    reason, advice = in_words(BREAKS, str(found.reason))
+    reason, advice = in_words(BREAKS, str(told.reason))
     if not own:
         return GraphBreak(file="", line=0, reason=reason, advice=advice)
     return GraphBreak(file=own[-1].filename, line=own[-1].lineno or 0, reason=reason, advice=advice)

@@ -6,15 +6,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from statistics import median
-from typing import Any
 
-import torch
 from torch import nn
 
 from autocompile.core.profile import Submodule
-from autocompile.trial.clock.timing import CLOCKS
+from autocompile.trial.clock.devices import DEVICES
 from autocompile.trial.profile.submodules import following
 from autocompile.workload.samples import Sample, clone
+from autocompile.workload.step import Step
 
 _MOST = 200
 _MOST_CALLS, _LOOKING_S = 20, 0.5
@@ -49,16 +48,16 @@ class _Stopwatch:
         self._since = time.perf_counter()
 
 
-def hottest(model: Any, sample: Sample, device: str, allocated: Mapping[str, int]) -> tuple[Submodule, ...]:
-    """The up to 200 submodules that take most of a call by themselves, the most first; a function has none.
+def hottest(step: Step, sample: Sample, device: str, allocated: Mapping[str, int]) -> tuple[Submodule, ...]:
+    """The up to 200 submodules that take most of a step by themselves, the most first; a function has none.
 
     Medians over up to 20 calls, as many as fit into half a second, one at least. On a GPU the device is waited for
     around each submodule, which takes away what overlaps.
     """
-    if not isinstance(model, nn.Module):
+    if step.module is None:
         return ()
-    looks = _looks(model, sample, device)
-    modules = dict(model.named_modules())
+    looks = _looks(step, step.module, sample, device)
+    modules = dict(step.module.named_modules())
     taken = {path: median(look.seconds[path] for look in looks) for path in looks[0].seconds}
     total = sum(taken.values()) or 1.0
     return tuple(
@@ -80,12 +79,12 @@ def _within(other: str, path: str) -> bool:
     return not path or other == path or other.startswith(f"{path}.")
 
 
-def _looks(model: nn.Module, sample: Sample, device: str) -> list[_Stopwatch]:
+def _looks(step: Step, module: nn.Module, sample: Sample, device: str) -> list[_Stopwatch]:
     looks: list[_Stopwatch] = []
     ends = time.perf_counter() + _LOOKING_S
     while not looks or (len(looks) < _MOST_CALLS and time.perf_counter() < ends):
-        own, watch = clone(sample), _Stopwatch(CLOCKS[device])
-        with torch.no_grad(), following(model, watch.enter, watch.leave):
-            model(*own.args, **own.kwargs)
-        looks.append(watch)
+        own, stopwatch = clone(sample), _Stopwatch(DEVICES[device].synchronize)
+        with following(module, stopwatch.enter, stopwatch.leave):
+            step.work(own)
+        looks.append(stopwatch)
     return looks

@@ -13,8 +13,9 @@ from typing import Any
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from autocompile.trial.clock.timing import CLOCKS, Callee
+from autocompile.trial.clock.devices import DEVICES
 from autocompile.workload.samples import Sample
+from autocompile.workload.step import Step
 
 # Leaf operators that only make or describe tensors; what they take is overhead, not a kernel.
 NOT_KERNELS = frozenset(
@@ -45,32 +46,32 @@ class Kernels:
     matrix: int
 
 
-def kernels_of(call: Callee, sample: Sample, device: str, calls: int) -> Kernels:
+def kernels_of(step: Step, sample: Sample, device: str, runs: int) -> Kernels:
     """Count kernels, and the share of the wall time that none of them covers.
 
     On a GPU a kernel is a device event; on a CPU it is an outermost operator that computes by itself: a matrix
     product, or one that calls nothing but copies and views. Intervals are united, not summed, as they overlap.
     """
-    synchronize = CLOCKS[device]
+    synchronize = DEVICES[device].synchronize
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     with contextlib.redirect_stderr(io.StringIO()), profile(activities=activities) as recorded:
         started = time.perf_counter()
-        for _ in range(calls):
-            call(*sample.args, **sample.kwargs)
+        for _ in range(runs):
+            step.run(sample)
             synchronize()
         wall_us = (time.perf_counter() - started) * 1e6
     events = recorded.events() or []
     if device == "cuda":
-        found = [e for e in events if e.device_type == DeviceType.CUDA]
+        kernels = [e for e in events if e.device_type == DeviceType.CUDA]
     else:
-        found = [kernel for e in events if e.cpu_parent is None for kernel in _computing(e)]
-    spans = sorted((e.time_range.start, e.time_range.end) for e in found)
+        kernels = [kernel for e in events if e.cpu_parent is None for kernel in _computing(e)]
+    spans = sorted((e.time_range.start, e.time_range.end) for e in kernels)
     lengths = [end - start for start, end in spans]
     return Kernels(
-        per_call=round(len(spans) / calls),
+        per_call=round(len(spans) / runs),
         median_us=statistics.median(lengths) if lengths else 0.0,
         outside_share=max(0.0, 1 - _union(spans) / wall_us),
-        matrix=round(sum(e.name in _MATRIX and not _within_another(e) for e in events) / calls),
+        matrix=round(sum(e.name in _MATRIX and not _within_another(e) for e in events) / runs),
     )
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -21,12 +20,12 @@ from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runtime.building import build
 from autocompile.runtime.built import Built
-from autocompile.trial.check.compare import verify
+from autocompile.trial.check.compare import compare
 from autocompile.trial.check.padding_proof import CALLS_OF_A_PROOF, PaddingProof, prove_padding
 from autocompile.trial.check.reference import Reference, make_reference
 from autocompile.trial.check.repeatability import Repeatability, repeatability
 from autocompile.trial.clock.nvml import utilization
-from autocompile.trial.clock.timing import OnCopies, Pairs, subject, time_pairs
+from autocompile.trial.clock.timing import Pairs, subject, time_pairs
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.profile import diagnosis
@@ -53,36 +52,43 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
 
     Raises whatever the model raises on its own inputs, and InvalidWorkload if it cannot be profiled.
     """
-    full, device = task.depth == "full", task.workload.device_type
     with phases("load"):
         model, samples = unspool(task.workload)
-        eager = build(model, Plan(), device)
+        eager = build(model, Plan(), task.workload.device_type)
     with phases("verify"):
-        seen = _compare(task, model, eager, samples)
-    with phases("timing"):
-        timed = OnCopies(eager) if seen.mutates else eager
-        steady = _time_baseline(timed, seen.samples, device, task)
+        compared = _compare(task, eager, samples)
+    timed = eager.on_copies() if compared.mutates else eager
+    with eager.preserved():
+        with phases("timing"):
+            steady = _time_baseline(timed, compared.samples, task)
+        with phases("profile"):
+            figures = replace(
+                _measured(eager, compared, steady, task, phases),
+                blocks=repeated_blocks(model),
+                notes=(*task.workload.notes, *_notes(task, compared, steady, len(samples))),
+            )
+            examined = diagnosis.Examined(task.workload, timed, compared.samples)
+            bounded = diagnosis.with_bound(figures, examined)
+            if task.depth == "full":
+                return diagnosis.with_details(bounded, examined)
     with phases("profile"):
-        calls = _PROFILED_CALLS if seen.repeats.call_s < _PASS_S else 1
-        kernels = kernels_of(eager, seen.samples[0], device, calls)
-        memory = peak_memory_bytes(device)
-        limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
-        traced = Traced(0, (), "it was not tried, as little of the budget is left")
-        if full or limit_s > _WORTH_TRACING_S:
-            traced = placed(model, graph_breaks(model, seen.samples[0], limit_s))
-        figures = replace(
-            _figures(seen, steady, kernels, traced),
-            peak_memory_bytes=memory,
-            blocks=repeated_blocks(model),
-            notes=(*task.workload.notes, *_notes(task, seen, steady, len(samples))),
-        )
-        examined = diagnosis.Examined(task.workload, model, timed, seen.samples)
-        bounded = diagnosis.with_bound(figures, examined)
-        if full:
-            return diagnosis.with_details(bounded, examined)
         # Last, as a GPU does not survive a call that goes beyond a model's sizes.
-        padding = _padding(task, model, samples, seen.repeats.call_s, phases.left_s)
+        padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
         return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem)
+
+
+def _measured(eager: Built, compared: _Compared, steady: _Steady, task: ProfileTask, phases: Phases) -> Profile:
+    """Kernels, memory and graphs, with what was found out before."""
+    first = compared.samples[0]
+    calls = _PROFILED_CALLS if compared.repeats.call_s < _PASS_S else 1
+    kernels = kernels_of(eager, first, task.workload.device_type, calls)
+    memory = peak_memory_bytes(task.workload.device_type)
+    full = task.depth == "full"
+    limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
+    traced = Traced(0, (), "it was not tried, as little of the budget is left")
+    if full or limit_s > _WORTH_TRACING_S:
+        traced = placed(eager.module, graph_breaks(eager, first, limit_s))
+    return replace(_figures(compared, steady, kernels, traced), peak_memory_bytes=memory)
 
 
 @dataclass(frozen=True)
@@ -99,26 +105,26 @@ class _Compared:
         return self.repeats.mutates_inputs or bool(self.reference and self.reference.mutates_inputs)
 
 
-def _compare(task: ProfileTask, model: Any, eager: Built, samples: tuple[Sample, ...]) -> _Compared:
-    repeats = repeatability(model, samples[0], task.seed)
+def _compare(task: ProfileTask, eager: Built, samples: tuple[Sample, ...]) -> _Compared:
+    repeats = repeatability(eager, samples[0], task.seed)
     if task.depth == "full":
         _check_children(repeats)
         return _Compared(_affordable(samples, repeats.call_s), repeats, None, 0.0)
-    reference = _reference(task, model, samples)
-    floor = verify(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
+    reference = _reference(task, eager, samples)
+    floor = compare(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
     return _Compared(samples, repeats, reference, floor)
 
 
-def _padding(task: ProfileTask, model: Any, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
+def _padding(task: ProfileTask, eager: Built, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
     """Whether calls may be filled up, where they differ in size."""
     if len(task.workload.signatures) == 1:
         return PaddingProof(problem="the inputs have one signature")
     if CALLS_OF_A_PROOF * call_s > _PROOF_SHARE * left_s:
         return PaddingProof(problem="whether filling is harmless was not tried, as little of the budget is left")
-    return prove_padding(model, samples)
+    return prove_padding(eager, samples)
 
 
-def _figures(seen: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:
+def _figures(compared: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:
     return Profile(
         baseline_ms=_baseline_ms(steady.pairs),
         self_ratio=steady.pairs.ratio,
@@ -133,13 +139,13 @@ def _figures(seen: _Compared, steady: _Steady, kernels: Kernels, traced: Traced)
         graph_breaks=traced.breaks,
         trace_failure=traced.failure,
         blocks=(),
-        deterministic=seen.repeats.deterministic,
-        random=seen.repeats.random,
-        error_floor=seen.error_floor,
-        reference=seen.reference.precision if seen.reference else "",
-        variants=len(seen.reference.cases) if seen.reference else 0,
+        deterministic=compared.repeats.deterministic,
+        random=compared.repeats.random,
+        error_floor=compared.error_floor,
+        reference=compared.reference.precision if compared.reference else "",
+        variants=len(compared.reference.cases) if compared.reference else 0,
         contamination=steady.pairs.contamination,
-        opaque_output=seen.repeats.opaque,
+        opaque_output=compared.repeats.opaque,
     )
 
 
@@ -158,9 +164,9 @@ def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
     return tuple(samples[position * len(samples) // count] for position in range(count))
 
 
-def _reference(task: ProfileTask, model: Any, samples: tuple[Sample, ...]) -> Reference:
+def _reference(task: ProfileTask, eager: Built, samples: tuple[Sample, ...]) -> Reference:
     """What is right, left in the task's file; the user's metric is tried on it."""
-    reference = make_reference(model, samples, variants=_VARIANTS, seed=task.seed)
+    reference = make_reference(eager, samples, variants=_VARIANTS, seed=task.seed)
     reference.save(Path(task.reference), with_outputs=bool(task.metric))
     metric = unspool_metric(task.metric)
     if metric is not None:
@@ -179,20 +185,20 @@ def _baseline_ms(pairs: Pairs) -> Estimate:
     )
 
 
-def _notes(task: ProfileTask, seen: _Compared, steady: _Steady, given: int) -> list[str]:
-    notes = list(seen.reference.notes) if seen.reference else []
+def _notes(task: ProfileTask, compared: _Compared, steady: _Steady, given: int) -> list[str]:
+    notes = list(compared.reference.notes) if compared.reference else []
     notes.extend(notice.text for notice in of_training(task.workload))
-    if seen.mutates:
+    if compared.mutates:
         notes.append("the model writes into its inputs: every call gets a copy, whose cost is in all figures")
-    if seen.repeats.replaced:
-        notes.append(f"model.{seen.repeats.replaced} is another module after every call")
-    if seen.repeats.random:
+    if compared.repeats.replaced:
+        notes.append(f"model.{compared.repeats.replaced} is another module after every call")
+    if compared.repeats.random:
         notes.append("the model is random by nature: equal inputs give other outputs from another RNG state")
     if steady.pairs.contamination.noisy:
         share = steady.pairs.contamination.other_cpu_share
         notes.append(f"the host is noisy: others took {share:.0%} of its CPU time during the baseline's timing")
-    if len(seen.samples) < given:
-        notes.append(f"{len(seen.samples)} of {given} samples were profiled, as all would take too long")
+    if len(compared.samples) < given:
+        notes.append(f"{len(compared.samples)} of {given} samples were profiled, as all would take too long")
     return notes
 
 
@@ -205,17 +211,18 @@ class _Steady:
     busy_source: str
 
 
-def _time_baseline(eager: Built | OnCopies, samples: Sequence[Sample], device: str, task: ProfileTask) -> _Steady:
-    one = subject(eager, samples, device, torch.get_num_threads())
-    twin = subject(eager, samples, device, torch.get_num_threads())
+def _time_baseline(eager: Built, samples: Sequence[Sample], task: ProfileTask) -> _Steady:
+    device = task.workload.device_type
+    baseline = subject(eager, samples, device, torch.get_num_threads())
+    twin = subject(eager.twin(), samples, device, torch.get_num_threads())
     for _ in range(3):
-        if one.one_pass() > _WARM_S:
+        if baseline.one_pass() > _WARM_S:
             break
     wall, cpu = time.perf_counter(), time.process_time()
-    pairs = time_pairs(one, twin, task.timing, task.seed)
+    pairs = time_pairs(baseline, twin, task.timing, task.seed)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if device == "cuda":
-        busy = utilization(one.one_pass, seconds=2.0)
+        busy = utilization(baseline.one_pass, seconds=2.0)
         if busy is not None:
             return _Steady(pairs, busy, "NVML utilization over 2 s of steady state")
         return _Steady(pairs, 0.0, "unknown: NVML does not answer")

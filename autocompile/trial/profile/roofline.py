@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autocompile.core.profile import Bound, Ceilings
+from autocompile.core.profile import STARVED_GPU, Bound, Ceilings
 from autocompile.core.units import format_bytes, format_ms
 
-# Rule of thumb from profiling practice: a GPU that is busy for less of the time waits for its launches.
-_STARVED = 0.65
 # Below this none of the ceilings explains the time.
 _EXPLAINS = 0.2
 _MOSTLY = 0.5
@@ -51,61 +49,61 @@ class Figures:
         return self.operators * self.ceilings.dispatch_us / (self.latency_ms * 1e3)
 
 
-def bound_of(seen: Figures) -> tuple[Bound, str]:
+def bound_of(call: Figures) -> tuple[Bound, str]:
     """What bounds the call, and why."""
-    if seen.input_share > _MOSTLY:
+    if call.input_share > _MOSTLY:
         return "input", (
-            f"a batch takes {format_ms(seen.input_ms)} to come and {format_ms(seen.latency_ms)} to compute: "
-            f"{seen.input_share:.0%} of a step is spent waiting for it"
+            f"a batch takes {format_ms(call.input_ms)} to come and {format_ms(call.latency_ms)} to compute: "
+            f"{call.input_share:.0%} of a step is spent waiting for it"
         )
-    if seen.idle_share is not None and 1 - seen.idle_share < _STARVED:
+    if call.idle_share is not None and 1 - call.idle_share < STARVED_GPU:
         return "overhead", (
-            f"the GPU is idle for {seen.idle_share:.0%} of the time: it waits for launches ({_kernels(seen)})"
+            f"the GPU is idle for {call.idle_share:.0%} of the time: it waits for launches ({_kernels(call)})"
         )
     shares: dict[Bound, float] = {
-        "compute": seen.flops_share,
-        "memory": seen.bandwidth_share,
-        "overhead": seen.overhead_share,
+        "compute": call.flops_share,
+        "memory": call.bandwidth_share,
+        "overhead": call.overhead_share,
     }
     largest = max(shares, key=lambda name: shares[name])
     if shares[largest] >= _EXPLAINS:
-        return largest, f"{_SENTENCES[largest](seen)} ({_others(shares, largest)})"
-    if seen.outside_share > _MOSTLY:
+        return largest, f"{_SENTENCES[largest](call)} ({_others(shares, largest)})"
+    if call.outside_share > _MOSTLY:
         return "overhead", (
-            f"{seen.outside_share:.0%} of a call lies outside of kernels ({_kernels(seen)}): Python, the dispatcher "
+            f"{call.outside_share:.0%} of a call lies outside of kernels ({_kernels(call)}): Python, the dispatcher "
             "or waiting take the time"
         )
     return "unknown", (
-        f"no ceiling is near ({_others(shares, None)}), but kernels take the time ({_kernels(seen)}): they are slow by "
+        f"no ceiling is near ({_others(shares, None)}), but kernels take the time ({_kernels(call)}): they are slow by "
         "themselves, or are held up by other processes"
     )
 
 
-def _kernels(seen: Figures) -> str:
-    return f"{seen.kernels} a call, {seen.median_kernel_us:.3g} µs at the median"
+def _kernels(call: Figures) -> str:
+    return f"{call.kernels} a call, {call.median_kernel_us:.3g} µs at the median"
 
 
-def _of_compute(seen: Figures) -> str:
-    rate = seen.flops / (seen.latency_ms / 1e3)
+def _of_compute(call: Figures) -> str:
+    rate = call.flops / (call.latency_ms / 1e3)
     return (
-        f"{seen.flops / 1e9:.3g} GFLOP a call run at {rate / 1e9:.3g} GFLOP/s, {seen.flops_share:.0%} of what a large "
-        f"{seen.ceilings.dtype} matrix product reaches here"
+        f"{call.flops / 1e9:.3g} GFLOP a call run at {rate / 1e9:.3g} GFLOP/s, {call.flops_share:.0%} of what a large "
+        f"{call.ceilings.dtype} matrix product reaches here"
     )
 
 
-def _of_memory(seen: Figures) -> str:
-    rate = seen.bytes / (seen.latency_ms / 1e3)
-    beyond = ", more than a copy's as some stays in caches" if seen.bandwidth_share > 1 else ""
+def _of_memory(call: Figures) -> str:
+    rate = call.bytes / (call.latency_ms / 1e3)
+    beyond = ", more than a copy's as some stays in caches" if call.bandwidth_share > 1 else ""
     return (
-        f"{format_bytes(seen.bytes)} a call move at {rate / 1e9:.3g} GB/s, {seen.bandwidth_share:.0%} of what a large "
+        f"{format_bytes(call.bytes)} a call move at {rate / 1e9:.3g} GB/s, {call.bandwidth_share:.0%} of what a large "
         f"copy reaches here{beyond}"
     )
 
 
-def _of_overhead(seen: Figures) -> str:
+def _of_overhead(call: Figures) -> str:
     return (
-        f"starting {seen.operators} operators a call at {seen.ceilings.dispatch_us:.2g} µs each takes "
-        f"{min(1.0, seen.overhead_share):.0%} of the time; a kernel lasts {seen.median_kernel_us:.3g} µs at the median"
+        f"starting {call.operators} operators a call at {call.ceilings.dispatch_us:.2g} µs each takes "
+        f"{min(1.0, call.overhead_share):.0%} of the time; a kernel lasts {call.median_kernel_us:.3g} µs at the median"
     )
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
 
 
 @contextmanager
-def following(model: Any, enter: Callable[[str], None], leave: Callable[[], None]) -> Iterator[None]:
-    """Have `enter(path)` and `leave()` called around the forward of every submodule; a function has none.
+def following(root: nn.Module | None, enter: Callable[[str], None], leave: Callable[[], None]) -> Iterator[None]:
+    """Have `enter(path)` and `leave()` called around the forward of every submodule; None has none.
 
     A scripted module takes no hooks, and is part of the one around it.
     """
     handles = []
-    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+    for path, module in root.named_modules() if root is not None else ():
         if isinstance(module, torch.jit.ScriptModule):
             continue
         handles.append(module.register_forward_pre_hook(lambda *_call, path=path: enter(path)))

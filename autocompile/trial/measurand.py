@@ -1,0 +1,111 @@
+"""What a trial measures: a plan built in this process, or an artifact as production loads it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autocompile.core.job import TrialTask
+from autocompile.core.outcome import Failure, Startup
+from autocompile.runtime.building import build, runtime
+from autocompile.runtime.built import Built
+from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.preparing import IMPORT_S
+from autocompile.trial.check.new_sizes import Unseen, probe_unseen
+from autocompile.trial.pack.loaded import Loaded, fresh_startup
+from autocompile.trial.phases import Phases
+from autocompile.workload.call import Call
+from autocompile.workload.samples import Sample
+from autocompile.workload.step import Step
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Seconds until it was in steady state: the first pass, the passes after it, and what a steady one takes."""
+
+    first_pass_s: float
+    passes_s: tuple[float, ...]
+    steady_pass_s: float
+
+
+class Measurand(ABC):
+    """The candidate's `step`, on state of its own, and what differs between a plan built here and an artifact."""
+
+    step: Step
+
+    @abstractmethod
+    def check_compiled(self) -> Failure | None:
+        """After the first pass: the failure, if nothing was compiled where something should have been."""
+
+    @abstractmethod
+    def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:
+        """What becomes of sizes that no sample has. Recompiling is forbidden meanwhile."""
+
+    @abstractmethod
+    def check_served(self) -> None:
+        """Raises WrongTier if it was not itself what served the calls."""
+
+    @abstractmethod
+    def startup(self, warmup: Warmup, phases: Phases) -> Startup:
+        """What a new process pays before it is in steady state."""
+
+
+class BuiltHere(Measurand):
+    """A plan, built and compiled in this process."""
+
+    def __init__(self, task: TrialTask, model: Any) -> None:
+        self._task = task
+        self.step: Built = build(model, task.plan, task.workload.device_type, isolate=True)
+
+    def check_compiled(self) -> Failure | None:
+        message = runtime(self._task.plan.runtime).fault()
+        return Failure(stage="compile", kind="unsupported", message=message, cause="skipped") if message else None
+
+    def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:
+        if not kind_of(self._task.plan).recompiles:
+            return Unseen()
+        return probe_unseen(self.step, baseline, samples, self._task, left_s=left_s)
+
+    def check_served(self) -> None:
+        """Nothing else could have served them."""
+
+    def startup(self, warmup: Warmup, phases: Phases) -> Startup:
+        """As it was in this process, whose compiler cache was empty."""
+        passes = warmup.passes_s
+        return Startup(
+            import_s=IMPORT_S[self._task.plan.runtime],
+            build_s=phases.seconds["build"],
+            compile_s=max(0.0, warmup.first_pass_s - warmup.steady_pass_s),
+            warmup_s=max(0.0, sum(passes) - len(passes) * warmup.steady_pass_s),
+        )
+
+
+class Delivered(Measurand):
+    """An artifact, loaded. What it compiles and for which sizes was settled when it was packed."""
+
+    def __init__(self, task: TrialTask, model: Any) -> None:
+        self._task = task
+        # With buffers of its own, as a plan that is built here has them.
+        own = Call(model).twin().model
+        self.step: Loaded = Loaded(task.artifact, own, task.plan.threads)
+
+    def check_compiled(self) -> Failure | None:
+        return None
+
+    def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:  # noqa: ARG002
+        return Unseen()
+
+    def check_served(self) -> None:
+        self.step.check_tier()
+
+    def startup(self, warmup: Warmup, phases: Phases) -> Startup:  # noqa: ARG002
+        """In a process of its own, as production starts."""
+        with phases("start-up"):
+            return fresh_startup(self._task)
+
+
+def measurand_of(task: TrialTask, model: Any) -> Measurand:
+    """What the task asks to measure; it shares with `model` what neither of them changes."""
+    return Delivered(task, model) if task.artifact else BuiltHere(task, model)

@@ -1,0 +1,87 @@
+"""One unit of work: what is timed, compared and profiled."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from autocompile.workload.observation import Observation, observed
+from autocompile.workload.samples import Sample, clone
+from autocompile.workload.state import Snapshot, State
+
+
+class Step(ABC):
+    """A call of a model, a training step, a script: work on the inputs of a sample.
+
+    `threads` is the number of CPU threads that its operators should have, 0 for torch's own; it is a setting of the
+    process, so whoever runs it decides when to apply it. `module` is the module beneath, or None. With `copies_inputs`
+    it works on copies of its inputs, as it writes into them, so that every run is like the first.
+    """
+
+    threads: int = 0
+    module: nn.Module | None = None
+    copies_inputs: bool = False
+
+    @abstractmethod
+    def work(self, sample: Sample) -> Any:
+        """Do it once, on these very inputs, in the gradient mode that it is made for; what comes of it, in any form."""
+
+    @abstractmethod
+    def twin(self) -> Self:
+        """The same work on state of its own: what either changes, the other does not have.
+
+        What it only reads is shared; where it changes nothing, it is its own twin.
+        """
+
+    @abstractmethod
+    def in_float64(self) -> Step:
+        """The same work in double precision, on copies of all that it holds."""
+
+    @property
+    def state(self) -> State:
+        """What it changes: by default the module's buffers."""
+        return State(self.module)
+
+    def run(self, sample: Sample) -> Any:
+        """Do it once; what comes of it."""
+        return self.work(clone(sample) if self.copies_inputs else sample)
+
+    def on_copies(self) -> Self:
+        """The same, which copies its inputs before it works on them."""
+        other = copy.copy(self)
+        other.copies_inputs = True
+        return other
+
+    def snapshot(self) -> Snapshot:
+        """All that it changes, torch's random state included, as it is now."""
+        return self.state.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put all of it back as it was."""
+        snapshot.restore()
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """Put back afterwards, also after an exception, what was changed meanwhile."""
+        before = self.snapshot()
+        try:
+            yield
+        finally:
+            self.restore(before)
+
+    def observe(self, sample: Sample, seed: int) -> Observation:
+        """Do it once, and tell all that it did.
+
+        It runs on a copy of the sample, from one random state, and leaves no trace, so that every run can be compared
+        with every other.
+        """
+        own = clone(sample)
+        with self.preserved():
+            torch.manual_seed(seed)
+            return observed(self.work(own), own, self.state)
