@@ -35,7 +35,7 @@ _PATIENCE = 5
 
 
 def try_first(bench: Bench, space: Space, archive: Archive) -> None:
-    """Baseline and plain `torch.compile`: everything is compared with them.
+    """Baseline and, where it is open, plain `torch.compile`: everything is compared with them.
 
     Raises BudgetTooSmall or InvalidWorkload if the baseline cannot be measured.
     """
@@ -43,7 +43,7 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
     first: list[tuple[Candidate, Origin]] = [(space.baseline(), "baseline")]
     if space.around.compiler_problem:
         bench.ledger.decide("skipped", "torch.compile", space.around.compiler_problem)
-    else:
+    elif space.plain_runtime in space.open_values["runtime"]:
         first.append((space.plain_compile(), "plain"))
     for candidate, origin in first:
         plan = space.plan(candidate)

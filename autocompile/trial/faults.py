@@ -10,6 +10,7 @@ from torch._dynamo.utils import get_compilation_metrics
 
 from autocompile.core.errors import UsageError
 from autocompile.core.outcome import Failure, FailureCause, FailureKind
+from autocompile.runtime.base import NotPackable
 from autocompile.runtime.recompiled import explained, reasons_in
 from autocompile.trial.phases import Phases
 from autocompile.workload.capture.script import describe_fault
@@ -22,7 +23,7 @@ _UNSUPPORTED = re.compile(
 )
 
 
-class WrongTier(Exception):
+class ServedOtherwise(Exception):
     """The artifact did not serve as it was packed to; says why."""
 
 
@@ -65,7 +66,7 @@ def is_recompile(fault: BaseException) -> bool:
 def _kind(fault: BaseException, message: str) -> FailureKind:
     if isinstance(fault, UsageError):
         return "invalid"
-    if isinstance(fault, WrongTier):
+    if isinstance(fault, ServedOtherwise | NotPackable):
         return "unsupported"
     named = f"{type(fault).__name__}: {message}"
     if isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named):

@@ -45,7 +45,7 @@ class Measurand(ABC):
 
     @abstractmethod
     def check_served(self) -> None:
-        """Raises WrongTier if it was not itself what served the calls."""
+        """Raises ServedOtherwise if it was not itself what served the calls."""
 
     @abstractmethod
     def startup(self, warmup: Warmup, phases: Phases) -> Startup:
@@ -55,9 +55,9 @@ class Measurand(ABC):
 class BuiltHere(Measurand):
     """A plan, built and compiled in this process."""
 
-    def __init__(self, task: TrialTask, model: Any) -> None:
+    def __init__(self, task: TrialTask, model: Any, samples: Sequence[Sample]) -> None:
         self._task = task
-        self.step: Built = build(model, task.plan, task.workload.device_type, isolate=True)
+        self.step: Built = build(model, task.plan, task.workload.device_type, samples, isolate=True)
 
     def check_compiled(self) -> Failure | None:
         message = runtime(self._task.plan.runtime).fault()
@@ -98,7 +98,7 @@ class Delivered(Measurand):
         return Unseen()
 
     def check_served(self) -> None:
-        self.step.check_tier()
+        self.step.check_served()
 
     def startup(self, warmup: Warmup, phases: Phases) -> Startup:  # noqa: ARG002
         """In a process of its own, as production starts."""
@@ -106,6 +106,6 @@ class Delivered(Measurand):
             return fresh_startup(self._task)
 
 
-def measurand_of(task: TrialTask, model: Any) -> Measurand:
-    """What the task asks to measure; it shares with `model` what neither of them changes."""
-    return Delivered(task, model) if task.artifact else BuiltHere(task, model)
+def measurand_of(task: TrialTask, model: Any, samples: Sequence[Sample]) -> Measurand:
+    """What the task asks to measure, for these samples; it shares with `model` what neither of them changes."""
+    return Delivered(task, model) if task.artifact else BuiltHere(task, model, samples)

@@ -88,7 +88,7 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with phases("build"):
-        eager, measurand = build(model, Plan(), device), measurand_of(task, model)
+        eager, measurand = build(model, Plan(), device), measurand_of(task, model, own_samples)
         sides = [side.on_copies() if reference.mutates_inputs else side for side in (eager, measurand.step)]
         baseline = subject(sides[0], samples, device, threads)
         candidate = subject(sides[1], own_samples, device, threads, batch_factor)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import models
 import pytest
 import torch
-from autocompile.runtime.building import build
 from torch import nn
 
 from autocompile.core.job import Acceptance, Timing
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
+from autocompile.runtime.building import build
 from autocompile.trial.check.batch_proof import prove_batch
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference

@@ -14,7 +14,7 @@ from autocompile.core.job import FreshStart, FreshTask, TrialTask
 from autocompile.core.outcome import Startup
 from autocompile.core.serde import from_json, to_json
 from autocompile.runtime.preparing import cache_variables
-from autocompile.trial.faults import WrongTier
+from autocompile.trial.faults import ServedOtherwise
 from autocompile.workload.call import Call
 
 
@@ -28,11 +28,13 @@ class Loaded(Call):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._loaded(*args, **kwargs)
 
-    def check_tier(self) -> None:
-        """Raises WrongTier if any call so far was served by something else than the artifact's own tier."""
+    def check_served(self) -> None:
+        """Raises ServedOtherwise if any call so far was served by something else than the artifact itself."""
         status = self._loaded.status
         if status.fallbacks:
-            raise WrongTier(f"{status.fallbacks[0].calls} calls were not served by it: {status.fallbacks[0].reason}")
+            raise ServedOtherwise(
+                f"{status.fallbacks[0].calls} calls were not served by it: {status.fallbacks[0].reason}"
+            )
 
 
 def fresh_startup(task: TrialTask) -> Startup:

@@ -55,7 +55,7 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
 
 def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
     """What the compiler leaves in its cache when it compiles the plan, machine code included."""
-    built = build(model, task.plan, task.workload.device_type)
+    built = build(model, task.plan, task.workload.device_type, samples)
     with phases("compile"), built.preserved():
         for sample in (*samples, *samples):
             built.run(sample)
