@@ -59,4 +59,4 @@ def reply_to(runner: Runner, task: Task, limits: Limits, expected: type[ReplyT],
 
 
 def _unbooked(_phases_s: Mapping[str, float], _span_s: tuple[float, float]) -> None:
-    """There is no budget that this could be part of."""
+    """Nobody keeps account of it; in a run, it is overhead."""
