@@ -71,7 +71,7 @@ def test_eager_needs_no_packing():
 
 def test_packing_has_its_share_of_the_budget_and_no_more():
     runner = packing()
-    runner.pack_s = {"aot": 1e6, "cache": 1e6}
+    runner.pack_s = {"load": 1e6, "cache": 1e6}
     document, _ = run(runner=runner)
     reasons = [absence.reason for absence in document.artifact.absences]
     assert len(reasons) == 2
