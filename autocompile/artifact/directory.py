@@ -16,7 +16,7 @@ from autocompile.core.document import SCHEMA_VERSION, Document
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
 from autocompile.core.identity import Identity, differences, summary
 from autocompile.core.manifest import Manifest
-from autocompile.core.serde import from_json, to_json, write_atomically
+from autocompile.core.serde import Record, from_json, to_json, write_atomically
 from autocompile.core.workload import Workload
 from autocompile.scratch import Scratch, claim, clear
 
@@ -41,16 +41,23 @@ def read_document(directory: Path) -> Document:
             remedy="make one with `autocompile tune`",
         ) from fault
     try:
-        document = from_json(data, Document)
+        version = from_json(data, _Versioned).schema_version
+        document = from_json(data, Document) if version == SCHEMA_VERSION else None
     except msgspec.DecodeError as fault:
         raise InvalidRecommendation(str(fault), where=str(path), remedy="tune again with this version") from fault
-    if document.schema_version != SCHEMA_VERSION:
+    if document is None:
         raise InvalidRecommendation(
-            f"has schema version {document.schema_version}, and this version reads {SCHEMA_VERSION}",
+            f"has schema version {version}, and this version reads {SCHEMA_VERSION}",
             where=str(path),
             remedy="tune again with this version",
         )
     return document
+
+
+class _Versioned(Record, frozen=True):
+    """What documents of all versions have in common."""
+
+    schema_version: int
 
 
 def write_recommendation(directory: Path, document: Document, artifact: Path, report: str) -> None:

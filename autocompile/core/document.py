@@ -22,7 +22,7 @@ from autocompile.core.serde import Record
 from autocompile.core.serving import Serving, Start
 from autocompile.core.workload import Signature
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 VerdictWord = Literal[
     "winner",

@@ -90,8 +90,9 @@ def test_what_cannot_be_read_is_said(tmp_path, content, said):
 def test_another_schema_version_is_said(tmp_path, document):
     data = json.loads(to_json(document))
     data["schema_version"] = 99
+    data["artifact"] = {"of": "another form"}
     (tmp_path / "recommendation.json").write_text(json.dumps(data))
-    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 3"):
+    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 4"):
         read_document(tmp_path)
 
 

@@ -24,7 +24,7 @@ _PROBED = ("amp", "memory_format", "threads")
 
 
 @dataclass(frozen=True)
-class Choice:
+class Proposal:
     """What to try next, and the reason in words."""
 
     candidate: Candidate
@@ -86,7 +86,7 @@ class Stakes:
 
 def choose(
     forecast: Forecast, space: Space, untried: Sequence[Candidate], stakes: Stakes, out: Sequence[Candidate] = ()
-) -> Choice:
+) -> Proposal:
     """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
 
     Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
@@ -109,7 +109,7 @@ def choose(
         f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
         f"the highest expected gain for its time, of {len(untried)} untried"
     )
-    return Choice(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
+    return Proposal(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
 
 
 def _with_startup(expected: Expected, startup: float) -> Expected:
