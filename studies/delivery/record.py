@@ -71,7 +71,7 @@ def results_path() -> Path:
     """One file for each kind of machine and version of torch; its first row describes the machine."""
     machine = environment()
     device = machine.gpus[0].name if machine.gpus else f"{machine.cpu} {machine.cores} cores"
-    name = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)| processor", "", device.lower())).strip("-")
     path = HERE / "results" / f"{name}-torch{machine.torch.split('+')[0]}.jsonl"
     path.parent.mkdir(exist_ok=True)
     if not path.exists():
