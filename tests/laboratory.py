@@ -53,7 +53,7 @@ class Laboratory:
         return self.runner.submit(task, limits or Limits(120.0), cache=cache, exclusive=True)
 
     def pack(self, plan, serving=AHEAD, cache="pack"):
-        """The workload's artifact, or the failure; as `search.packing` puts one together."""
+        """The workload's artifact, or the failure; as `search.pack.packing` puts one together."""
         directory = self.directory / f"artifact{self.count}"
         task = PackTask(
             self.workload, plan, serving, self.reference, Acceptance(published_tolerance(plan.autocast)),

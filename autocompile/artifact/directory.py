@@ -97,9 +97,29 @@ def check_same_workload(directory: Path, workload: Workload) -> None:
 
 
 def _check_same(directory: Path, fingerprint: str, differs: str = "") -> None:
-    if (directory / DOCUMENT).exists() and read_document(directory).workload.fingerprint != fingerprint:
+    if (directory / DOCUMENT).exists() and _fingerprint_in(directory) != fingerprint:
         fault = f"holds the recommendation of another workload{differs}"
         raise OutputConflict(fault, where=str(directory), remedy=_ELSEWHERE)
+
+
+class _Tuned(Record, frozen=True):
+    """What documents of all versions say of their workload."""
+
+    fingerprint: str
+
+
+class _Recommended(Record, frozen=True):
+    """What documents of all versions have of it."""
+
+    workload: _Tuned
+
+
+def _fingerprint_in(directory: Path) -> str:
+    """Of the workload that the recommendation there is for, whichever version wrote it."""
+    try:
+        return from_json((directory / DOCUMENT).read_bytes(), _Recommended).workload.fingerprint
+    except msgspec.DecodeError:
+        return read_document(directory).workload.fingerprint  # which says what is wrong with it
 
 
 def check_workload(directory: Path, document: Document, workload: Workload) -> None:

@@ -11,7 +11,7 @@ FailureKind = Literal[
     "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled"
 ]
 
-# Causes that lie in the model, so that other candidates have them as well; see `search.alike`.
+# Causes that lie in the model, so that other candidates have them as well; see `runtime.kind.Kind.fails_alike`.
 FailureCause = Literal["", "state changes", "argument changes", "size changes", "skipped", "untraceable"]
 
 

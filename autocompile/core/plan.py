@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from autocompile.core.serde import Record, to_json
+import msgspec
+
+from autocompile.core.serde import Record
 
 # The runtime of the baseline: the model as it is.
 EAGER = "eager"
@@ -43,5 +45,5 @@ class Plan(Record, frozen=True):
 
     @property
     def key(self) -> str:
-        """A short digest; equal plans have equal keys, on every machine."""
-        return hashlib.sha256(to_json(self)).hexdigest()[:16]
+        """A short digest; equal plans have equal keys, on every machine, however their settings are ordered."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:16]

@@ -24,7 +24,7 @@ def packed_words(document: Document) -> str:
     serving = str(artifact.serving)
     if artifact.start == "cache":
         serving += f", which {starts_the_compiler(artifact.expected_startup_s)}"
-        serving += "".join(f"; no {absence.serving}: {_short(absence.reason)}" for absence in artifact.absences)
+        serving += "".join(f"; not as {absence.serving}: {_short(absence.reason)}" for absence in artifact.absences)
     if artifact.speedup is None or artifact.startup_s is None:
         return f" Packed, verified, not timed as loaded: {artifact.untimed} ({serving})."
     speed, start = f"{artifact.speedup.value:.2f}x", f"{format_duration(artifact.startup_s)} to start"
@@ -52,7 +52,7 @@ def delivery(document: Document) -> Iterator[str]:
     elif artifact.start == "compile":
         yield f"It is not packed, so `load` {compiles(_start_s(document))}."
     for absence in artifact.absences[:1]:
-        yield f"There is no {absence.serving}: {absence.reason}."
+        yield f"It is not packed as {absence.serving}: {absence.reason}."
 
 
 def _start_s(document: Document) -> float | None:

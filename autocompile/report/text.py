@@ -201,7 +201,7 @@ def artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
     if artifact.inputs:
         yield "other calls are served by the fallback, and counted in module.status"
     for absence in artifact.absences:
-        yield f"no {absence.serving}: {absence.reason}"
+        yield f"not packed as {absence.serving}: {absence.reason}"
     if len(artifact.envelope) > 1:
         yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope)}"
     size = f"{format_bytes(artifact.size_bytes)}, " if artifact.size_bytes else ""

@@ -139,7 +139,7 @@ EXPORTS = (
 _ATTRIBUTE = r"([A-Za-z_]\w*(?:\[[^\]]*\])*(?:\.[A-Za-z_]\w*(?:\[[^\]]*\])*)+)"
 _KEEP_STILL = "make it a tensor (register_buffer), or do not change it in forward"
 
-# To be read after `trial.recompiled.legible`.
+# To be read after `runtime.recompiled.legible`.
 RECOMPILES = (
     Row(
         r"GLOBAL_STATE|grad_mode|___check_global_state",

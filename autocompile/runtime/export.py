@@ -21,7 +21,7 @@ from autocompile.runtime.base import NotPackable
 from autocompile.runtime.explanations import EXPORTS, matched
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.capture.script import own_place
-from autocompile.workload.samples import Sample, clone, device_of, named_leaves
+from autocompile.workload.samples import Sample, device_of, named_leaves
 
 _LITERALS = (type(None), bool, int, float, str, bytes)
 _NOT_FINITE = ("nan", "inf", "-inf")
@@ -29,11 +29,26 @@ _NOT_FINITE = ("nan", "inf", "-inf")
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported program, and what is kept beside it: see `core.program.Program`."""
+    """An exported program, and what is kept beside it: the structure of its outputs, as torch has it, and their leaves
+    that are no tensors, as Python writes them (None where the program's next tensor is).
+    """
 
     program: ExportedProgram
-    output_spec: str
+    output_spec: Any
     outputs: tuple[str | None, ...]
+
+
+class _Traced:
+    """What tracing found of the outputs. The exporter takes back what is set on a module meanwhile, and not on this."""
+
+    spec: Any = None
+    literals: tuple[str | None, ...] = ()
+
+    def tensors_in(self, output: Any) -> list[torch.Tensor]:
+        """The tensors; what else there is, is noted. A number that depends on values is none that Python knows."""
+        leaves, self.spec = pytree.tree_flatten(output)
+        self.literals = tuple(_literal(leaf) for leaf in leaves)
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 class _OverTensors(nn.Module):
@@ -42,6 +57,7 @@ class _OverTensors(nn.Module):
     def __init__(self, model: Any, plan: Plan, sample: Sample) -> None:
         super().__init__()
         self.model = model
+        self.traced = _Traced()
         self._device_type = device_of(sample).type
         leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
         kept = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -52,10 +68,10 @@ class _OverTensors(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if self._autocast is None:
-            return tuple(_tensors_in(self._call(tensors)))
+            return tuple(self.traced.tensors_in(self._call(tensors)))
         # Within the program, as the exporter records what is called, and not what autocast makes of it.
         with torch.autocast(self._device_type, dtype=self._autocast):
-            outputs = _tensors_in(self._call(tensors))
+            outputs = self.traced.tensors_in(self._call(tensors))
         return tuple(output.float() if output.dtype is self._autocast else output for output in outputs)
 
 
@@ -66,15 +82,13 @@ def _called(model: Any, kept: list[Any], is_tensor: list[bool], spec: Any, tenso
     return model(*args, **kwargs)
 
 
-def _tensors_in(output: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-
-
 def _literal(leaf: Any) -> str | None:
     if isinstance(leaf, torch.Tensor):
         return None
     if is_literal(leaf):
         return repr(leaf)
+    if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise NotPackable("its output holds a number that a call computes, which no program can return")
     raise NotPackable(f"its output holds an object of class {type(leaf).__name__}, which no program can return")
 
 
@@ -83,25 +97,25 @@ def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = 
 
     Raises NotPackable, with the exporter's own first line and as its cause what the exporter raised.
     """
-    own = clone(sample)
-    with torch.no_grad():
-        leaves, spec = pytree.tree_flatten(model(*own.args, **own.kwargs))
-    literals = tuple(_literal(leaf) for leaf in leaves)
-    program = _export(_OverTensors(model, plan, sample), sample, axes)
-    return Exported(program, _spec_text(spec, "its output"), literals)
+    module = _OverTensors(model, plan, sample)
+    program = _export(module, sample, axes)
+    return Exported(program, module.traced.spec, module.traced.literals)
 
 
 def described(
     export: Exported, sample: Sample, axes: Sequence[FreeAxis], files: tuple[str, ...], own: dict[str, Any]
 ) -> Program:
-    """The record of a program that was compiled of an export: the calls that it takes, and its runtime's `own`."""
+    """The record of a program that was compiled of an export: the calls that it takes, and its runtime's `own`.
+
+    Raises NotPackable where a call cannot be compared, or an output cannot be put together, from what JSON can hold.
+    """
     return Program(
         positional=len(sample.args),
         keywords=tuple(sample.kwargs),
         input_spec=_spec_text(pytree.tree_structure((sample.args, sample.kwargs)), "its arguments"),
         guards=_guards(sample, axes),
         axes=tuple(Axis(axis.name, axis.low, axis.high) for axis in axes),
-        output_spec=export.output_spec,
+        output_spec=_spec_text(export.output_spec, "its output"),
         outputs=export.outputs,
         files=files,
         own=own,

@@ -16,7 +16,7 @@ from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import open_space
-from autocompile.search.archive import Archive, StudyName
+from autocompile.search.archive import STUDY_VERSION, Archive, StudyName
 from autocompile.search.batches import find_batches
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
@@ -130,7 +130,8 @@ def take_profile(bench: Bench) -> Profile:
 def _archive(bench: Bench, around: Surroundings) -> Archive:
     """The study of this workload, on this kind of machine, over this space, for this goal."""
     goal, here = bench.settings.goal, bench.environment
-    family = bench.workload.name, bench.workload.fingerprint[:8], here.fingerprint[:8], goal.acceptance_digest
+    digests = bench.workload.fingerprint[:8], here.fingerprint[:8], goal.acceptance_digest
+    family = bench.workload.name, f"v{STUDY_VERSION}", *digests
     asked, _left_out = open_space(around, bench.settings.strategy.dimensions)
     about = StudyName(
         family=" ".join(family),

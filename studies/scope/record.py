@@ -34,7 +34,7 @@ WHOLE_OR_BLOCKS = """
 [search]
 max_trials = 4
 [dimensions]
-backend = ["inductor"]
+runtime = ["inductor"]
 scope = ["model", "blocks"]
 [[seeds]]
 runtime = "inductor"

@@ -26,7 +26,7 @@ STRATEGY = """
 [search]
 max_trials = 3
 [dimensions]
-backend = ["inductor"]
+runtime = ["inductor"]
 [finals]
 candidates = 1
 processes = 2

@@ -167,6 +167,16 @@ def test_what_the_exporter_does_not_take_is_told_in_words():
         exported(model, Plan(), Sample((torch.ones(3),), {}))
 
 
+def test_a_number_that_a_call_computes_is_no_constant_of_a_program():
+    def model(x, mask):
+        return {"y": x * 2, "kept": mask.sum().item(), "size": x.shape[0]}
+
+    sample = Sample((torch.ones(3), torch.tensor([1, 1, 0])), {})
+    with pytest.raises(NotPackable, match="its output holds a number that a call computes"):
+        exported(model, Plan(), sample)
+    assert exported(lambda x, _mask: {"y": x * 2, "size": x.shape[0]}, Plan(), sample).outputs == (None, "3")
+
+
 SCRIPT = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -96,6 +96,15 @@ def test_another_schema_version_is_said(tmp_path, document):
         read_document(tmp_path)
 
 
+def test_what_an_earlier_version_left_is_replaced_by_tuning_the_same_workload_again(tmp_path, document):
+    data = json.loads(to_json(document))
+    data["schema_version"], data["artifact"] = 3, {"tier": "aot"}
+    (tmp_path / "recommendation.json").write_text(json.dumps(data))
+    check_same_workload(tmp_path, workload(fingerprint=document.workload.fingerprint))
+    with pytest.raises(OutputConflict, match="another workload"):
+        check_same_workload(tmp_path, workload(fingerprint="0" * 64))
+
+
 def test_a_run_leaves_no_working_directory_behind(tmp_path):
     with working_directory(tmp_path / "rec") as work:
         (work / "large").write_text("x")

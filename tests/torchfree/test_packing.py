@@ -53,7 +53,7 @@ def test_what_does_not_export_goes_on_to_the_next_best_and_says_why():
         (AHEAD, "it does not export"),
         (CARRIED, "it does not export"),
     ]
-    assert "no aot: it does not export" in as_text(document)
+    assert "not packed as aot: it does not export" in as_text(document)
 
 
 def test_an_artifact_that_is_wrong_when_loaded_is_not_kept():
@@ -174,7 +174,7 @@ def test_an_artifact_is_kept_where_the_one_to_take_its_place_cannot_be_packed_as
     manifest = open_manifest(runner.directory, document.artifact.digest)
     assert (manifest.label, manifest.serving) == (document.winner.label, AHEAD)
     assert any(
-        "inductor can only be served by inductor at the first call: it does not export; "
+        "inductor can only be served as inductor at the first call: it does not export; "
         "the artifact of inductor freezing=True (aot) is kept" in line
         for line in said(document, "preferred")
     )

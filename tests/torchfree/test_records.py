@@ -49,6 +49,13 @@ def test_plans(plan):
     assert again.key == plan.key
 
 
+def test_equal_plans_have_equal_keys_however_their_settings_are_ordered():
+    one = Plan(runtime="any", settings={"a": 1, "b": {"c": 2, "d": 3}})
+    other = Plan(runtime="any", settings={"b": {"d": 3, "c": 2}, "a": 1})
+    assert one == other
+    assert one.key == other.key
+
+
 @given(st.dictionaries(text, values, max_size=5))
 def test_candidates_keep_the_types_of_their_values(chosen):
     again = from_json(to_json(Candidate(chosen)), Candidate)

@@ -69,7 +69,7 @@ def test_a_short_budget_leaves_an_artifact_or_the_headline_says_why_not(budget_s
         assert document.winner.label == "inductor"
         assert artifact.processes or "not timed as loaded" in first
     if artifact.start == "cache":
-        assert "which starts the compiler at the first call; no aot: " in first
+        assert "which starts the compiler at the first call; not as aot: " in first
         assert "of the budget left, too little to pack it, which takes some " in first
 
 
@@ -106,7 +106,7 @@ def test_a_carried_cache_that_was_not_timed_tells_what_its_start_takes():
     assert document.artifact.start == "cache"
     assert document.artifact.expected_startup_s == pytest.approx(3.0)
     assert (
-        "(inductor from its cache, which starts the compiler at the first call, some 3 s; no aot: it does"
+        "(inductor from its cache, which starts the compiler at the first call, some 3 s; not as aot: it does"
         in headline(document)
     )
 

@@ -51,7 +51,7 @@ def test_dimension_names_are_distinct():
     assert len({dimension.name for dimension in dimensions()}) == len(dimensions())
 
 
-def test_the_baseline_is_the_empty_plan_and_plain_compile_sets_only_the_backend():
+def test_the_baseline_is_the_empty_plan_and_plain_compile_sets_only_the_runtime():
     for around in EVERYWHERE:
         space = space_of(around)
         assert space.plan(space.baseline()) == Plan()

@@ -1,4 +1,7 @@
+import ast
+
 import pytest
+from places import REPOSITORY
 
 from autocompile.core.errors import InvalidStrategy
 from autocompile.search.strategy import load_strategy, shipped_strategies
@@ -15,6 +18,22 @@ def test_every_preset_loads_and_is_identified(name):
     assert strategy.digest.startswith("sha256:")
     assert strategy.dimensions
     assert strategy.search.sampler == ("tpe" if name == "thorough" else "policy")
+
+
+def presets_of_studies():
+    """The TOML files of studies, and the texts in their scripts that are written to one."""
+    for path in sorted((REPOSITORY / "studies").glob("*/*.toml")):
+        yield pytest.param(path.read_text(), id=f"{path.parent.name}/{path.name}")
+    for path in sorted((REPOSITORY / "studies").glob("*/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n[dimensions]\n" in node.value:
+                yield pytest.param(node.value, id=f"{path.parent.name}/{path.name}:{node.lineno}")
+
+
+@pytest.mark.parametrize("text", list(presets_of_studies()))
+def test_what_studies_search_over_is_known(text, tmp_path):
+    (tmp_path / "study.toml").write_text(text)
+    assert load_strategy(str(tmp_path / "study.toml")).dimensions
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def _pack_instead(bench: Bench, winner: Winner, first: Artifact) -> Artifact:
     if not servings_of(winner.trial.plan) or _rank(second) <= _rank(first):
         return replace(second, stopped=first.stopped or second.stopped)
     absent = why_not_packed(second.manifest.absences)
-    reason = f"{winner.own.label} can only be served by {second.serving}: {absent}"
+    reason = f"{winner.own.label} can only be served as {second.serving}: {absent}"
     return _kept(bench, replace(first, stopped=second.stopped), reason)
 
 
