@@ -26,14 +26,21 @@ class Signature(Record, frozen=True):
 
 
 class TorchSettings(Record, frozen=True):
-    """What the user's process had set when the workload was spooled."""
+    """What the user's process had set when the workload was spooled.
+
+    `matmul_precision` and `cudnn_tf32` are as torch's older functions tell them, "" and null where these refuse to, as
+    the precision was set by backend; then `precisions` has it, by the backend's name in `torch.backends`. `switches`:
+    what else of `torch.backends` changes numerics or kernels, as far as this torch has it.
+    """
 
     threads: int
     matmul_precision: str
     default_dtype: str
     deterministic: bool
     cudnn_benchmark: bool
-    cudnn_tf32: bool
+    cudnn_tf32: bool | None
+    precisions: dict[str, str] = {}
+    switches: dict[str, bool] = {}
 
 
 class Workload(Record, tag="workload", frozen=True):

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, TypeVar
+
 import torch
 
 from autocompile.core.workload import TorchSettings
+
+T = TypeVar("T")
+
+# Backends that compute in float32, by their names in `torch.backends`, after those that they take their precision from.
+_ALL = "all"
+_WITH_PRECISION = (
+    *(_ALL, "cudnn", "mkldnn"),
+    *("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"),
+)
+_SWITCHES = (
+    "cudnn.deterministic",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cuda.matmul.allow_bf16_reduced_precision_reduction",
+)
+# Ways to compute attention, each asked for and set by a function.
+_ATTENTION = ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
 
 
 def current_settings() -> TorchSettings:
     """As they are in this process."""
     return TorchSettings(
         threads=torch.get_num_threads(),
-        matmul_precision=torch.get_float32_matmul_precision(),
+        matmul_precision=_told(torch.get_float32_matmul_precision, ""),
         default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
         deterministic=torch.are_deterministic_algorithms_enabled(),
         cudnn_benchmark=torch.backends.cudnn.benchmark,
-        cudnn_tf32=torch.backends.cudnn.allow_tf32,
+        cudnn_tf32=_told(lambda: bool(torch.backends.cudnn.allow_tf32), None),
+        precisions=_precisions(),
+        switches=_switches(),
     )
 
 
@@ -27,13 +49,61 @@ def apply_settings(settings: TorchSettings) -> None:
     now = current_settings()
     if now.threads != settings.threads:
         torch.set_num_threads(settings.threads)
-    if now.matmul_precision != settings.matmul_precision:
-        torch.set_float32_matmul_precision(settings.matmul_precision)
     if now.default_dtype != settings.default_dtype:
         torch.set_default_dtype(getattr(torch, settings.default_dtype))
     if now.deterministic != settings.deterministic:
         torch.use_deterministic_algorithms(settings.deterministic)
     if now.cudnn_benchmark != settings.cudnn_benchmark:
         torch.backends.cudnn.benchmark = settings.cudnn_benchmark
-    if now.cudnn_tf32 != settings.cudnn_tf32:
+    _apply_precision(settings, now)
+    _apply_switches(settings, now)
+
+
+def _apply_precision(settings: TorchSettings, now: TorchSettings) -> None:
+    if settings.matmul_precision and now.matmul_precision != settings.matmul_precision:
+        torch.set_float32_matmul_precision(settings.matmul_precision)
+    if settings.cudnn_tf32 is not None and now.cudnn_tf32 != settings.cudnn_tf32:
         torch.backends.cudnn.allow_tf32 = settings.cudnn_tf32
+    # By backend, what these two have not brought about.
+    for name, precision in settings.precisions.items():
+        if _precisions().get(name, precision) != precision:
+            _backend(name).fp32_precision = precision
+
+
+def _apply_switches(settings: TorchSettings, now: TorchSettings) -> None:
+    for name, value in settings.switches.items():
+        if now.switches.get(name, value) == value:
+            continue
+        if name in _ATTENTION:
+            getattr(torch.backends.cuda, f"enable_{name}")(value)
+        else:
+            owner, _, switch = name.rpartition(".")
+            setattr(_backend(owner), switch, value)
+
+
+def _precisions() -> dict[str, str]:
+    """Of the backends that this torch tells it of."""
+    told = {name: _told(lambda name=name: str(_backend(name).fp32_precision), "") for name in _WITH_PRECISION}  # type: ignore[misc]
+    return {name: precision for name, precision in told.items() if precision}
+
+
+def _switches() -> dict[str, bool]:
+    """Those that this torch has."""
+    ask: dict[str, Callable[[], Any]] = {
+        **{name: lambda name=name: attrgetter(name)(torch.backends) for name in _SWITCHES},  # type: ignore[misc]
+        **{name: lambda name=name: getattr(torch.backends.cuda, f"{name}_enabled")() for name in _ATTENTION},  # type: ignore[misc]
+    }
+    told = {name: _told(switch, None) for name, switch in ask.items()}
+    return {name: value for name, value in told.items() if isinstance(value, bool)}
+
+
+def _backend(name: str) -> Any:
+    return torch.backends if name == _ALL else attrgetter(name)(torch.backends)
+
+
+def _told(ask: Callable[[], T], unknown: T) -> T:
+    """What torch answers; where the newer settings are in use, its older functions refuse with a RuntimeError."""
+    try:
+        return ask()
+    except (AttributeError, RuntimeError):
+        return unknown

@@ -243,6 +243,41 @@ def test_frozen_weights_are_constants_of_the_program():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=200)
 
 
+PRECISIONS = """
+import sys, torch
+from autocompile.core.serde import to_json
+from autocompile.workload.settings import apply_settings, current_settings
+
+before = current_settings()
+{change}
+after = current_settings()
+assert before != after
+apply_settings(before)
+assert current_settings() == before
+apply_settings(after)
+assert current_settings() == after
+print(after.matmul_precision or "by backend")
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("torch.set_float32_matmul_precision('high')", "high"),
+        ("torch.backends.fp32_precision = 'tf32'", "by backend"),
+        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", "by backend"),
+        ("torch.backends.mkldnn.matmul.fp32_precision = 'bf16'", "by backend"),
+        ("torch.backends.cudnn.conv.fp32_precision = 'ieee'", "highest"),
+        ("torch.backends.cudnn.deterministic = True", "highest"),
+        ("torch.backends.cuda.enable_flash_sdp(False)", "highest"),
+    ],
+)
+def test_precision_is_read_and_set_by_whichever_interface_the_user_took(change, told):
+    code = PRECISIONS.format(change=change)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=200)
+    assert (ran.stdout.strip(), ran.returncode) == (told, 0), ran.stderr
+
+
 def test_settings_of_the_users_process_travel(tmp_path):
     threads = torch.get_num_threads()
     try:
