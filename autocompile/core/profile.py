@@ -83,7 +83,7 @@ class Profile(Record, tag="profile", frozen=True):
 
     `baseline_ms`: latency of one call, and the spread of repeated blocks of calls. `self_ratio`: the baseline
     timed against itself, which shows what this host makes of no difference at all. `busy_share`: of
-    the device, in 0..1, and `busy_source` tells how it was measured. `outside_kernels_share`: of the
+    the device, in 0..1, null where nothing tells, and `busy_source` says how it was measured. `outside_kernels_share`: of the
     wall time of a call, what no kernel accounts for. `error_floor`: the baseline's own root mean
     square error against the reference, relative to the reference's; a profile for reading has no `reference`
     (""). `matrix_kernels`: matrix products
@@ -102,7 +102,7 @@ class Profile(Record, tag="profile", frozen=True):
 
     baseline_ms: Estimate
     self_ratio: Estimate
-    busy_share: float
+    busy_share: float | None
     busy_source: str
     outside_kernels_share: float
     kernels_per_call: int
@@ -139,3 +139,8 @@ class Profile(Record, tag="profile", frozen=True):
     padding_problem: str = ""
     contamination: Contamination | None = None
     opaque_output: str = ""
+
+    @property
+    def busy(self) -> float:
+        """The device's busy share: as it was measured, or where nothing told it, by the intervals of the kernels."""
+        return 1 - self.outside_kernels_share if self.busy_share is None else self.busy_share

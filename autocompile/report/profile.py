@@ -46,8 +46,9 @@ def profile_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
 
 
 def _figure_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
+    busy = "unknown" if profile.busy_share is None else f"{profile.busy_share:.0%}"
     yield (
-        f"{format_ms(profile.baseline_ms.value)} a call; device busy {profile.busy_share:.0%} ({profile.busy_source}); "
+        f"{format_ms(profile.baseline_ms.value)} a call; device busy {busy} ({profile.busy_source}); "
         f"{profile.outside_kernels_share:.0%} of a call outside kernels"
     )
     yield (

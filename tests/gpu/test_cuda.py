@@ -45,7 +45,7 @@ def test_the_profile_counts_device_kernels(bench):
     assert workload.device_type == "cuda"
     assert profile.kernels_per_call >= 16
     assert profile.matrix_kernels >= 8
-    assert 0 <= profile.busy_share <= 1
+    assert 0 <= profile.busy <= 1
     assert profile.reference == "float64"
 
 

@@ -151,3 +151,10 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
 def test_a_gpu_that_is_idle_for_more_than_a_third_of_the_time_starves(busy, starves):
     assert Evidence(profile(busy_share=busy), environment(), "cuda").gpu_starves == starves
     assert not Evidence(profile(busy_share=busy), environment(), "cpu").gpu_starves
+
+
+@pytest.mark.parametrize(("outside", "starves"), [(0.6, True), (0.1, False)])
+def test_where_nothing_tells_how_busy_a_gpu_is_its_kernels_do(outside, starves):
+    unknown = profile(busy_share=None, outside_kernels_share=outside)
+    assert Evidence(unknown, environment(), "cuda").gpu_starves == starves
+    assert unknown.busy == pytest.approx(1 - outside)

@@ -48,7 +48,7 @@ CIRCUMSTANCES = (
         "the GPU waits for its launches, so CUDA graphs pay",
         urgency=2,
         order=lambda evidence: (
-            f"the GPU is busy {evidence.profile.busy_share:.0%} of the time: launches bound it, so CUDA graphs first"
+            f"the GPU is busy {evidence.profile.busy:.0%} of the time: launches bound it, so CUDA graphs first"
         ),
     ),
     Circumstance(

@@ -27,7 +27,7 @@ class Evidence:
     @property
     def gpu_starves(self) -> bool:
         """Whether a GPU waits for its launches."""
-        return self.device_type == "cuda" and self.profile.busy_share < STARVED_GPU
+        return self.device_type == "cuda" and self.profile.busy < STARVED_GPU
 
     @property
     def starting_bounds_cpu(self) -> bool:

@@ -74,7 +74,7 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
         kernels=profile.kernels_per_call,
         median_kernel_us=profile.median_kernel_us,
         outside_share=profile.outside_kernels_share,
-        idle_share=_idle_share(profile) if device == "cuda" else None,
+        idle_share=1 - profile.busy if device == "cuda" else None,
         ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
         input_ms=pipeline.own.batch_ms if pipeline else 0.0,
         input_share=pipeline.share(latency_ms) if pipeline else 0.0,
@@ -101,11 +101,6 @@ def _work(examined: Examined) -> tuple[Work, list[str]]:
         return work_of(examined.call, examined.samples[0]), []
     except Exception as fault:  # operators of the user's own may know nothing of torch's dispatch modes
         return Work(0, 0, 0, {}), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
-
-
-def _idle_share(profile: Profile) -> float:
-    """By NVML, or where it does not answer by the kernels' intervals."""
-    return 1 - profile.busy_share if profile.busy_share else profile.outside_kernels_share
 
 
 def _latency_ms(profile: Profile, examined: Examined) -> float:

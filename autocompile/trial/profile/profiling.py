@@ -207,7 +207,7 @@ class _Steady:
     """The baseline in steady state, and how busy the device is meanwhile."""
 
     pairs: Pairs
-    busy_share: float
+    busy_share: float | None
     busy_source: str
 
 
@@ -225,7 +225,7 @@ def _time_baseline(eager: Built, samples: Sequence[Sample], task: ProfileTask) -
         busy = utilization(baseline.one_pass, seconds=2.0)
         if busy is not None:
             return _Steady(pairs, busy, "NVML utilization over 2 s of steady state")
-        return _Steady(pairs, 0.0, "unknown: NVML does not answer")
+        return _Steady(pairs, None, "NVML does not answer")
     threads = torch.get_num_threads()
     source = f"process CPU time over {threads} threads' wall time"
     return _Steady(pairs, min(1.0, cpu / (wall * threads)), source)
