@@ -137,3 +137,13 @@ def test_snippets_use_a_mode_by_name_where_there_is_one():
     assert "torch.compile(model, mode='max-autotune')" in snippet(plan, device_type="cuda", is_module=True)
     frozen = space_of(GPU).plan(space_of(GPU).candidate(runtime="inductor", freezing=True))
     assert "options={'freezing': True}" in snippet(frozen, device_type="cuda", is_module=True)
+
+
+def test_a_snippet_copies_what_cuda_graphs_would_overwrite():
+    space = space_of(GPU)
+    graphs = space.plan(space.candidate(runtime="inductor", mode="reduce-overhead"))
+    assert "return owned(compiled(*args, **kwargs))" in snippet(graphs, device_type="cuda", is_module=True)
+    reduced = space.plan(space.candidate(runtime="inductor", mode="reduce-overhead", amp="bf16"))
+    assert "return restored(owned(compiled(*args, **kwargs)))" in snippet(reduced, device_type="cuda", is_module=True)
+    plain = snippet(space.plan(space.plain_compile()), device_type="cuda", is_module=True)
+    assert "owned" not in plain

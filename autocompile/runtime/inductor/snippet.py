@@ -33,15 +33,24 @@ def filled_up(call, *args, **kwargs):
 """
 
 
+_OWNED = """
+def owned(output):
+    \"\"\"A copy: CUDA graphs write each output where the last one was.\"\"\"
+    copied = lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+    return torch.utils._pytree.tree_map(copied, output)
+"""
+
+
 def lines_of(plan: Plan) -> Lines:
     """What compiles a `model`, and calls it."""
     settings = settings_of(plan)
-    filled_up = "filled_up(compiled, *args, **kwargs)"
+    call = "filled_up(compiled, *args, **kwargs)" if settings.buckets else Lines.call
+    reuses_outputs = settings.options.get("triton.cudagraphs")
     return Lines(
         setup=(*_freezing_lines(settings), *_compile_lines(settings)),
-        helpers=tuple(_padding_lines(settings)),
+        helpers=(*_padding_lines(settings), *(_OWNED.rstrip().splitlines() if reuses_outputs else ())),
         before_call=tuple(_marking_lines(settings)),
-        call=filled_up if settings.buckets else Lines.call,
+        call=f"owned({call})" if reuses_outputs else call,
     )
 
 
