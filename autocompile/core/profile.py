@@ -84,8 +84,8 @@ class Profile(Record, tag="profile", frozen=True):
     `baseline_ms`: latency of one call, and the spread of repeated blocks of calls. `self_ratio`: the baseline
     timed against itself, which shows what this host makes of no difference at all. `busy_share`: of
     the device, in 0..1, null where nothing tells, and `busy_source` says how it was measured.
-    `outside_kernels_share`: of the wall time of a call, what no kernel accounts for. `error_floor`: the baseline's own root mean
-    square error against the reference, relative to the reference's; a profile for reading has no `reference`
+    `outside_kernels_share`: of the wall time of a call, what no kernel accounts for. `error_floor`: the baseline's own
+    root mean square error against the reference, relative to the reference's; a profile for reading has no `reference`
     (""). `matrix_kernels`: matrix products
     and convolutions a call, which mixed precision and GEMM templates are about. `phases_s`: seconds by
     phase.
