@@ -1,5 +1,6 @@
 """Paired timing on a clock that only the subjects move."""
 
+import os
 import random
 import time
 from types import SimpleNamespace
@@ -153,23 +154,32 @@ def test_a_timing_that_is_decided_is_ended(clock):
 
 
 class FakeNvml:
-    """Enough of pynvml for one GPU that throttles and is shared."""
+    """Enough of pynvml for one GPU that throttles: the processes on it, and which of them compute."""
 
     NVMLError = RuntimeError
 
-    def __getattr__(self, name):
-        answers = {
+    def __init__(self, running=(), computing=(), reasons=0x20 | 0x1):
+        self._answers = {
             "nvmlInit": lambda: None,
-            "nvmlDeviceGetCurrentClocksEventReasons": lambda _device: 0x20 | 0x1,
-            "nvmlDeviceGetComputeRunningProcesses": lambda _device: [SimpleNamespace(pid=999_999)],
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda _device: reasons,
+            "nvmlDeviceGetComputeRunningProcesses": lambda _device: [SimpleNamespace(pid=pid) for pid in running],
+            "nvmlDeviceGetProcessUtilization": lambda _device, _since: self._samples(computing),
         }
-        return answers[name]
+
+    def _samples(self, computing):
+        if computing is None:
+            raise self.NVMLError("not supported")
+        return [SimpleNamespace(pid=pid, smUtil=percent) for pid, percent in computing.items()]
+
+    def __getattr__(self, name):
+        return self._answers[name]
 
 
 def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
     from autocompile.trial.clock import disturbance, nvml
 
-    monkeypatch.setattr(nvml, "pynvml", FakeNvml())
+    own = os.getpid()
+    monkeypatch.setattr(nvml, "pynvml", FakeNvml({own, 999_999}, {own: 90, 999_999: 40}))
     monkeypatch.setattr(nvml, "_handle", lambda: "gpu")
     watch = disturbance.HostWatch("cuda")
     watch.begin()
@@ -178,6 +188,37 @@ def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
     assert verdict.noisy
     assert verdict.throttled == "heat"
     assert verdict.gpu_processes == 1
+
+
+@pytest.mark.parametrize(
+    ("running", "computing", "others"),
+    [
+        ({"own", 7}, {"own": 90}, 0),  # the other one holds a context, and does nothing
+        ({"own", 7}, {"own": 90, 7: 3}, 1),
+        ({41, 42}, {41: 90}, 0),  # the host's numbers: one of them is this process
+        ({41, 42}, {41: 90, 42: 10}, 1),
+        ({41}, None, 0),  # the driver does not tell
+    ],
+)
+def test_only_others_that_compute_on_a_gpu_count(monkeypatch, running, computing, others):
+    from autocompile.trial.clock import nvml
+
+    own = os.getpid()
+    told = None if computing is None else {own if pid == "own" else pid: share for pid, share in computing.items()}
+    fake = FakeNvml({own if pid == "own" else pid for pid in running}, told, reasons=0)
+    monkeypatch.setattr(nvml, "pynvml", fake)
+    monkeypatch.setattr(nvml, "_handle", lambda: "gpu")
+    assert nvml.GpuWatch().other_processes() == others
+
+
+def test_a_gpus_process_does_not_feel_what_others_do_on_further_cores(monkeypatch):
+    from autocompile.trial.clock import disturbance
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert disturbance._limits("cuda") == (0.875, 0.875)
+    assert disturbance._limits("cpu") == (0.15, 0.08)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert disturbance._limits("cuda") == (0.15, 0.08)
 
 
 def test_without_nvml_a_gpu_is_not_called_noisy(monkeypatch):

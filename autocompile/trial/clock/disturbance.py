@@ -16,6 +16,8 @@ from autocompile.trial.clock.nvml import GpuWatch
 _PAIR_LIMIT = 0.15
 # Over a whole timing the ticks average out, and less is enough to call a host noisy.
 _TOTAL_LIMIT = 0.08
+# What launches kernels on another device needs so many cores; what others do on the rest it does not feel.
+_CORES_TO_LAUNCH = 2
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class HostWatch:
 
     def __init__(self, device_type: str) -> None:
         self._first = self._last = cpu_times()
+        self._pair_limit, self._total_limit = _limits(device_type)
         self._blocks = self._dropped = 0
         self._gpu = GpuWatch() if device_type == "cuda" else None
 
@@ -62,7 +65,7 @@ class HostWatch:
         now = cpu_times()
         others, steal = _shares(self._last, now)
         self._blocks += 1
-        bad = others > _PAIR_LIMIT or steal > _PAIR_LIMIT or bool(self._gpu and self._gpu.throttled())
+        bad = others > self._pair_limit or steal > _PAIR_LIMIT or bool(self._gpu and self._gpu.throttled())
         self._dropped += bad
         return bad
 
@@ -79,10 +82,18 @@ class HostWatch:
             other_cpu_share=others,
             steal_share=steal,
             involuntary_switches=now.switches - self._first.switches,
-            noisy=others > _TOTAL_LIMIT or steal > _TOTAL_LIMIT or mostly_dropped or gpu_processes > 0,
+            noisy=others > self._total_limit or steal > _TOTAL_LIMIT or mostly_dropped or gpu_processes > 0,
             throttled=throttled,
             gpu_processes=gpu_processes,
         )
+
+
+def _limits(device_type: str) -> tuple[float, float]:
+    """The share of all CPU time that others may take, in a pair and over all: on a CPU nearly none."""
+    if device_type == "cpu":
+        return _PAIR_LIMIT, _TOTAL_LIMIT
+    free = 1 - _CORES_TO_LAUNCH / (os.cpu_count() or 1)
+    return max(_PAIR_LIMIT, free), max(_TOTAL_LIMIT, free)
 
 
 def _shares(before: CpuTimes, after: CpuTimes) -> tuple[float, float]:

@@ -59,6 +59,8 @@ class GpuWatch:
     """Throttling and other processes on the GPU that torch uses; silent where NVML does not answer."""
 
     def __init__(self) -> None:
+        # As NVML stamps its samples: microseconds since the epoch.
+        self._began_us = int(time.time() * 1e6)
         try:
             pynvml.nvmlInit()
             self._device = _handle()
@@ -76,15 +78,23 @@ class GpuWatch:
         return ", ".join(name for name, bit in _THROTTLES.items() if reasons & bit)
 
     def other_processes(self) -> int:
-        """How many other processes compute on it."""
+        """How many other processes computed on it since this watch began; those that only hold memory do not count.
+
+        In a container most drivers tell the host's process numbers (nvidia-docker 1483), among which one's own is not
+        to be recognized. This process computes, so then one of those that do is taken for it.
+        """
         if self._device is None:
             return 0
         try:
-            running = pynvml.nvmlDeviceGetComputeRunningProcesses(self._device)
-        except pynvml.NVMLError:
+            running = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(self._device)}
+            samples = pynvml.nvmlDeviceGetProcessUtilization(self._device, self._began_us)
+        except pynvml.NVMLError:  # no samples since then, a MIG slice, or a driver that does not tell
             return 0
+        computing = {sample.pid for sample in samples if sample.smUtil > 0}
         family = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
-        return sum(process.pid not in family for process in running)
+        if running & family:
+            return len(computing - family)
+        return max(0, len(computing) - 1)
 
 
 def _handle() -> Any:
