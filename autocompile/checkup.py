@@ -40,7 +40,7 @@ def _of_machine(machine: Environment) -> Iterator[Finding]:
     yield Finding(subject="processor", state="good", found=f"{machine.cpu}, {machine.cores} usable cores ({features})")
     yield Finding(subject="memory", state="good", found=format_bytes(machine.memory_bytes))
     if machine.gpus:
-        names = ", ".join(f"{gpu.name} ({format_bytes(gpu.memory_bytes)})" for gpu in machine.gpus)
+        names = ", ".join(map(str, machine.gpus))
         yield Finding(subject="GPU", state="good", found=f"{names}, driver {machine.driver}")
     else:
         yield Finding(subject="GPU", state="good", found="none seen by NVML; CPU models can be tuned")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pynvml
@@ -72,24 +74,36 @@ def current_load(interval_s: float = 0.3) -> Load:
 
 
 def nvidia_gpus() -> tuple[tuple[Gpu, ...], str]:
-    """The NVIDIA GPUs of this machine and the driver's version; nothing where NVML does not answer."""
+    """The NVIDIA GPUs of this machine and the driver's version; nothing where NVML does not answer.
+
+    What it refuses to tell, as it does of a device that is cut into MIG slices, is unknown by itself.
+    """
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return (), ""
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        handles = (_told(pynvml.nvmlDeviceGetHandleByIndex, i) for i in range(_told(pynvml.nvmlDeviceGetCount) or 0))
         gpus = tuple(
             Gpu(
-                name=pynvml.nvmlDeviceGetName(handle),
-                uuid=pynvml.nvmlDeviceGetUUID(handle),
-                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                name=_told(pynvml.nvmlDeviceGetName, handle) or "a GPU whose name NVML does not tell",
+                uuid=_told(pynvml.nvmlDeviceGetUUID, handle) or "",
+                memory_bytes=getattr(_told(pynvml.nvmlDeviceGetMemoryInfo, handle), "total", None),
             )
             for handle in handles
+            if handle is not None
         )
-        return gpus, pynvml.nvmlSystemGetDriverVersion()
+        return gpus, _told(pynvml.nvmlSystemGetDriverVersion) or ""
     finally:
         pynvml.nvmlShutdown()
+
+
+def _told(ask: Callable[..., Any], *about: Any) -> Any:
+    """What NVML answers, or None where it may not, cannot, or knows no such question."""
+    try:
+        return ask(*about)
+    except pynvml.NVMLError:
+        return None
 
 
 def user_cache_directory() -> Path:

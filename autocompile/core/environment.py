@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 
 from autocompile.core.serde import Record, to_json
+from autocompile.core.units import format_bytes
 
 
 class Gpu(Record, frozen=True):
-    """One NVIDIA GPU as NVML tells it."""
+    """One NVIDIA GPU as NVML tells it; null where it does not tell the memory, as for the parent of MIG slices."""
 
     name: str
     uuid: str
-    memory_bytes: int
+    memory_bytes: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({'memory not told' if self.memory_bytes is None else format_bytes(self.memory_bytes)})"
 
 
 class Environment(Record, frozen=True):
