@@ -238,11 +238,11 @@ def test_what_serves_is_what_the_label_names(packed, tmp_path):
 def test_the_compilers_tables_are_not_printed(tmp_path):
     code = (
         "import torch\n"
-        "from autocompile.core.plan import Plan\n"
         "from autocompile.runtime.building import build\n"
+        "from autocompile.runtime.inductor.settings import compiled\n"
         "import torch._inductor.config as inductor\n"
         "before = inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats\n"
-        "plan = compiled(backend='inductor', options={'max_autotune': True, 'freezing': True})\n"
+        "plan = compiled(options={'max_autotune': True, 'freezing': True})\n"
         "build(torch.nn.Linear(64, 32).eval(), plan, 'cpu')(torch.randn(16, 64))\n"
         "assert before == (inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats)\n"
         "from torch._dynamo.utils import counters\n"
