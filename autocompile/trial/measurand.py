@@ -14,7 +14,7 @@ from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.preparing import IMPORT_S
 from autocompile.trial.check.new_sizes import Unseen, probe_unseen
-from autocompile.trial.pack.loaded import Loaded, fresh_startup
+from autocompile.trial.pack.loaded import LoadedArtifact, fresh_startup
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
@@ -89,7 +89,7 @@ class Delivered(Measurand):
         self._task = task
         # With buffers of its own, as a plan that is built here has them.
         own = Call(model).twin().model
-        self.step: Loaded = Loaded(task.artifact, own, task.plan.threads)
+        self.step: LoadedArtifact = LoadedArtifact(task.artifact, own, task.plan.threads)
 
     def check_compiled(self) -> Failure | None:
         return None
