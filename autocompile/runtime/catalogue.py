@@ -65,14 +65,25 @@ def servings_of(plan: Plan) -> tuple[Serving, ...]:
     return tuple(Serving(packer.name, packer.packs_as) for packer in packers if packer.packs_as)
 
 
-def _candidates() -> tuple[Kind, ...]:
-    return tuple(one for one in kinds() if one.is_candidate)
+def candidates() -> tuple[Kind, ...]:
+    """The runtimes that are searched over, eager first."""
+    return tuple(kind for kind in kinds() if kind.is_candidate)
+
+
+def plain() -> Kind:
+    """The runtime that does what `torch.compile(model)` does."""
+    return next(kind for kind in kinds() if kind.is_plain_compile)
+
+
+def problem_here(kind: Kind, around: Surroundings) -> str:
+    """Why a runtime cannot be tried here and what to do, or ""."""
+    return kind.problem(around) or ("" if kind.name == EAGER else around.unverifiable)
 
 
 RUNTIME = Dimension(
     name="runtime",
     meaning="what runs the model",
-    choices=lambda around: tuple(Choice(value=one.name, unavailable=one.problem(around)) for one in _candidates()),
+    choices=lambda around: tuple(Choice(kind.name, problem_here(kind, around)) for kind in candidates()),
     fold=lambda plan, value, _around: replace(plan, runtime=str(value)),
 )
 
@@ -80,7 +91,7 @@ RUNTIME = Dimension(
 @cache
 def dimensions() -> tuple[Dimension, ...]:
     """All of them, in the order in which values are chosen and folded."""
-    own = [dimension for one in _candidates() for dimension in one.dimensions]
+    own = [dimension for one in candidates() for dimension in one.dimensions]
     ordered = [RUNTIME, *(one for one in own if not one.after), *SHARED]
     for follower in (one for one in own if one.after):
         place = next(i for i, one in enumerate(ordered, 1) if one.name == follower.after)
@@ -113,7 +124,7 @@ def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -
             continue
         open_values[dimension.name] = _open(choices, allowed.get(dimension.name, ()))
         left_out += [(f"{dimension.name}={c.value}", c.unavailable) for c in choices if c.unavailable]
-    return Space(around, open_values, dimensions(), baseline_runtime=EAGER, plain_runtime=_plain()), left_out
+    return Space(around, open_values, dimensions(), baseline_runtime=EAGER, plain_runtime=plain().name), left_out
 
 
 def _open(choices: Iterable[Choice], wanted: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -123,7 +134,3 @@ def _open(choices: Iterable[Choice], wanted: tuple[Value, ...]) -> tuple[Value, 
         for position, choice in enumerate(choices)
         if position == 0 or (not choice.unavailable and (not wanted or choice.value in wanted))
     )
-
-
-def _plain() -> str:
-    return next(one.name for one in kinds() if one.is_plain_compile)

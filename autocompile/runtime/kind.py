@@ -66,6 +66,10 @@ class Kind(ABC):
         """Why it cannot be tried here and what to do, or ""."""
         return ""
 
+    def notes(self, _around: Surroundings) -> tuple[tuple[str, str], ...]:
+        """What its dimensions come to here that no choice's reason says: each a dimension and a sentence."""
+        return ()
+
     def lacks(self, _device_type: str) -> str:
         """What this machine lacks to run it in production, or ""."""
         return ""

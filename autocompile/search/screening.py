@@ -13,7 +13,7 @@ from autocompile.core.plan import EAGER
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.catalogue import kind_of, plain, problem_here
 from autocompile.search.archive import Archive
 from autocompile.search.attempt import begin, finish
 from autocompile.search.choose.alike import foregone
@@ -41,8 +41,9 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
     """
     bench.listener.on_stage("search")
     first: list[tuple[Candidate, Origin]] = [(space.baseline(), "baseline")]
-    if space.around.compiler_problem:
-        bench.ledger.decide("skipped", "torch.compile", space.around.compiler_problem)
+    problem = problem_here(plain(), space.around)
+    if problem:
+        bench.ledger.decide("skipped", "torch.compile", problem)
     elif space.plain_runtime in space.open_values["runtime"]:
         first.append((space.plain_compile(), "plain"))
     for candidate, origin in first:

@@ -1,10 +1,14 @@
+import dataclasses
+
 import pytest
 
 from autocompile.core.plan import Plan
 from autocompile.core.profile import RepeatedBlock
-from autocompile.runtime.catalogue import dimensions, open_space
+from autocompile.runtime import catalogue
+from autocompile.runtime.catalogue import dimensions, kinds, open_space
 from autocompile.runtime.inductor.dimensions import MODES
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.kind import Kind
 from autocompile.runtime.snippet import snippet
 from autocompile.space.surroundings import Surroundings
 
@@ -110,6 +114,32 @@ def test_what_is_not_possible_is_left_out_with_its_reason():
     assert "matrix product" in reasons["amp=bf16"]
     assert "blocks" in reasons["scope=blocks"]
     assert list(space.programs) == [(space.baseline(), Plan())]
+
+
+def test_what_cannot_be_checked_closes_every_runtime_but_eager_and_a_missing_compiler_only_some(monkeypatch):
+    class Other(Kind):
+        name = "other"
+        meaning = "needs no compiler of torch's"
+
+    monkeypatch.setattr(catalogue, "kinds", lambda: (*kinds(), Other()))
+    without = dataclasses.replace(CPU, compiler_problem="there is no compiler")
+    random = dataclasses.replace(CPU, unverifiable="the model is random by nature")
+    assert space_of(without).open_values["runtime"] == ("eager", "other")
+    space, left_out = open_space(random, ALL)
+    assert space.open_values["runtime"] == ("eager",)
+    assert dict(left_out) == {
+        **dict(open_space(CPU, ALL)[1]),
+        "runtime=inductor": "the model is random by nature",
+        "runtime=other": "the model is random by nature",
+    }
+    both = dataclasses.replace(without, unverifiable="the model is random by nature")
+    assert dict(open_space(both, ALL)[1])["runtime=inductor"] == "there is no compiler"
+
+
+def test_a_runtime_says_what_its_dimensions_come_to_here():
+    told = [note for kind in kinds() for note in kind.notes(CPU)]
+    assert told == [("mode", "a CPU has no CUDA graphs: reduce-overhead is default there")]
+    assert [note for kind in kinds() for note in kind.notes(GPU)] == []
 
 
 def test_a_strategy_can_only_narrow():

@@ -38,6 +38,11 @@ class Inductor(Kind):
     def problem(self, around: Surroundings) -> str:
         return around.compiler_problem
 
+    def notes(self, around: Surroundings) -> tuple[tuple[str, str], ...]:
+        if around.device_type != "cpu":
+            return ()
+        return (("mode", "a CPU has no CUDA graphs: reduce-overhead is default there"),)
+
     def lacks(self, device_type: str) -> str:
         if device_type != "cpu" or cpp_compiler():
             return ""
