@@ -28,8 +28,6 @@ from autocompile.space.surroundings import Surroundings
 GROUP = "autocompile.runtimes"
 
 _OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT)}
-# Plans of a runtime can also be packed by these, the best first: AOTInductor is the same compiler, run ahead.
-_PACKED_BY = {INDUCTOR.name: (AOT.name,)}
 
 
 @cache
@@ -60,9 +58,21 @@ def kind_of(plan: Plan) -> Kind:
 
 
 def servings_of(plan: Plan) -> tuple[Serving, ...]:
-    """How a plan can be packed, the best first; none where there is nothing to pack."""
-    packers = [kind(name) for name in (*_PACKED_BY.get(plan.runtime, ()), plan.runtime)]
-    return tuple(Serving(packer.name, packer.packs_as) for packer in packers if packer.packs_as)
+    """How a plan can be packed, the best first; none where there is nothing to pack.
+
+    Who packs plans of others starts their programs without what the plan's own runtime needs, so it comes first.
+    """
+    others = (other for other in kinds() if other.name != plan.runtime and other.packs(plan) is not None)
+    return tuple(Serving(packer.name, packer.packs_as) for packer in (*others, kind_of(plan)) if packer.packs_as)
+
+
+def packed_plan(plan: Plan, serving: Serving) -> Plan:
+    """The plan that is packed where `plan` is to serve so: itself, or what the packing runtime makes of it."""
+    if serving.runtime == plan.runtime:
+        return plan
+    own = kind(serving.runtime).packs(plan)
+    assert own is not None, f"{serving.runtime} does not pack plans of {plan.runtime}"
+    return own
 
 
 def candidates() -> tuple[Kind, ...]:

@@ -84,6 +84,13 @@ class Kind(ABC):
         """Whether `other`, a plan of this runtime too, must fail for the reason that `plan` failed for."""
         return False
 
+    def packs(self, _plan: Plan) -> Plan | None:
+        """A plan of this runtime that does what one of another runtime does, or None if it packs no such plan.
+
+        Settings are asked for as plain data, as rooms know nothing of each other.
+        """
+        return None
+
     def lines(self, _plan: Plan) -> Lines:
         """Its part of the snippet."""
         return Lines()

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from autocompile.core.plan import Plan
+from autocompile.core.serde import to_plain
+from autocompile.runtime.aot.settings import Settings
 from autocompile.runtime.kind import Kind
 from autocompile.space.surroundings import Surroundings
 
+# AOTInductor is the compiler of these plans, run ahead. Their settings are read here alone, as plain data.
+_SAME_COMPILER = "inductor"
+# Of the compiler's options those that a package cannot have: constants stay outside, graphs are recorded at run time.
+_NOT_IN_A_PACKAGE = ("freezing", "triton.cudagraphs")
 
-class AheadOfTime(Kind):
+
+class AheadOfTimeKind(Kind):
     """A program that is compiled ahead, and runs on the model's own weights. It serves just the calls it was made for.
 
     Not searched over: what was found for the compiler in the process itself is packed as such a program.
@@ -21,5 +31,16 @@ class AheadOfTime(Kind):
     def problem(self, around: Surroundings) -> str:
         return around.compiler_problem
 
+    def packs(self, plan: Plan) -> Plan | None:
+        if plan.runtime != _SAME_COMPILER:
+            return None
+        options = plan.settings.get("options", {})
+        settings = Settings(
+            options={name: value for name, value in options.items() if name not in _NOT_IN_A_PACKAGE},
+            frozen="freezing" in options,
+            padded=bool(plan.settings.get("buckets")),
+        )
+        return replace(plan, runtime=self.name, settings=to_plain(settings))
 
-KIND = AheadOfTime()
+
+KIND = AheadOfTimeKind()

@@ -15,7 +15,7 @@ from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
 
 
-class Inductor(Kind):
+class InductorKind(Kind):
     """Compiled by Dynamo and Inductor in the process itself, at its first calls."""
 
     name = NAME
@@ -78,4 +78,4 @@ def _sizes(settings: Settings) -> tuple[object, ...]:
     return settings.dynamic, settings.ranges, settings.buckets
 
 
-KIND = Inductor()
+KIND = InductorKind()

@@ -22,7 +22,7 @@ from autocompile.runtime.padding import Padder
 from autocompile.workload.samples import Sample
 
 
-class Inductor(Runtime):
+class InductorRuntime(Runtime):
     """Compiles at the first call. With the option `freezing` weights are constants of what is compiled."""
 
     def build(self, model: Any, plan: Plan, device_type: str, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
@@ -115,4 +115,4 @@ def _quiet(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in silent.items() if hasattr(inductor, name)}
 
 
-RUNTIME = Inductor()
+RUNTIME = InductorRuntime()
