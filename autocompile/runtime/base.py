@@ -37,7 +37,8 @@ class Runtime(ABC):
     def build(self, model: Any, plan: Plan, device_type: str, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
         """Carry out `plan` on `model`, which stays as it is.
 
-        `samples` are calls that it will get, for runtimes that compile for them. With `isolate` it has buffers of its
+        `samples` are calls that it will get, for runtimes that compile for them; what these build raises NotPackable
+        for calls like none of them. With `isolate` it has buffers of its
         own, so that two of them do not disturb each other's state. Raises NotPackable where the model cannot be
         compiled ahead.
         """

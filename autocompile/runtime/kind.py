@@ -36,10 +36,11 @@ class Kind(ABC):
     """One runtime, as the search, the judge and the packer see it.
 
     `implementation`: the module whose `RUNTIME` is its other half. `is_candidate`: whether it is searched over.
-    `compiles`: at the first call of a process, which takes its time there. `recompiles`: whether a call of another
-    size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an artifact holds it, None if
-    it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`: what `torch.compile(model)`
-    does, which is always tried.
+    `compiles`: when it compiles in a process that runs it: at the first `call`, or during the `build`, for the calls
+    that it is given (in production, where none are known ahead, for the first); None if it does not. `recompiles`:
+    whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
+    artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`:
+    what `torch.compile(model)` does, which is always tried.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Kind(ABC):
     implementation: str
     is_candidate: bool = True
     is_plain_compile: bool = False
-    compiles: bool = False
+    compiles: Literal["call", "build"] | None = None
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
+from autocompile.runtime.catalogue import kind_of
 from autocompile.search.archive import Archive
 from autocompile.search.judge.contender import Contender, gain, hopeless, open_between
 from autocompile.search.judge.verdict import Verdict
@@ -155,7 +156,8 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
 
 
 def _guess_s(trial: Trial) -> float:
-    """What a final takes, as long as none was run: what its screening took, compiled from its cache."""
+    """What a final takes, as long as none was run: what its screening took, compiled from its cache if it has one."""
     assert trial.measurement is not None
     phases_s = trial.measurement.phases_s
-    return sum(phases_s.values()) - (1 - WARM_SHARE) * phases_s.get("compile", 0.0)
+    again = 1.0 if kind_of(trial.plan).compiles == "build" else WARM_SHARE
+    return sum(phases_s.values()) - (1 - again) * phases_s.get("compile", 0.0)

@@ -26,6 +26,7 @@ class AheadOfTimeKind(Kind):
     meaning = "a program compiled ahead by AOTInductor, which starts without a compiler"
     implementation = "autocompile.runtime.aot.runtime"
     is_candidate = False
+    compiles = "build"
     packs_as = "load"
 
     def problem(self, around: Surroundings) -> str:

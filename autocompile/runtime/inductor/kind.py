@@ -22,7 +22,7 @@ class InductorKind(Kind):
     meaning = "torch.compile, in the process itself"
     implementation = "autocompile.runtime.inductor.runtime"
     is_plain_compile = True
-    compiles = True
+    compiles = "call"
     recompiles = True
     packs_as = "cache"
     trains = True

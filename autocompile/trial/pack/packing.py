@@ -56,10 +56,11 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
 
 def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
     """What the compiler leaves in its cache when it compiles the plan, machine code included."""
-    built = build(model, task.plan, task.workload.device_type, samples)
-    with phases("compile"), built.preserved():
-        for sample in (*samples, *samples):
-            built.run(sample)
+    with phases("compile"):
+        built = build(model, task.plan, task.workload.device_type, samples)
+        with built.preserved():
+            for sample in (*samples, *samples):
+                built.run(sample)
     with phases("verify"):
         _check_cases(built, task, "what the compiler made")
     with phases(_STAGE):
