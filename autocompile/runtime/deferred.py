@@ -15,9 +15,9 @@ _MOST_KINDS = 16
 
 
 class BuiltWhenCalled:
-    """Builds for a call that nothing was built for yet; `eager` serves where there are too many kinds of call.
+    """Builds for a call that nothing was built for yet; the first call raises what building raises.
 
-    The first call raises what building it raises.
+    `eager` serves a later one that it cannot build for, and all others where there are too many kinds of call.
     """
 
     def __init__(self, build: Callable[[Sample], Built], eager: Built) -> None:
@@ -44,7 +44,7 @@ class BuiltWhenCalled:
             if len(self._built) < _MOST_KINDS:
                 try:
                     built = self._build(clone(sample))
-                except NotPackable:
+                except Exception:  # a compiler's, or the model's own, which eager raises again
                     if not self._built:
                         raise
                 else:

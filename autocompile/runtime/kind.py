@@ -32,6 +32,22 @@ class Lines:
     call: str = "compiled(*args, **kwargs)"
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What compiling took so far in this run, in seconds: packing is estimated by it.
+
+    `cold_s`: the candidate that is packed, without a cache; `whole_s`: the whole model, whatever the candidate compiled
+    of it; `warm_s`: the candidate from the cache that it left, None while that was not seen; `one_off_s`: what this
+    machine paid once for its compiler.
+    """
+
+    device_type: str
+    cold_s: float
+    whole_s: float
+    warm_s: float | None = None
+    one_off_s: float = 0.0
+
+
 class Kind(ABC):
     """One runtime, as the search, the judge and the packer see it.
 
@@ -40,7 +56,8 @@ class Kind(ABC):
     that it is given (in production, where none are known ahead, for the first); None if it does not. `recompiles`:
     whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
     artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`:
-    what `torch.compile(model)` does, which is always tried.
+    what `torch.compile(model)` does, which is always tried. `warm_share`: what compiling again takes, of what it took,
+    where the compiler finds the cache that it left; 1 if there is none.
     """
 
     name: str
@@ -49,6 +66,7 @@ class Kind(ABC):
     is_candidate: bool = True
     is_plain_compile: bool = False
     compiles: Literal["call", "build"] | None = None
+    warm_share: float = 1.0
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
@@ -91,6 +109,10 @@ class Kind(ABC):
         Settings are asked for as plain data, as rooms know nothing of each other.
         """
         return None
+
+    def packing_s(self, compiled: Compiled) -> float:
+        """Seconds that packing takes, beside loading the model and checking: by default it is compiled once more."""
+        return compiled.cold_s
 
     def lines(self, _plan: Plan) -> Lines:
         """Its part of the snippet."""

@@ -113,6 +113,13 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
     assert "install it; here are eager, inductor, aot" in without.stderr
 
 
+class Branching(torch.nn.Module):
+    """Cannot be exported for two elements."""
+
+    def forward(self, x):
+        return -x if len(x) == 2 and x.sum() < 0 else x * 1
+
+
 def test_what_compiles_while_it_is_built_is_built_in_production_for_the_calls_that_come(monkeypatch):
     monkeypatch.syspath_prepend(str(REPOSITORY / "tests" / "distribution"))
     from exported_runtime.kind import KIND
@@ -127,9 +134,11 @@ def test_what_compiles_while_it_is_built_is_built_in_production_for_the_calls_th
         torch.testing.assert_close(built(x), Call(model)(x))
     assert len(built.model._built) == 2
     assert KIND.unpacked == Serving("exported", "compile")
-    writing = building.build(models.writes_into_its_input, Plan(runtime="exported"), "cpu")
+    branching = building.build(Branching(), Plan(runtime="exported"), "cpu")
     with pytest.raises(NotPackable):
-        writing("no tensor", torch.ones(2))
+        branching(torch.ones(2))
+    assert torch.equal(branching(torch.ones(1)), torch.ones(1))
+    assert torch.equal(branching(-torch.ones(2)), torch.ones(2)), "what cannot be built later is served eager"
 
 
 def test_a_runtime_that_is_not_there_is_named():

@@ -9,10 +9,14 @@ from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
 from autocompile.runtime.inductor.usual import USUAL
-from autocompile.runtime.kind import Kind, Lines
+from autocompile.runtime.kind import Compiled, Kind, Lines
 from autocompile.space.dimension import Dimension
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
+
+# Compiling once more from a warm cache, as long as nothing has shown it: some seconds, and this share of what compiling
+# took.
+_WARM_S, _WARM_SHARE = 2.0, 0.15
 
 
 class InductorKind(Kind):
@@ -23,6 +27,7 @@ class InductorKind(Kind):
     implementation = "autocompile.runtime.inductor.runtime"
     is_plain_compile = True
     compiles = "call"
+    warm_share = _WARM_SHARE
     recompiles = True
     packs_as = "cache"
     trains = True
@@ -52,6 +57,11 @@ class InductorKind(Kind):
         if settings_of(plan).options.get("freezing"):
             return "the weights are constants of what is compiled: later changes of them are not followed"
         return super().keeps_weights(plan)
+
+    def packing_s(self, compiled: Compiled) -> float:
+        """What is left in the cache by compiling from it."""
+        warm_s = _WARM_S + _WARM_SHARE * compiled.cold_s if compiled.warm_s is None else compiled.warm_s
+        return min(warm_s, compiled.cold_s)
 
     def lines(self, plan: Plan) -> Lines:
         return lines_of(plan)
