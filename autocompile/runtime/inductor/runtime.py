@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.outcome import Counters
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import Runtime
+from autocompile.runtime.base import Fault, Runtime
 from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.counters import counters
@@ -63,6 +63,17 @@ class InductorRuntime(Runtime):
         import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
 
         dynamo.fail_on_recompile_limit_hit = True
+
+    def known_fault(self, fault: BaseException) -> Fault | None:
+        from autocompile.runtime.inductor.faults import fault_of  # noqa: PLC0415  production explains nothing
+
+        told = fault_of(fault)
+        return None if told.origin is fault and told.kind == "error" and not told.cause else told
+
+    def is_recompile(self, fault: BaseException) -> bool:
+        from autocompile.runtime.inductor.faults import is_recompile  # noqa: PLC0415  production explains nothing
+
+        return is_recompile(fault)
 
     def keep_cache(self, directory: Path) -> None:
         cache.keep(directory)
