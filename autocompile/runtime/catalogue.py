@@ -6,7 +6,7 @@ A runtime is a folder beside this file with a `KIND`; one of another distributio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -123,18 +123,28 @@ _ALWAYS_OPEN = ("runtime", "batch")
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
     """The space here, and what was left out with its reason.
 
-    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values.
+    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values. Where it opens all
+    runtimes, those of a runtime of which it names none are open, too.
     """
+    named = {*allowed, *_ALWAYS_OPEN, *_unheard_of(allowed)}
     open_values: dict[str, tuple[Value, ...]] = {}
     left_out: list[tuple[str, str]] = []
     for dimension in dimensions():
         choices = dimension.choices(around)
-        if dimension.name not in allowed and dimension.name not in _ALWAYS_OPEN:
+        if dimension.name not in named:
             open_values[dimension.name] = (choices[0].value,)
             continue
         open_values[dimension.name] = _open(choices, allowed.get(dimension.name, ()))
         left_out += [(f"{dimension.name}={c.value}", c.unavailable) for c in choices if c.unavailable]
     return Space(around, open_values, dimensions(), baseline_runtime=EAGER, plain_runtime=plain().name), left_out
+
+
+def _unheard_of(allowed: Mapping[str, tuple[Value, ...]]) -> Iterator[str]:
+    """The dimensions of runtimes that whoever wrote `allowed` need not have known; plain `torch.compile` he did."""
+    for kind in candidates() if allowed.get("runtime") == () else ():
+        own = [dimension.name for dimension in kind.dimensions]
+        if not kind.is_plain_compile and not any(name in allowed for name in own):
+            yield from own
 
 
 def _open(choices: Iterable[Choice], wanted: tuple[Value, ...]) -> tuple[Value, ...]:
