@@ -20,8 +20,8 @@ from autocompile.workload.samples import Sample
 @cache
 def runtime(name: str) -> Runtime:
     """The runtime of this name. Raises InvalidValue if there is none, ImportError if what it needs is missing."""
-    found: Runtime = import_module(kind(name).implementation).RUNTIME
-    return found
+    implementation: Runtime = import_module(kind(name).implementation).RUNTIME
+    return implementation
 
 
 def build(model: Any, plan: Plan, device_type: str, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Built:

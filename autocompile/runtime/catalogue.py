@@ -101,10 +101,10 @@ RUNTIME = Dimension(
 @cache
 def dimensions() -> tuple[Dimension, ...]:
     """All of them, in the order in which values are chosen and folded."""
-    own = [dimension for one in candidates() for dimension in one.dimensions]
-    ordered = [RUNTIME, *(one for one in own if not one.after), *SHARED]
-    for follower in (one for one in own if one.after):
-        place = next(i for i, one in enumerate(ordered, 1) if one.name == follower.after)
+    own = [dimension for kind in candidates() for dimension in kind.dimensions]
+    ordered = [RUNTIME, *(dimension for dimension in own if not dimension.after), *SHARED]
+    for follower in (dimension for dimension in own if dimension.after):
+        place = next(i for i, dimension in enumerate(ordered, 1) if dimension.name == follower.after)
         ordered.insert(place, follower)
     return tuple(ordered)
 
@@ -112,7 +112,7 @@ def dimensions() -> tuple[Dimension, ...]:
 def known_values(name: str) -> tuple[Value, ...]:
     """All values that a dimension can take, wherever it runs."""
     anywhere = Surroundings(device_type="cpu", cores=2, is_module=True, has_conv=True, signature_count=2)
-    dimension = next(one for one in dimensions() if one.name == name)
+    dimension = next(dimension for dimension in dimensions() if dimension.name == name)
     return tuple(choice.value for choice in dimension.choices(anywhere))
 
 

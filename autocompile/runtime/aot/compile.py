@@ -119,10 +119,10 @@ def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _reached(model: Any, path: str) -> torch.Tensor | None:
-    found: Any = model
+    reached: Any = model
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, torch.Tensor) else None
+        reached = getattr(reached, part, None)
+    return reached if isinstance(reached, torch.Tensor) else None
 
 
 def _tensors_in_memory() -> list[torch.Tensor]:
