@@ -56,10 +56,11 @@ def of_profile(profile: Profile) -> Iterator[Notice]:
         yield _others(_disturbance(profile.contamination))
 
 
-def of_compiling(problem: str) -> Iterator[Notice]:
-    """Why nothing can be compiled here, if anything is in the way."""
+def of_compiling(problem: str, *, others: bool = False) -> Iterator[Notice]:
+    """Why `torch.compile` cannot be tried here, if anything is in the way; whether `others` than eager still can be."""
     if problem:
-        yield Notice("compiling", f"only eager will be tuned, nothing compiled: {problem}")
+        rest = "torch.compile will not be tried" if others else "only eager will be tuned, nothing compiled"
+        yield Notice("compiling", f"{rest}: {problem}")
 
 
 def _others(disturbance: str) -> Notice:

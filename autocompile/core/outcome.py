@@ -11,8 +11,9 @@ FailureKind = Literal[
     "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled"
 ]
 
-# Causes that lie in the model, so that other candidates have them as well; see `runtime.kind.Kind.fails_alike`.
-FailureCause = Literal["", "state changes", "argument changes", "size changes", "skipped", "untraceable"]
+# A cause that lies in the model, so that other candidates have it as well, in a word of the runtime that found it; ""
+# where none is known. See `runtime.kind.Kind.fails_alike`.
+FailureCause = str
 
 
 class Failure(Record, tag="failure", frozen=True):

@@ -33,7 +33,8 @@ class Course:
         """When the child is to be killed."""
         deadline = self.began + self._limits.total_s
         if self._phase == "compile" and self._limits.compile_s:
-            deadline = min(deadline, self._phase_began + self._limits.compile_s)
+            left_s = self._limits.compile_s - self._seconds.get("compile", 0.0)
+            deadline = min(deadline, self._phase_began + left_s)
         return deadline
 
     def enter(self, phase: str, at: float) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from autocompile.core.outcome import Counters
+from autocompile.core.outcome import Counters, FailureCause, FailureKind
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.built import Built
@@ -30,6 +31,20 @@ class WeightsDiffer(Exception):
     """The model's weights are not ones that the program can run on; says which."""
 
 
+@dataclass(frozen=True)
+class Fault:
+    """An exception, as a runtime knows it: what is to be described (`origin`), and of which kind it is.
+
+    `cause`: what in the model brought it about, which `Kind.fails_alike` goes by. `message`: what to say in place of
+    the description, or "".
+    """
+
+    origin: BaseException
+    kind: FailureKind
+    cause: FailureCause = ""
+    message: str = ""
+
+
 class Runtime(ABC):
     """How a runtime runs a model in this process."""
 
@@ -37,7 +52,8 @@ class Runtime(ABC):
     def build(self, model: Any, plan: Plan, device_type: str, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
         """Carry out `plan` on `model`, which stays as it is.
 
-        `samples` are calls that it will get, for runtimes that compile for them. With `isolate` it has buffers of its
+        `samples` are calls that it will get, for runtimes that compile for them; what these build raises NotPackable
+        for calls like none of them. With `isolate` it has buffers of its
         own, so that two of them do not disturb each other's state. Raises NotPackable where the model cannot be
         compiled ahead.
         """
@@ -65,6 +81,14 @@ class Runtime(ABC):
 
     def forbid_recompiling(self) -> None:  # noqa: B027  by default there is nothing to do
         """From now on, make it an error in this process that anything is compiled anew."""
+
+    def known_fault(self, _fault: BaseException) -> Fault | None:
+        """What an exception was, if it is one of its own; it may have been raised by anything in this process."""
+        return None
+
+    def is_recompile(self, _fault: BaseException) -> bool:
+        """Whether this is what it raises where compiling anew is forbidden."""
+        return False
 
     def refusal(self, _plan: Plan) -> str:
         """Why a plan cannot be packed whatever the model, or ""."""

@@ -6,7 +6,7 @@ A runtime is a folder beside this file with a `KIND`; one of another distributio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 
@@ -28,8 +28,6 @@ from autocompile.space.surroundings import Surroundings
 GROUP = "autocompile.runtimes"
 
 _OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT)}
-# Plans of a runtime can also be packed by these, the best first: AOTInductor is the same compiler, run ahead.
-_PACKED_BY = {INDUCTOR.name: (AOT.name,)}
 
 
 @cache
@@ -60,19 +58,42 @@ def kind_of(plan: Plan) -> Kind:
 
 
 def servings_of(plan: Plan) -> tuple[Serving, ...]:
-    """How a plan can be packed, the best first; none where there is nothing to pack."""
-    packers = [kind(name) for name in (*_PACKED_BY.get(plan.runtime, ()), plan.runtime)]
-    return tuple(Serving(packer.name, packer.packs_as) for packer in packers if packer.packs_as)
+    """How a plan can be packed, the best first; none where there is nothing to pack.
+
+    Who packs plans of others starts their programs without what the plan's own runtime needs, so it comes first.
+    """
+    others = (other for other in kinds() if other.name != plan.runtime and other.packs(plan) is not None)
+    return tuple(Serving(packer.name, packer.packs_as) for packer in (*others, kind_of(plan)) if packer.packs_as)
 
 
-def _candidates() -> tuple[Kind, ...]:
-    return tuple(one for one in kinds() if one.is_candidate)
+def packed_plan(plan: Plan, serving: Serving) -> Plan:
+    """The plan that is packed where `plan` is to serve so: itself, or what the packing runtime makes of it."""
+    if serving.runtime == plan.runtime:
+        return plan
+    own = kind(serving.runtime).packs(plan)
+    assert own is not None, f"{serving.runtime} does not pack plans of {plan.runtime}"
+    return own
+
+
+def candidates() -> tuple[Kind, ...]:
+    """The runtimes that are searched over, eager first."""
+    return tuple(kind for kind in kinds() if kind.is_candidate)
+
+
+def plain() -> Kind:
+    """The runtime that does what `torch.compile(model)` does."""
+    return next(kind for kind in kinds() if kind.is_plain_compile)
+
+
+def problem_here(kind: Kind, around: Surroundings) -> str:
+    """Why a runtime cannot be tried here and what to do, or ""."""
+    return kind.problem(around) or ("" if kind.name == EAGER else around.unverifiable)
 
 
 RUNTIME = Dimension(
     name="runtime",
     meaning="what runs the model",
-    choices=lambda around: tuple(Choice(value=one.name, unavailable=one.problem(around)) for one in _candidates()),
+    choices=lambda around: tuple(Choice(kind.name, problem_here(kind, around)) for kind in candidates()),
     fold=lambda plan, value, _around: replace(plan, runtime=str(value)),
 )
 
@@ -80,10 +101,10 @@ RUNTIME = Dimension(
 @cache
 def dimensions() -> tuple[Dimension, ...]:
     """All of them, in the order in which values are chosen and folded."""
-    own = [dimension for one in _candidates() for dimension in one.dimensions]
-    ordered = [RUNTIME, *(one for one in own if not one.after), *SHARED]
-    for follower in (one for one in own if one.after):
-        place = next(i for i, one in enumerate(ordered, 1) if one.name == follower.after)
+    own = [dimension for kind in candidates() for dimension in kind.dimensions]
+    ordered = [RUNTIME, *(dimension for dimension in own if not dimension.after), *SHARED]
+    for follower in (dimension for dimension in own if dimension.after):
+        place = next(i for i, dimension in enumerate(ordered, 1) if dimension.name == follower.after)
         ordered.insert(place, follower)
     return tuple(ordered)
 
@@ -91,7 +112,7 @@ def dimensions() -> tuple[Dimension, ...]:
 def known_values(name: str) -> tuple[Value, ...]:
     """All values that a dimension can take, wherever it runs."""
     anywhere = Surroundings(device_type="cpu", cores=2, is_module=True, has_conv=True, signature_count=2)
-    dimension = next(one for one in dimensions() if one.name == name)
+    dimension = next(dimension for dimension in dimensions() if dimension.name == name)
     return tuple(choice.value for choice in dimension.choices(anywhere))
 
 
@@ -102,18 +123,28 @@ _ALWAYS_OPEN = ("runtime", "batch")
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
     """The space here, and what was left out with its reason.
 
-    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values.
+    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values. Where it opens all
+    runtimes, those of a runtime of which it names none are open, too.
     """
+    named = {*allowed, *_ALWAYS_OPEN, *_unheard_of(allowed)}
     open_values: dict[str, tuple[Value, ...]] = {}
     left_out: list[tuple[str, str]] = []
     for dimension in dimensions():
         choices = dimension.choices(around)
-        if dimension.name not in allowed and dimension.name not in _ALWAYS_OPEN:
+        if dimension.name not in named:
             open_values[dimension.name] = (choices[0].value,)
             continue
         open_values[dimension.name] = _open(choices, allowed.get(dimension.name, ()))
         left_out += [(f"{dimension.name}={c.value}", c.unavailable) for c in choices if c.unavailable]
-    return Space(around, open_values, dimensions(), baseline_runtime=EAGER, plain_runtime=_plain()), left_out
+    return Space(around, open_values, dimensions(), baseline_runtime=EAGER, plain_runtime=plain().name), left_out
+
+
+def _unheard_of(allowed: Mapping[str, tuple[Value, ...]]) -> Iterator[str]:
+    """The dimensions of runtimes that whoever wrote `allowed` need not have known; plain `torch.compile` he did."""
+    for kind in candidates() if allowed.get("runtime") == () else ():
+        own = [dimension.name for dimension in kind.dimensions]
+        if not kind.is_plain_compile and not any(name in allowed for name in own):
+            yield from own
 
 
 def _open(choices: Iterable[Choice], wanted: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -123,7 +154,3 @@ def _open(choices: Iterable[Choice], wanted: tuple[Value, ...]) -> tuple[Value, 
         for position, choice in enumerate(choices)
         if position == 0 or (not choice.unavailable and (not wanted or choice.value in wanted))
     )
-
-
-def _plain() -> str:
-    return next(one.name for one in kinds() if one.is_plain_compile)

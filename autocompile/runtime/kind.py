@@ -32,14 +32,32 @@ class Lines:
     call: str = "compiled(*args, **kwargs)"
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What compiling took so far in this run, in seconds: packing is estimated by it.
+
+    `cold_s`: the candidate that is packed, without a cache; `whole_s`: the whole model, whatever the candidate compiled
+    of it; `warm_s`: the candidate from the cache that it left, None while that was not seen; `one_off_s`: what this
+    machine paid once for its compiler.
+    """
+
+    device_type: str
+    cold_s: float
+    whole_s: float
+    warm_s: float | None = None
+    one_off_s: float = 0.0
+
+
 class Kind(ABC):
     """One runtime, as the search, the judge and the packer see it.
 
     `implementation`: the module whose `RUNTIME` is its other half. `is_candidate`: whether it is searched over.
-    `compiles`: at the first call of a process, which takes its time there. `recompiles`: whether a call of another
-    size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an artifact holds it, None if
-    it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`: what `torch.compile(model)`
-    does, which is always tried.
+    `compiles`: when it compiles in a process that runs it: at the first `call`, or during the `build`, for the calls
+    that it is given (in production, where none are known ahead, for the first); None if it does not. `recompiles`:
+    whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
+    artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`:
+    what `torch.compile(model)` does, which is always tried. `warm_share`: what compiling again takes, of what it took,
+    where the compiler finds the cache that it left; 1 if there is none.
     """
 
     name: str
@@ -47,7 +65,8 @@ class Kind(ABC):
     implementation: str
     is_candidate: bool = True
     is_plain_compile: bool = False
-    compiles: bool = False
+    compiles: Literal["call", "build"] | None = None
+    warm_share: float = 1.0
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
@@ -66,6 +85,10 @@ class Kind(ABC):
         """Why it cannot be tried here and what to do, or ""."""
         return ""
 
+    def notes(self, _around: Surroundings) -> tuple[tuple[str, str], ...]:
+        """What its dimensions come to here that no choice's reason says: each a dimension and a sentence."""
+        return ()
+
     def lacks(self, _device_type: str) -> str:
         """What this machine lacks to run it in production, or ""."""
         return ""
@@ -79,6 +102,17 @@ class Kind(ABC):
     def fails_alike(self, _failure: Failure, _plan: Plan, _other: Plan) -> bool:
         """Whether `other`, a plan of this runtime too, must fail for the reason that `plan` failed for."""
         return False
+
+    def packs(self, _plan: Plan) -> Plan | None:
+        """A plan of this runtime that does what one of another runtime does, or None if it packs no such plan.
+
+        Settings are asked for as plain data, as rooms know nothing of each other.
+        """
+        return None
+
+    def packing_s(self, compiled: Compiled) -> float:
+        """Seconds that packing takes, beside loading the model and checking: by default it is compiled once more."""
+        return compiled.cold_s
 
     def lines(self, _plan: Plan) -> Lines:
         """Its part of the snippet."""

@@ -10,14 +10,17 @@ from msgspec.structs import replace
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
+from autocompile.runtime.catalogue import kind_of
 from autocompile.search.archive import Archive
 from autocompile.search.judge.contender import Contender, gain, hopeless, open_between
 from autocompile.search.judge.verdict import Verdict
-from autocompile.search.reserve import WARM_SHARE, kept_for_packing_s, limits_of
+from autocompile.search.reserve import kept_for_packing_s, limits_of
 from autocompile.search.run import Bench
 
 # Two that surely differ by less than this are one: no further process is spent on telling them apart.
 _ALIKE = 0.02
+# Of the first pass of what is not compiled, this share is taken to come again.
+_FIRST_PASS_SHARE = 0.15
 
 
 def run_finals(bench: Bench, archive: Archive) -> None:
@@ -155,7 +158,9 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
 
 
 def _guess_s(trial: Trial) -> float:
-    """What a final takes, as long as none was run: what its screening took, compiled from its cache."""
+    """What a final takes, as long as none was run: what its screening took, compiled from its cache if it has one."""
     assert trial.measurement is not None
     phases_s = trial.measurement.phases_s
-    return sum(phases_s.values()) - (1 - WARM_SHARE) * phases_s.get("compile", 0.0)
+    kind = kind_of(trial.plan)
+    again = kind.warm_share if kind.compiles else _FIRST_PASS_SHARE
+    return sum(phases_s.values()) - (1 - again) * phases_s.get("compile", 0.0)

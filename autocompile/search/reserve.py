@@ -2,91 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autocompile.core.job import Limits
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.core.trial import Trial
-from autocompile.runtime.catalogue import servings_of
+from autocompile.runtime.catalogue import kind, servings_of
+from autocompile.runtime.kind import Compiled
 from autocompile.search.judge.contender import baseline_seconds, beats
 from autocompile.search.run import Bench
 
 # A child starts, and imports what the forkserver has not.
 _START_S = 1.0
-# An ahead-of-time program: export and the C++ around the kernels, some 11 s on 2 cores, and the kernels, which on a
-# CPU are compiled as one file (of a MobileNetV2, a transformer, a small CNN and a stencil: 0.3 to 0.5 of the time that
-# compiling them took in process).
-_PROGRAM_S = 11.0
-_KERNELS_SHARE = {"cpu": 0.5}
 # Checking a program over the ranges of its sizes takes about as long as so many calls of the baseline.
 _CHECKING_S, _CHECKING_CALLS = 1.0, 100
-# Compiling once more from a warm cache, as long as no final has shown it: some seconds, and this share of what
-# compiling took.
-_WARM_S, WARM_SHARE = 2.0, 0.15
 # A fresh process that imports torch, loads the artifact and calls it.
 _FRESH_START_S = 4.0
 # Before anything compiled was measured: a carried cache of a middling model, and loading it once.
-_CARRIED_GUESS_S = 8.0
+_PACKING_GUESS_S = 8.0
 # The figures above are guesses; packing is started with 75% of the time guessed for it.
 _AT_LEAST = 0.75
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Seconds that packing one candidate takes: `ahead_s` as a compiled program, `carried_s` as a carried compiler
-    cache (both checked), and `loaded_s` for one process that measures what was packed. `servings`: how it can be
-    packed, the best first.
+    """Seconds that packing one candidate takes: `takes_s` by the ways that it can be packed, the best first, checked;
+    and `loaded_s` for one process that measures what was packed.
     """
 
-    servings: tuple[Serving, ...]
-    ahead_s: float
-    carried_s: float
+    takes_s: Mapping[Serving, float]
     loaded_s: float
-
-    def takes_s(self, serving: Serving) -> float:
-        """What packing it so takes."""
-        return self.ahead_s if serving.start == "load" else self.carried_s
 
     def limit_s(self, serving: Serving, left_s: float) -> float:
         """How long packing it so may take; 0 if it is not worth starting.
 
-        Where a compiled program takes too long, there is still time for the cache.
+        Where a compiled program takes too long, there is still time for the cache, if the candidate has one.
         """
-        most_s = left_s - self.carried_s if serving.start == "load" else left_s
-        return most_s if most_s >= _AT_LEAST * self.takes_s(serving) else 0.0
+        most_s = left_s - self._carried_s if serving.start == "load" else left_s
+        return most_s if most_s >= _AT_LEAST * self.takes_s[serving] else 0.0
 
     def reserve_s(self, left_s: float) -> float:
         """How much of what is left to keep for the best that still fits; 0 if nothing does."""
-        best = next((serving for serving in self.servings if self.limit_s(serving, left_s)), None)
+        best = next((serving for serving in self.takes_s if self.limit_s(serving, left_s)), None)
         if best is None:
             return 0.0
-        if best.start == "load":
-            return min(left_s, self.ahead_s + max(self.carried_s, self.loaded_s))
-        return min(left_s, self.carried_s + self.loaded_s)
+        behind_s = max(self._carried_s, self.loaded_s) if best.start == "load" else self.loaded_s
+        return min(left_s, self.takes_s[best] + behind_s)
+
+    @property
+    def _carried_s(self) -> float:
+        """What the cache takes, 0 if there is none to carry."""
+        return next((seconds for serving, seconds in self.takes_s.items() if serving.start == "cache"), 0.0)
 
 
 def packing_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Packing:
     """What packing a measured candidate takes, as far as this run has shown.
 
-    A program is compiled whole, whatever the candidate compiled of the model, so plain `torch.compile` counts, too.
+    What plain `torch.compile` took counts, too, as it compiles the whole model.
     """
     assert trial.measurement is not None
     latest, cold_s = trial.measurements[-1], trial.measurement.startup.compile_s
     plain = next((t.measurement for t in trials if t.origin == "plain"), None)
-    whole_s = max(cold_s, plain.startup.compile_s) if plain else cold_s
-    kernels_s = whole_s * _KERNELS_SHARE.get(bench.workload.device_type, 1.0)
-    warm_s = latest.startup.compile_s if trial.finals else _WARM_S + WARM_SHARE * cold_s
-    # A machine whose compiler was never used has headers to precompile for such programs, too.
-    one_off_s = bench.ledger.worked_s().get("toolchain", 0.0)
-    checking_s = _CHECKING_S + _CHECKING_CALLS * baseline_seconds(trials)
+    compiled = Compiled(
+        device_type=bench.workload.device_type,
+        cold_s=cold_s,
+        whole_s=max(cold_s, plain.startup.compile_s) if plain else cold_s,
+        warm_s=latest.startup.compile_s if trial.finals else None,
+        one_off_s=bench.ledger.worked_s().get("toolchain", 0.0),
+    )
     phases_s = latest.phases_s
-    verifying_s, loading_s = phases_s.get("verify", 0.0), phases_s.get("load", 0.0)
+    around_s = _START_S + phases_s.get("load", 0.0) + phases_s.get("verify", 0.0)
+    checking_s = {"load": _CHECKING_S + _CHECKING_CALLS * baseline_seconds(trials)}
     return Packing(
-        servings=servings_of(trial.plan),
-        ahead_s=_START_S + loading_s + one_off_s + _PROGRAM_S + kernels_s + checking_s + verifying_s,
-        carried_s=_START_S + loading_s + min(warm_s, cold_s) + verifying_s,
+        takes_s={
+            serving: around_s + kind(serving.runtime).packing_s(compiled) + checking_s.get(serving.start, 0.0)
+            for serving in servings_of(trial.plan)
+        },
         loaded_s=_START_S + _FRESH_START_S + sum(phases_s.values()) - phases_s.get("compile", 0.0),
     )
 
@@ -101,7 +94,7 @@ def kept_for_packing_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool =
     if not needed and not to_come:
         return 0.0
     share_s = bench.settings.strategy.stages.packing * bench.ledger.budget_s
-    return max(share_s, *needed, 0.0 if needed else _CARRIED_GUESS_S)
+    return max(share_s, *needed, 0.0 if needed else _PACKING_GUESS_S)
 
 
 def kept_for_later_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool) -> float:
@@ -112,7 +105,7 @@ def kept_for_later_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool) ->
 
 def kept_at_first_s(plan: Plan) -> float:
     """What the first trials leave, before there is anything to compare: what can be packed must still be."""
-    return _CARRIED_GUESS_S if servings_of(plan) else 0.0
+    return _PACKING_GUESS_S if servings_of(plan) else 0.0
 
 
 def limits_of(bench: Bench, left_s: float) -> Limits:

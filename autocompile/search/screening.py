@@ -9,11 +9,11 @@ from statistics import median
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.outcome import Failure
-from autocompile.core.plan import EAGER
+from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.catalogue import kind_of, plain, problem_here, servings_of
 from autocompile.search.archive import Archive
 from autocompile.search.attempt import begin, finish
 from autocompile.search.choose.alike import foregone
@@ -41,8 +41,9 @@ def try_first(bench: Bench, space: Space, archive: Archive) -> None:
     """
     bench.listener.on_stage("search")
     first: list[tuple[Candidate, Origin]] = [(space.baseline(), "baseline")]
-    if space.around.compiler_problem:
-        bench.ledger.decide("skipped", "torch.compile", space.around.compiler_problem)
+    problem = problem_here(plain(), space.around)
+    if problem:
+        bench.ledger.decide("skipped", "torch.compile", problem)
     elif space.plain_runtime in space.open_values["runtime"]:
         first.append((space.plain_compile(), "plain"))
     for candidate, origin in first:
@@ -214,7 +215,7 @@ def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]
     if len(trials) + len(archive.claims) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
     spent = [sum(t.outcome.phases_s.values()) for t in trials if kind_of(t.plan).compiles and t.measurement]
-    to_come = any(candidate["runtime"] != EAGER for candidate in untried)
+    to_come = any(servings_of(Plan(runtime=str(name))) for name in {candidate["runtime"] for candidate in untried})
     left = bench.ledger.left_s(keeping_s=kept_for_later_s(bench, trials, to_come=to_come))
     if left < _WORTH_STARTING * (median(spent) if spent else _FIRST_GUESS_S):
         return f"{format_duration(left)} left before the finals and packing, too little for another trial; {tried}"

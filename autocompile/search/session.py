@@ -12,10 +12,11 @@ from autocompile.core.goal import Objective
 from autocompile.core.job import Limits, ProfileTask, ToolchainTask
 from autocompile.core.notices import of_compiling, of_profile
 from autocompile.core.outcome import Failure, Toolchain
+from autocompile.core.plan import EAGER
 from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
-from autocompile.runtime.catalogue import open_space
+from autocompile.runtime.catalogue import candidates, open_space, plain, problem_here
 from autocompile.search.archive import STUDY_VERSION, Archive, StudyName
 from autocompile.search.batches import find_batches
 from autocompile.search.compose import Findings, compose
@@ -44,7 +45,8 @@ def run_study(bench: Bench) -> Document:
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
     around = surroundings_of(bench.workload, bench.environment, profile, toolchain)
-    bench.ledger.notice(of_compiling(around.compiler_problem))
+    others = any(not problem_here(kind, around) for kind in candidates() if kind.name not in (EAGER, plain().name))
+    bench.ledger.notice(of_compiling(problem_here(plain(), around), others=others))
     archive = _archive(bench, around)
     space, eager_ms = _space(bench, archive, around, profile)
     stopped = ""
@@ -172,8 +174,9 @@ def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profil
     space, left_out = open_space(around, bench.settings.strategy.dimensions)
     for subject, reason in left_out:
         bench.ledger.decide("narrowed", subject, reason)
-    if around.device_type == "cpu" and not around.compiler_problem:
-        bench.ledger.decide("narrowed", "mode", "a CPU has no CUDA graphs: reduce-overhead is default there")
+    for kind in candidates():
+        for subject, note in kind.notes(around) if not problem_here(kind, around) else ():
+            bench.ledger.decide("narrowed", subject, note)
     return space, eager_ms
 
 

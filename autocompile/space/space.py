@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.plan import Plan
@@ -84,18 +83,22 @@ class Space:
     @cached_property
     def programs(self) -> tuple[tuple[Candidate, Plan], ...]:
         """Every distinct program, each by its simplest candidate."""
-        names = [dimension.name for dimension in self.dimensions]
-        combinations = product(*(self.open_values[name] for name in names))
-        candidates = {
-            tuple(c.values.values()): c
-            for c in (self.candidate(**dict(zip(names, values, strict=True))) for values in combinations)
-        }
-        found: dict[str, tuple[Candidate, Plan]] = {}
-        for candidate in sorted(candidates.values(), key=lambda c: len(self.changes(c))):
+        by_key: dict[str, tuple[Candidate, Plan]] = {}
+        for candidate in sorted(self._candidates({}), key=lambda c: len(self.changes(c))):
             if not self.conflict(candidate):
                 plan = self.plan(candidate)
-                found.setdefault(plan.key, (candidate, plan))
-        return tuple(found.values())
+                by_key.setdefault(plan.key, (candidate, plan))
+        return tuple(by_key.values())
+
+    def _candidates(self, chosen: dict[str, Value]) -> Iterator[Candidate]:
+        """All canonical candidates that begin with these values: a dimension varies only where it applies."""
+        if len(chosen) == len(self.dimensions):
+            yield Candidate(values=chosen)
+            return
+        following = self.dimensions[len(chosen)]
+        applies = following.applies({**self._defaults, **chosen})
+        for value in self.open_values[following.name] if applies else (self._defaults[following.name],):
+            yield from self._candidates({**chosen, following.name: value})
 
     @cached_property
     def _simplest(self) -> dict[str, Candidate]:
@@ -107,4 +110,8 @@ class Space:
 
     def defaults(self) -> dict[str, Value]:
         """The default of every dimension."""
+        return dict(self._defaults)
+
+    @cached_property
+    def _defaults(self) -> dict[str, Value]:
         return {dimension.name: self.default(dimension) for dimension in self.dimensions}

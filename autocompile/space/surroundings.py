@@ -23,7 +23,8 @@ class Surroundings:
 
     `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
     in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
-    be filled up to, or None and `padding_problem`.
+    be filled up to, or None and `padding_problem`. `compiler_problem`: why what needs torch's compiler cannot run here;
+    `unverifiable`: why nothing but the model itself, eager, could be checked.
     """
 
     device_type: str
@@ -40,6 +41,7 @@ class Surroundings:
     buckets: Buckets | None = None
     padding_problem: str = ""
     compiler_problem: str = ""
+    unverifiable: str = ""
     batches: tuple[int, ...] = ()
 
 
@@ -50,11 +52,10 @@ def surroundings_of(
     problem = toolchain.problem
     if problem and workload.device_type == "cpu" and not environment.compiler:
         problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
-    if profile.random:
-        problem = problem or (
-            "the model is random by nature, so what a compiled one computes cannot be checked against it; "
-            "call model.eval() if dropout is why"
-        )
+    unverifiable = (
+        "the model is random by nature, so what a compiled one computes cannot be checked against it; "
+        "call model.eval() if dropout is why"
+    )
     return Surroundings(
         device_type=workload.device_type,
         cores=environment.cores,
@@ -69,6 +70,7 @@ def surroundings_of(
         buckets=profile.buckets,
         padding_problem=profile.padding_problem,
         compiler_problem=problem,
+        unverifiable=unverifiable if profile.random else "",
     )
 
 

@@ -6,21 +6,16 @@ import contextlib
 import re
 
 import torch
-from torch._dynamo.utils import get_compilation_metrics
 
 from autocompile.core.errors import UsageError
-from autocompile.core.outcome import Failure, FailureCause, FailureKind
-from autocompile.runtime.base import NotPackable
-from autocompile.runtime.recompiled import explained, reasons_in
+from autocompile.core.outcome import Failure, FailureKind
+from autocompile.runtime.base import Fault, NotPackable
+from autocompile.runtime.building import runtime
+from autocompile.runtime.catalogue import kinds
 from autocompile.trial.phases import Phases
 from autocompile.workload.capture.script import describe_fault
 
 _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|Cannot allocate memory", re.IGNORECASE)
-_RECOMPILED = re.compile(r"fail_on_recompile|Detected recompile", re.IGNORECASE)
-_UNTRACEABLE = ("InternalTorchDynamoError", "UserError", "UncapturedHigherOrderOpError")
-_UNSUPPORTED = re.compile(
-    r"InvalidCxxCompiler|No working C\+\+ compiler|TritonMissing|BackendCompilerFailed.*not (found|installed)"
-)
 
 
 class ServedOtherwise(Exception):
@@ -29,48 +24,38 @@ class ServedOtherwise(Exception):
 
 def failure_of(fault: BaseException, phases: Phases) -> Failure:
     """What `fault` was, in words and as a kind; never raises, whatever the exception's own `__str__` does."""
+    known = _known(fault)
     try:
-        message = str(fault) if isinstance(fault, UsageError) else describe_fault(_innermost(fault))
+        message = str(fault) if isinstance(fault, UsageError) else describe_fault(known.origin)
     except Exception:
         message = f"{type(fault).__name__}, whose own message cannot be printed"
-    kind, cause = _kind(fault, message), _cause(fault)
-    if kind == "recompiled":
-        with contextlib.suppress(Exception):  # the compiler's own records may be of another form
-            again = explained(reasons_in(str(fault)) or _counted_reasons(), str(fault))
-            message, cause = again.message, again.cause
-    return Failure(stage=phases.current, kind=kind, message=message[:2000], cause=cause)
-
-
-def _innermost(fault: BaseException) -> BaseException:
-    """What a compiler's backend raised, in place of the sentence that it raised something."""
-    inner = getattr(fault, "inner_exception", None)
-    return inner if type(fault).__name__ == "BackendCompilerFailed" and isinstance(inner, Exception) else fault
-
-
-def _cause(fault: BaseException) -> FailureCause:
-    """Whether the compiler's tracer itself gave up, which it does before any backend's options are looked at."""
-    return "untraceable" if type(fault).__name__ in _UNTRACEABLE else ""
-
-
-def _counted_reasons() -> list[str]:
-    """Why this process compiled again so far, as the compiler's own records tell."""
-    metrics = get_compilation_metrics()
-    return [str(compiled.recompile_reason) for compiled in metrics if compiled.recompile_reason]
+    kind = _general_kind(fault, message) or known.kind
+    if kind == known.kind and known.message:
+        message = known.message
+    return Failure(stage=phases.current, kind=kind, message=message[:2000], cause=known.cause)
 
 
 def is_recompile(fault: BaseException) -> bool:
-    """Whether this is what torch raises where compiling again is forbidden."""
-    return bool(_RECOMPILED.search(f"{type(fault).__name__}: {fault}"))
+    """Whether this is what a runtime raises where compiling again is forbidden."""
+    return any(runtime(kind.name).is_recompile(fault) for kind in kinds())
 
 
-def _kind(fault: BaseException, message: str) -> FailureKind:
+def _known(fault: BaseException) -> Fault:
+    """What the first runtime says that knows it."""
+    for kind in kinds():
+        with contextlib.suppress(Exception):  # of the exception itself, or of a runtime that cannot be imported
+            known = runtime(kind.name).known_fault(fault)
+            if known is not None:
+                return known
+    return Fault(fault, "error")
+
+
+def _general_kind(fault: BaseException, message: str) -> FailureKind | None:
+    """Its kind, where that has nothing to do with a runtime."""
     if isinstance(fault, UsageError):
         return "invalid"
     if isinstance(fault, ServedOtherwise | NotPackable):
         return "unsupported"
     named = f"{type(fault).__name__}: {message}"
-    if isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named):
-        return "out_of_memory"
-    if _RECOMPILED.search(named):
-        return "recompiled"
-    return "unsupported" if _UNSUPPORTED.search(named) else "error"
+    is_of_memory = isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named)
+    return "out_of_memory" if is_of_memory else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.preparing import IMPORT_S
 from autocompile.trial.check.new_sizes import Unseen, probe_unseen
-from autocompile.trial.pack.loaded import Loaded, fresh_startup
+from autocompile.trial.pack.loaded import LoadedArtifact, fresh_startup
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
@@ -57,7 +58,9 @@ class BuiltHere(Measurand):
 
     def __init__(self, task: TrialTask, model: Any, samples: Sequence[Sample]) -> None:
         self._task = task
+        began = time.perf_counter()
         self.step: Built = build(model, task.plan, task.workload.device_type, samples, isolate=True)
+        self._compiled_s = time.perf_counter() - began if building_phase(task) == "compile" else 0.0
 
     def check_compiled(self) -> Failure | None:
         message = runtime(self._task.plan.runtime).fault()
@@ -77,7 +80,7 @@ class BuiltHere(Measurand):
         return Startup(
             import_s=IMPORT_S[self._task.plan.runtime],
             build_s=phases.seconds["build"],
-            compile_s=max(0.0, warmup.first_pass_s - warmup.steady_pass_s),
+            compile_s=self._compiled_s + max(0.0, warmup.first_pass_s - warmup.steady_pass_s),
             warmup_s=max(0.0, sum(passes) - len(passes) * warmup.steady_pass_s),
         )
 
@@ -89,7 +92,7 @@ class Delivered(Measurand):
         self._task = task
         # With buffers of its own, as a plan that is built here has them.
         own = Call(model).twin().model
-        self.step: Loaded = Loaded(task.artifact, own, task.plan.threads)
+        self.step: LoadedArtifact = LoadedArtifact(task.artifact, own, task.plan.threads)
 
     def check_compiled(self) -> Failure | None:
         return None
@@ -104,6 +107,12 @@ class Delivered(Measurand):
         """In a process of its own, as production starts."""
         with phases("start-up"):
             return fresh_startup(self._task)
+
+
+def building_phase(task: TrialTask) -> str:
+    """The phase in which the measurand is made: `compile` where its runtime compiles while it builds."""
+    compiles = not task.artifact and kind_of(task.plan).compiles == "build"
+    return "compile" if compiles else "build"
 
 
 def measurand_of(task: TrialTask, model: Any, samples: Sequence[Sample]) -> Measurand:

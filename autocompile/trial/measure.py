@@ -17,7 +17,7 @@ from autocompile.trial.check.compare import Comparison, compare
 from autocompile.trial.check.new_sizes import Unseen
 from autocompile.trial.check.reference import Reference
 from autocompile.trial.clock.timing import Pairs, Subject, subject, time_pairs
-from autocompile.trial.measurand import Measurand, Warmup, measurand_of
+from autocompile.trial.measurand import Measurand, Warmup, building_phase, measurand_of
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import batch_of
@@ -88,7 +88,9 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with phases("build"):
-        eager, measurand = build(model, Plan(), device), measurand_of(task, model, own_samples)
+        eager = build(model, Plan(), device)
+    with phases(building_phase(task)):
+        measurand = measurand_of(task, model, own_samples)
         sides = [side.on_copies() if reference.mutates_inputs else side for side in (eager, measurand.step)]
         baseline = subject(sides[0], samples, device, threads)
         candidate = subject(sides[1], own_samples, device, threads, batch_factor)

@@ -36,8 +36,12 @@ class Call(Step):
         if not any(True for _ in self.state.named()):
             return self
         other = copy.copy(self)
-        shared = {id(parameter): parameter for parameter in self.state.fixed()}
-        other.model, other.module = copy.deepcopy((self.model, self.module), shared)
+        copies: dict[int, Any] = {id(parameter): parameter for parameter in self.state.fixed()}
+        for parameter in self.module.parameters() if self.module is not None else ():
+            if id(parameter) not in copies:  # torch's own copy of a parameter is never in a buffer's memory
+                data = copy.deepcopy(parameter.data, copies)
+                copies[id(parameter)] = type(parameter)(data, parameter.requires_grad)
+        other.model, other.module = copy.deepcopy((self.model, self.module), copies)
         return other
 
     def in_float64(self) -> Call:

@@ -141,16 +141,22 @@ class State:
                 )
 
     def fixed(self) -> Iterator[nn.Parameter]:
-        """The parameters, where they are only read: these may be shared by several units of work."""
-        yield from self.module.parameters() if self.module is not None and not self.learns else ()
+        """The parameters, where they are only read: these may be shared by several units of work.
 
-    def shared_with(self, other: State) -> str:
-        """The first tensor that this one may change and the other's module has too, by its name, or ""."""
+        One whose memory a buffer has too may be written to through that buffer.
+        """
+        if self.module is None or self.learns:
+            return
+        written = {_memory_of(buffer) for buffer in self.module.buffers()}
+        yield from (parameter for parameter in self.module.parameters() if _memory_of(parameter) not in written)
+
+    def shared_with(self, other: State) -> dict[str, torch.Tensor]:
+        """The tensors that this one may change and the other's module has too, by what they are called."""
         if other.module is None:
-            return ""
+            return {}
         theirs = {id(tensor) for tensor in (*other.module.parameters(), *other.module.buffers())}
         changed = theirs - {id(parameter) for parameter in self.fixed()}
-        return next((name for name, tensor in self.named() if id(tensor) in changed), "")
+        return {name: tensor for name, tensor in self.named() if id(tensor) in changed}
 
     def _places(self) -> Iterator[tuple[Any, str, torch.Tensor | None]]:
         for module in self.module.modules() if self.module is not None else ():
@@ -159,3 +165,11 @@ class State:
                 for name, parameter in module.named_parameters(recurse=False):
                     yield module, name, parameter
                     yield parameter, "grad", parameter.grad
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    """Where it lies: equal for tensors of one memory; of one without memory of its own, what it is itself."""
+    try:
+        return tensor.untyped_storage().data_ptr() or id(tensor)
+    except (NotImplementedError, RuntimeError):  # sparse ones, and some of other libraries
+        return id(tensor)

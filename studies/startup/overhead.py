@@ -21,6 +21,7 @@ from autocompile.artifact.mismatch import requirements
 from autocompile.artifact.module import CompiledModule
 from autocompile.core.job import Timing
 from autocompile.core.manifest import MANIFEST_VERSION, Manifest
+from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.heap import settle_heap
 from autocompile.runtime.aot.compile import compile_ahead
@@ -108,7 +109,7 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
     """The model as production loads it."""
     left = directory / "aot"
     left.mkdir()
-    program = compile_ahead(model, compiled(), sample, (), left, "program")
+    program = compile_ahead(model, Plan(runtime="aot"), sample, (), left, "program")
     manifest = Manifest(
         manifest_version=MANIFEST_VERSION,
         label="study",

@@ -628,6 +628,22 @@ def test_measured_as_loaded_it_is_right_and_all_its_own(scorer, runner, tmp_path
     assert "not served by it" in refused.message
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own imports
+def test_what_load_serves_otherwise_from_the_start_is_not_measured_as_the_artifact(scorer):
+    from autocompile.trial.pack.loaded import LoadedArtifact, ServedOtherwise
+
+    model, sample = copy.deepcopy(scorer[0]), call_of(8, 5)
+    held = LoadedArtifact(str(scorer[1]), model, threads=0)
+    held(**sample)
+    held.check_served()
+    model.up.weight = torch.nn.Parameter(model.up.weight.detach().t().contiguous().t())
+    with pytest.warns(RuntimeWarning, match="weights are others"):
+        otherwise = LoadedArtifact(str(scorer[1]), model, threads=0)
+    otherwise(**sample)
+    with pytest.raises(ServedOtherwise, match="it was served by eager, not by aot: the model's weights are others"):
+        otherwise.check_served()
+
+
 def test_the_carried_cache_hits_and_needs_a_compiler(runner, tmp_path):
     laboratory = Laboratory(runner, tmp_path)
     torch.manual_seed(0)

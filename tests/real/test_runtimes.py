@@ -18,7 +18,10 @@ from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.runner.local import LocalRunner
+from autocompile.runtime import building
+from autocompile.runtime.base import NotPackable
 from autocompile.runtime.catalogue import kind
+from autocompile.workload.call import Call
 
 # Eager waits, which no program does that was exported.
 WAITING = """
@@ -97,6 +100,8 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
         tried = laboratory.trial(Plan(runtime="exported"))
         assert isinstance(tried, Measurement)
         assert tried.accuracy.error <= tried.accuracy.limit
+        # It compiles while it is built.
+        assert tried.startup.compile_s > 0.5 * tried.phases_s["compile"] > tried.startup.build_s
         packed = laboratory.pack(Plan(runtime="exported"), Serving("exported", "load"))
         packed.rename(tmp_path / "rec")
     ran = production(tmp_path, dict(os.environ))
@@ -106,6 +111,34 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
     without = production(tmp_path, dict(os.environ))
     assert "there is no runtime 'exported'" in without.stderr
     assert "install it; here are eager, inductor, aot" in without.stderr
+
+
+class Branching(torch.nn.Module):
+    """Cannot be exported for two elements."""
+
+    def forward(self, x):
+        return -x if len(x) == 2 and x.sum() < 0 else x * 1
+
+
+def test_what_compiles_while_it_is_built_is_built_in_production_for_the_calls_that_come(monkeypatch):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "tests" / "distribution"))
+    from exported_runtime.kind import KIND
+
+    monkeypatch.setattr(building, "kind", lambda name: KIND if name == KIND.name else kind(name))
+    monkeypatch.setattr(building, "kind_of", lambda plan: building.kind(plan.runtime))
+    torch.manual_seed(0)
+    model = models.Stack().eval()
+    built = building.build(model, Plan(runtime="exported"), "cpu")
+    for shape in ((4, 32), (2, 32), (4, 32)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(built(x), Call(model)(x))
+    assert len(built.model._built) == 2
+    assert KIND.unpacked == Serving("exported", "compile")
+    branching = building.build(Branching(), Plan(runtime="exported"), "cpu")
+    with pytest.raises(NotPackable):
+        branching(torch.ones(2))
+    assert torch.equal(branching(torch.ones(1)), torch.ones(1))
+    assert torch.equal(branching(-torch.ones(2)), torch.ones(2)), "what cannot be built later is served eager"
 
 
 def test_a_runtime_that_is_not_there_is_named():

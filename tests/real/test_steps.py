@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Acceptance, Timing
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
@@ -176,11 +177,12 @@ def test_an_optimizer_that_keeps_lists_of_tensors_goes_on_as_if_nothing_had_been
 def test_what_one_side_changes_the_other_may_not_have():
     one = learning()
     other = Learning(one.module, OPTIMIZERS["SGD"](one.module.parameters()))
-    with pytest.raises(ValueError, match=r"share buffer 1\.running_mean"):
+    with pytest.raises(InvalidWorkload, match=r"changes buffer 1\.running_mean, and a copy of the model shares it"):
         time_pairs(timed(one), timed(other), BRIEF, seed=0)
     reading = Call(nn.Linear(4, 2))
-    with pytest.raises(ValueError, match="share parameter weight"):
-        time_pairs(timed(reading), timed(Learning(reading.module, one.optimizer)), BRIEF, seed=0)
+    other = Learning(reading.module, OPTIMIZERS["SGD"](reading.module.parameters()))
+    with pytest.raises(InvalidWorkload, match="changes parameter weight"):
+        time_pairs(timed(reading), timed(other), BRIEF, seed=0)
 
 
 def test_a_call_shares_parameters_with_its_twin_and_no_buffer():
@@ -191,11 +193,56 @@ def test_a_call_shares_parameters_with_its_twin_and_no_buffer():
         assert type(twin) is type(call)
         assert all(a is b for a, b in zip(twin.module.parameters(), model.parameters(), strict=True))
         assert not any(a is b for a, b in zip(twin.module.buffers(), model.buffers(), strict=True))
-        assert call.state.shared_with(twin.state) == ""
+        assert call.state.shared_with(twin.state) == {}
         twin(torch.randn(4, 4))
         assert torch.equal(model.norm.running_mean, torch.zeros(4))
     for stateless in (Call(torch.sin), Call(models.Stack())):
         assert stateless.twin() is stateless
+
+
+def test_what_parameters_and_buffers_share_a_twin_shares_with_itself_alone():
+    class Aliased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.other = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+            self.register_buffer("v", self.w.data)
+
+        def forward(self, x):
+            self.v.add_(1)
+            return x * self.w + self.other
+
+    call = Call(Aliased())
+    twin = call.twin()
+    twin(torch.ones(4))
+    assert torch.equal(twin.module.w, torch.full((4,), 2.0))
+    assert torch.equal(call.module.w, torch.ones(4))
+    assert twin.module.other is call.module.other
+
+
+class Unique(nn.Module):
+    """Its copy is itself, as a handle's to something outside of the process may be."""
+
+    def __init__(self, *, counts):
+        super().__init__()
+        self.counts = counts
+        self.register_buffer("count", torch.zeros(1))
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def forward(self, x):
+        if self.counts:
+            self.count.add_(1)
+        return x + self.count
+
+
+def test_what_a_copy_shares_may_be_timed_as_long_as_no_call_changes_it():
+    reading = Call(nn.Sequential(Unique(counts=False)))
+    time_pairs(timed(reading), timed(reading.twin()), BRIEF, seed=0)
+    counting = Call(nn.Sequential(Unique(counts=True)))
+    with pytest.raises(InvalidWorkload, match=r"a call changes buffer 0\.count, and a copy of the model shares it"):
+        time_pairs(timed(counting), timed(counting.twin()), BRIEF, seed=0)
+    assert counting.module[0].count.item() == 0
 
 
 @pytest.mark.parametrize("model", [models.BatchStatistics().train(), models.Counting(), models.Averaging()])

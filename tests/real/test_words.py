@@ -10,19 +10,23 @@ from test_tune import EAGER_ONLY, command
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Acceptance
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
-from autocompile.runtime.base import NotPackable
+from autocompile.runtime.base import Fault, NotPackable
+from autocompile.runtime.building import runtime
 from autocompile.runtime.differing import differing_arguments, nested_otherwise
+from autocompile.runtime.eager.runtime import EagerRuntime
 from autocompile.runtime.export import exported
 from autocompile.runtime.guards import Refusal
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.trial import faults
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference
 from autocompile.trial.check.repeatability import repeatability
-from autocompile.trial.faults import failure_of
+from autocompile.trial.faults import failure_of, is_recompile
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.capture.calls import accepted
@@ -64,6 +68,44 @@ def test_what_a_backend_raised_is_told_and_not_that_it_raised():
     found = failure_of(raised.value, Phases())
     assert found.message.startswith("ValueError: no such instruction (test_words.py:")
     assert (found.kind, found.cause) == ("error", "")
+
+
+KNOWN = {
+    "no compiler": (type("InvalidCxxCompiler", (Exception,), {})("none"), "unsupported"),
+    "recompiled": (RuntimeError("Detected recompile when the stance forbids it"), "recompiled"),
+    "memory": (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
+    "usage": (InvalidWorkload("a call changes buffer v"), "invalid"),
+    "not packable": (NotPackable("it does not export"), "unsupported"),
+    "anything": (ValueError("no"), "error"),
+}
+
+
+@pytest.mark.parametrize(("fault", "kind"), KNOWN.values(), ids=KNOWN)
+def test_an_exception_is_of_the_kind_that_its_runtime_knows_or_all_have(fault, kind):
+    assert failure_of(fault, Phases()).kind == kind
+    assert is_recompile(fault) == (kind == "recompiled")
+
+
+def test_a_runtime_of_another_distribution_tells_its_own_faults(monkeypatch):
+    class Own(Exception):
+        pass
+
+    class Other(EagerRuntime):
+        def known_fault(self, fault):
+            return Fault(fault, "unsupported", "no such layer", "it has no such layer") if type(fault) is Own else None
+
+    monkeypatch.setattr(faults, "runtime", lambda name: Other() if name == "eager" else runtime(name))
+    found = failure_of(Own("E123"), Phases())
+    assert (found.kind, found.cause, found.message) == ("unsupported", "no such layer", "it has no such layer")
+    assert failure_of(ValueError("no"), Phases()).kind == "error"
+
+
+def test_an_exception_that_cannot_be_printed_is_told_all_the_same():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    assert "whose own message cannot be printed" in failure_of(Mute(), Phases()).message
 
 
 def test_a_tracer_that_gives_up_is_a_cause_that_others_share():

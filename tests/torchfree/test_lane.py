@@ -6,10 +6,11 @@ from collections import deque
 import pytest
 
 from autocompile.core.errors import RunnerError
-from autocompile.core.job import Limits, ToolchainTask
+from autocompile.core.job import Job, Limits, ToolchainTask
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.protocol import JOB_FILE, REPLY_FILE
 from autocompile.core.serde import to_json
+from autocompile.runner.lane import Course
 from autocompile.runner.local import LocalRunner
 
 TASK, AMPLE = ToolchainTask("cpu"), Limits(60.0)
@@ -180,3 +181,14 @@ def test_a_child_that_cannot_be_started_is_told_to_whom_it_concerns(runner_with)
         second.answer()
     assert isinstance(third.answer(), Toolchain)
     assert launcher.started == ["0001", "0003"]
+
+
+def test_what_compiles_in_two_phases_has_one_limit_for_both():
+    course = Course(Job("1", TASK, ".", ".", ".", Limits(60.0, compile_s=10.0)))
+    began = course.began
+    course.enter("compile", began + 1.0)
+    assert course.deadline == pytest.approx(began + 11.0)
+    course.enter("build", began + 7.0)
+    assert course.deadline == pytest.approx(began + 60.0)
+    course.enter("compile", began + 8.0)
+    assert course.deadline == pytest.approx(began + 12.0)

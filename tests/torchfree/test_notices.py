@@ -68,6 +68,8 @@ def test_why_nothing_can_be_compiled_is_told():
         "only eager will be tuned, nothing compiled: there is no C++ compiler on PATH"
     ]
     assert words(of_compiling("")) == []
+    (told,) = words(of_compiling("there is no C++ compiler on PATH", others=True))
+    assert told == "torch.compile will not be tried: there is no C++ compiler on PATH"
 
 
 def test_a_notice_is_told_once_also_if_it_comes_from_two_places():

@@ -16,9 +16,10 @@ from autocompile.report.recheck import recheck_lines
 from autocompile.report.story import story
 from autocompile.report.text import as_text
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.kind import Compiled, Kind
 from autocompile.search.judge.contender import TYPICAL_LOAD_S
 from autocompile.search.ledger import Ledger
-from autocompile.search.reserve import Packing, kept_at_first_s, kept_for_packing_s
+from autocompile.search.reserve import Packing, kept_at_first_s, kept_for_packing_s, packing_of
 from autocompile.search.run import Bench, Settings
 from autocompile.search.strategy import load_strategy
 
@@ -192,12 +193,39 @@ def bench_with(left_s, budget_s=100.0):
 
 
 def test_a_program_is_compiled_ahead_only_where_the_cache_would_still_fit_behind_it():
-    packing = Packing((AHEAD, CARRIED), ahead_s=20.0, carried_s=6.0, loaded_s=8.0)
+    packing = Packing({AHEAD: 20.0, CARRIED: 6.0}, loaded_s=8.0)
     assert packing.limit_s(AHEAD, 40.0) == 34.0
     assert packing.limit_s(AHEAD, 20.0) == 0.0
     assert packing.limit_s(CARRIED, 20.0) == 20.0
     assert packing.limit_s(CARRIED, 2.0) == 0.0
     assert [packing.reserve_s(left_s) for left_s in (40.0, 24.0, 18.0, 5.0, 2.0)] == [28.0, 24.0, 14.0, 5.0, 0.0]
+
+
+def test_where_there_is_no_cache_no_time_is_left_for_one():
+    packing = Packing({AHEAD: 20.0}, loaded_s=8.0)
+    assert packing.limit_s(AHEAD, 20.0) == 20.0
+    assert [packing.reserve_s(left_s) for left_s in (40.0, 24.0, 14.0)] == [28.0, 24.0, 0.0]
+
+
+def test_what_packing_takes_is_for_the_runtime_that_packs_to_say():
+    trials = [baseline(), trial(1, startup_s=20.0)]
+    takes_s = packing_of(bench_with(90.0), trials[1], trials).takes_s
+    around_s = 1.0 + 0.5 + 0.5  # a process starts, loads the model and verifies
+    assert takes_s[AHEAD] == pytest.approx(around_s + 11.0 + 0.5 * 20.0 + 1.0 + 100 * 0.01)
+    assert takes_s[CARRIED] == pytest.approx(around_s + 2.0 + 0.15 * 20.0)
+    finals = (measurement(0.5, startup_s=1.5),)
+    again = packing_of(bench_with(90.0), trial(1, startup_s=20.0, finals=finals), trials).takes_s
+    assert again[CARRIED] == pytest.approx(around_s + 1.5)
+    alone = replace(trials[1], plan=Plan(runtime=AHEAD.runtime))
+    assert list(packing_of(bench_with(90.0), alone, trials).takes_s) == [AHEAD]
+
+
+def test_by_default_packing_compiles_once_more():
+    class Other(Kind):
+        name = "other"
+        meaning = "a program"
+
+    assert Other().packing_s(Compiled("cpu", cold_s=7.0, whole_s=20.0)) == 7.0
 
 
 def test_what_is_kept_follows_what_compiling_took():

@@ -1,11 +1,18 @@
-import pytest
+import dataclasses
+import itertools
 
-from autocompile.core.plan import Plan
+import pytest
+from msgspec.structs import replace
+
+from autocompile.core.plan import AxisRange, Plan
 from autocompile.core.profile import RepeatedBlock
-from autocompile.runtime.catalogue import dimensions, open_space
+from autocompile.runtime import catalogue
+from autocompile.runtime.catalogue import dimensions, kinds, open_space
 from autocompile.runtime.inductor.dimensions import MODES
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.kind import Kind
 from autocompile.runtime.snippet import snippet
+from autocompile.space.dimension import Choice, Dimension
 from autocompile.space.surroundings import Surroundings
 
 BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
@@ -91,6 +98,66 @@ def test_programs_are_distinct_and_simplest_first():
     assert changes == sorted(changes)
 
 
+BATCHES = dataclasses.replace(CPU, batches=(8, 16), varying=(AxisRange(0, 0, 2, 64),), hottest=("layers.0", "layers.1"))
+
+
+@pytest.mark.parametrize("around", [*EVERYWHERE, BATCHES], ids=["gpu", "cpu", "bare", "batches"])
+@pytest.mark.parametrize("allowed", [ALL, {"runtime": (), "mode": (), "amp": ("bf16",)}], ids=["all", "some"])
+def test_programs_are_those_of_the_product_of_all_dimensions_in_its_order(around, allowed):
+    space = space_of(around, allowed)
+    names = [dimension.name for dimension in space.dimensions]
+    product = itertools.product(*(space.open_values[name] for name in names))
+    candidates = [space.candidate(**dict(zip(names, values, strict=True))) for values in product]
+    distinct = {tuple(candidate.values.values()): candidate for candidate in candidates}
+    programs = {}
+    for candidate in sorted(distinct.values(), key=lambda c: len(space.changes(c))):
+        if not space.conflict(candidate):
+            programs.setdefault(space.plan(candidate).key, (candidate, space.plan(candidate)))
+    assert space.programs == tuple(programs.values())
+
+
+def effort(name):
+    """A dimension that only the runtime of this name has."""
+    return Dimension(
+        name=f"{name}_effort",
+        meaning="how hard it tries",
+        choices=lambda _around: (Choice(0), Choice(1), Choice(2)),
+        fold=lambda plan, value, _around: replace(plan, settings={"effort": value} if value else {}),
+        applies=lambda values: values["runtime"] == name,
+    )
+
+
+@pytest.fixture
+def other(monkeypatch):
+    """One more runtime, with a dimension of its own."""
+
+    class Other(Kind):
+        name = "other"
+        meaning = "another one"
+        dimensions = (effort("other"),)
+
+    here = (*kinds(), Other())
+    monkeypatch.setattr(catalogue, "kinds", lambda: here)
+    catalogue.dimensions.cache_clear()
+    yield
+    catalogue.dimensions.cache_clear()
+
+
+def test_a_new_runtimes_own_dimensions_are_open_where_a_strategy_opens_all_runtimes(other):
+    def opened(allowed):
+        return space_of(CPU, allowed).open_values["other_effort"]
+
+    assert opened({"runtime": (), "mode": ("default",)}) == (0, 1, 2)
+    assert opened({"runtime": (), "other_effort": (1,)}) == (0, 1)
+    assert opened({"runtime": ("inductor", "other")}) == (0,)
+    assert space_of(CPU, {"runtime": ()}).open_values["mode"] == ("default",), "plain torch.compile stays plain"
+    programs = space_of(CPU, {"runtime": (), "mode": ("max-autotune",)}).programs
+    assert [space_of(CPU).label(c) for c, _plan in programs if c["runtime"] == "other"] == [
+        "other", "other other_effort=1", "other other_effort=2",
+    ]  # fmt: skip
+    assert all(c["other_effort"] == 0 for c, _plan in programs if c["runtime"] != "other")
+
+
 def test_cuda_graphs_of_chained_blocks_are_ruled_out_with_the_reason():
     space = space_of(GPU)
     chained = space.candidate(runtime="inductor", mode="reduce-overhead", scope="blocks")
@@ -110,6 +177,32 @@ def test_what_is_not_possible_is_left_out_with_its_reason():
     assert "matrix product" in reasons["amp=bf16"]
     assert "blocks" in reasons["scope=blocks"]
     assert list(space.programs) == [(space.baseline(), Plan())]
+
+
+def test_what_cannot_be_checked_closes_every_runtime_but_eager_and_a_missing_compiler_only_some(monkeypatch):
+    class Other(Kind):
+        name = "other"
+        meaning = "needs no compiler of torch's"
+
+    monkeypatch.setattr(catalogue, "kinds", lambda: (*kinds(), Other()))
+    without = dataclasses.replace(CPU, compiler_problem="there is no compiler")
+    random = dataclasses.replace(CPU, unverifiable="the model is random by nature")
+    assert space_of(without).open_values["runtime"] == ("eager", "other")
+    space, left_out = open_space(random, ALL)
+    assert space.open_values["runtime"] == ("eager",)
+    assert dict(left_out) == {
+        **dict(open_space(CPU, ALL)[1]),
+        "runtime=inductor": "the model is random by nature",
+        "runtime=other": "the model is random by nature",
+    }
+    both = dataclasses.replace(without, unverifiable="the model is random by nature")
+    assert dict(open_space(both, ALL)[1])["runtime=inductor"] == "there is no compiler"
+
+
+def test_a_runtime_says_what_its_dimensions_come_to_here():
+    told = [note for kind in kinds() for note in kind.notes(CPU)]
+    assert told == [("mode", "a CPU has no CUDA graphs: reduce-overhead is default there")]
+    assert [note for kind in kinds() for note in kind.notes(GPU)] == []
 
 
 def test_a_strategy_can_only_narrow():

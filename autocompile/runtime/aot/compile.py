@@ -21,14 +21,13 @@ from autocompile.core.serde import to_plain
 from autocompile.runtime.aot.compile_placement import compiled_placement
 from autocompile.runtime.aot.package import Package, Weight
 from autocompile.runtime.aot.program import runner_of
+from autocompile.runtime.aot.settings import settings_of
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.export import described, exported
 from autocompile.runtime.model_watch import registered_tensors
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 
-# Of the compiler's options those that a package cannot have: constants stay outside, graphs are recorded at run time.
-_NOT_IN_A_PACKAGE = ("freezing", "triton.cudagraphs")
 # The compiler would write small tensors into the code, biases among them, and fold what is computed of uniform ones.
 _WEIGHTS_STAY_OUTSIDE = {
     "aot_inductor.package_constants_in_so": False,
@@ -51,11 +50,10 @@ def compile_ahead(
     export = exported(model, plan, sample, axes)
     _as_buffers(export.program)
     package = directory / f"{name}.pt2"
-    options = {key: value for key, value in plan.settings.get("options", {}).items() if key not in _NOT_IN_A_PACKAGE}
     aoti_compile_and_package(
         export.program,
         package_path=str(package),
-        inductor_configs={**options, **_WEIGHTS_STAY_OUTSIDE},
+        inductor_configs={**settings_of(plan).options, **_WEIGHTS_STAY_OUTSIDE},
     )
     weights, lifted = _weights(export.program, package, model, outside)
     constants_file = ""
@@ -121,10 +119,10 @@ def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _reached(model: Any, path: str) -> torch.Tensor | None:
-    found: Any = model
+    reached: Any = model
     for part in path.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, torch.Tensor) else None
+        reached = getattr(reached, part, None)
+    return reached if isinstance(reached, torch.Tensor) else None
 
 
 def _tensors_in_memory() -> list[torch.Tensor]:

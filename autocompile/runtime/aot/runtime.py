@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.aot.program import Native
+from autocompile.runtime.aot.settings import settings_of
 from autocompile.runtime.base import NotPackable, Runtime
 from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.guarded import Guarded
@@ -23,7 +24,7 @@ _FROZEN = "its weights stay outside, so they are not frozen in"
 _FORMAT = "its weights are the model's own, so they stay in the model's memory format"
 
 
-class AheadOfTime(Runtime):
+class AheadOfTimeRuntime(Runtime):
     """Serves just the calls that its programs were made for."""
 
     def build(self, model: Any, plan: Plan, device_type: str, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
@@ -41,12 +42,12 @@ class AheadOfTime(Runtime):
         return Built(guarded, replace(plan, autocast=""), device_type, target)
 
     def refusal(self, plan: Plan) -> str:
-        if plan.settings.get("buckets"):
+        if settings_of(plan).padded:
             return "calls are filled up to buckets, which a compiled program does not do"
         return ""
 
     def notes(self, plan: Plan) -> tuple[str, ...]:
-        goes_without = {_FROZEN: "freezing" in plan.settings.get("options", {}), _FORMAT: bool(plan.memory_format)}
+        goes_without = {_FROZEN: settings_of(plan).frozen, _FORMAT: bool(plan.memory_format)}
         return tuple(note for note, applies in goes_without.items() if applies)
 
     def compile_ahead(
@@ -60,4 +61,4 @@ class AheadOfTime(Runtime):
         return Native(program, files, model, watch)
 
 
-RUNTIME = AheadOfTime()
+RUNTIME = AheadOfTimeRuntime()

@@ -6,7 +6,7 @@ from autocompile.core.plan import EAGER
 from autocompile.runtime.kind import Kind
 
 
-class Eager(Kind):
+class EagerKind(Kind):
     """Nothing is compiled."""
 
     name = EAGER
@@ -15,4 +15,4 @@ class Eager(Kind):
     trains = True
 
 
-KIND = Eager()
+KIND = EagerKind()

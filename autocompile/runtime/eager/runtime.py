@@ -11,7 +11,7 @@ from autocompile.runtime.built import Built, transformed
 from autocompile.workload.samples import Sample
 
 
-class Eager(Runtime):
+class EagerRuntime(Runtime):
     """Nothing is compiled."""
 
     def build(self, model: Any, plan: Plan, device_type: str, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
@@ -19,4 +19,4 @@ class Eager(Runtime):
         return Built(target, plan, device_type, target)
 
 
-RUNTIME = Eager()
+RUNTIME = EagerRuntime()

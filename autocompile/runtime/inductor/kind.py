@@ -9,20 +9,25 @@ from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
 from autocompile.runtime.inductor.usual import USUAL
-from autocompile.runtime.kind import Kind, Lines
+from autocompile.runtime.kind import Compiled, Kind, Lines
 from autocompile.space.dimension import Dimension
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
 
+# Compiling once more from a warm cache, as long as nothing has shown it: some seconds, and this share of what compiling
+# took.
+_WARM_S, _WARM_SHARE = 2.0, 0.15
 
-class Inductor(Kind):
+
+class InductorKind(Kind):
     """Compiled by Dynamo and Inductor in the process itself, at its first calls."""
 
     name = NAME
     meaning = "torch.compile, in the process itself"
     implementation = "autocompile.runtime.inductor.runtime"
     is_plain_compile = True
-    compiles = True
+    compiles = "call"
+    warm_share = _WARM_SHARE
     recompiles = True
     packs_as = "cache"
     trains = True
@@ -38,6 +43,11 @@ class Inductor(Kind):
     def problem(self, around: Surroundings) -> str:
         return around.compiler_problem
 
+    def notes(self, around: Surroundings) -> tuple[tuple[str, str], ...]:
+        if around.device_type != "cpu":
+            return ()
+        return (("mode", "a CPU has no CUDA graphs: reduce-overhead is default there"),)
+
     def lacks(self, device_type: str) -> str:
         if device_type != "cpu" or cpp_compiler():
             return ""
@@ -47,6 +57,11 @@ class Inductor(Kind):
         if settings_of(plan).options.get("freezing"):
             return "the weights are constants of what is compiled: later changes of them are not followed"
         return super().keeps_weights(plan)
+
+    def packing_s(self, compiled: Compiled) -> float:
+        """What is left in the cache by compiling from it."""
+        warm_s = _WARM_S + _WARM_SHARE * compiled.cold_s if compiled.warm_s is None else compiled.warm_s
+        return min(warm_s, compiled.cold_s)
 
     def lines(self, plan: Plan) -> Lines:
         return lines_of(plan)
@@ -73,4 +88,4 @@ def _sizes(settings: Settings) -> tuple[object, ...]:
     return settings.dynamic, settings.ranges, settings.buckets
 
 
-KIND = Inductor()
+KIND = InductorKind()

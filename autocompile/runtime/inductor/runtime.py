@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.outcome import Counters
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import Runtime
+from autocompile.runtime.base import Fault, Runtime
 from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.counters import counters
@@ -22,7 +22,7 @@ from autocompile.runtime.padding import Padder
 from autocompile.workload.samples import Sample
 
 
-class Inductor(Runtime):
+class InductorRuntime(Runtime):
     """Compiles at the first call. With the option `freezing` weights are constants of what is compiled."""
 
     def build(self, model: Any, plan: Plan, device_type: str, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
@@ -63,6 +63,17 @@ class Inductor(Runtime):
         import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
 
         dynamo.fail_on_recompile_limit_hit = True
+
+    def known_fault(self, fault: BaseException) -> Fault | None:
+        from autocompile.runtime.inductor.faults import fault_of  # noqa: PLC0415  production explains nothing
+
+        told = fault_of(fault)
+        return None if told.origin is fault and told.kind == "error" and not told.cause else told
+
+    def is_recompile(self, fault: BaseException) -> bool:
+        from autocompile.runtime.inductor.faults import is_recompile  # noqa: PLC0415  production explains nothing
+
+        return is_recompile(fault)
 
     def keep_cache(self, directory: Path) -> None:
         cache.keep(directory)
@@ -115,4 +126,4 @@ def _quiet(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in silent.items() if hasattr(inductor, name)}
 
 
-RUNTIME = Inductor()
+RUNTIME = InductorRuntime()

@@ -21,7 +21,7 @@ class Seed:
 
 
 def batch_seeds(space: Space) -> list[Seed]:
-    """Plain `torch.compile`, and eager, in each batch size, the most promising as eager showed first."""
+    """Every runtime as it is by default in each batch size, the sizes that eager showed to be most promising first."""
     reason = "its time a sample in eager"
     return [
         Seed(space.candidate(runtime=runtime, batch=size), reason)

@@ -182,7 +182,7 @@ def _pack_as(bench: Bench, winner: Winner, serving: Serving, absences: tuple[Abs
     packing, left_s = packing_of(bench, trial, winner.trials), bench.ledger.left_s()
     limit_s = packing.limit_s(serving, left_s)
     if not limit_s:
-        took = format_duration(packing.takes_s(serving))
+        took = format_duration(packing.takes_s[serving])
         return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
     bench.listener.on_task(f"packing as {serving}: {trial.label}")
     task = PackTask(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from autocompile.core.errors import InvalidWorkload
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Timing
 from autocompile.core.outcome import Contamination, Latency
@@ -19,6 +21,7 @@ from autocompile.trial.clock.disturbance import HostWatch
 from autocompile.trial.clock.early_stop import MedianTest
 from autocompile.trial.clock.intervals import median_interval
 from autocompile.workload.samples import Sample
+from autocompile.workload.state import State
 from autocompile.workload.step import Step
 
 _BLOCK_S = 0.025
@@ -83,19 +86,28 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     ratio is surely above `timing.rival`, it ends at once: see `trial.clock.early_stop`.
 
     Both sides are left as they were, also after an exception: what they change is copied before the first block and put
-    back after the last. Raises ValueError if one changes what the other has too.
+    back after the last. Raises InvalidWorkload if one changed what the other has too.
     """
-    _check_apart(baseline.step, candidate.step)
-    with baseline.step.preserved(), candidate.step.preserved():
+    with baseline.step.preserved(), candidate.step.preserved(), _apart(baseline.step.state, candidate.step.state):
         return _alternated(_side(baseline), _side(candidate), timing, random.Random(seed))  # noqa: S311
 
 
-def _check_apart(baseline: Step, candidate: Step) -> None:
-    shared = baseline.state.shared_with(candidate.state) or candidate.state.shared_with(baseline.state)
-    if shared:
-        raise ValueError(
-            f"baseline and candidate share {shared}, which one of them changes; time a step and its twin()"
+@contextmanager
+def _apart(one: State, other: State) -> Iterator[None]:
+    """Raises InvalidWorkload afterwards if what both have was changed: then each was timed on what the other left."""
+    shared = {**one.shared_with(other), **other.shared_with(one)}
+    before = {name: tensor.detach().clone() for name, tensor in shared.items()}
+    yield
+    changed = next((name for name, tensor in shared.items() if not _is_same(tensor, before[name])), "")
+    if changed:
+        raise InvalidWorkload(
+            f"a call changes {changed}, and a copy of the model shares it, so two cannot be timed side by side",
+            remedy="have its copy.deepcopy give that a tensor of its own, or keep it from changing",
         )
+
+
+def _is_same(tensor: torch.Tensor, before: torch.Tensor) -> bool:
+    return torch.equal(tensor.nan_to_num(), before.nan_to_num())
 
 
 def _alternated(baseline: _Side, candidate: _Side, timing: Timing, order: random.Random) -> Pairs:

@@ -9,20 +9,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from autocompile.artifact.integrity import open_manifest
 from autocompile.artifact.load import load
 from autocompile.core.job import FreshStart, FreshTask, TrialTask
 from autocompile.core.outcome import Startup
 from autocompile.core.serde import from_json, to_json
+from autocompile.core.serving import Serving
 from autocompile.runtime.preparing import cache_variables
 from autocompile.trial.faults import ServedOtherwise
 from autocompile.workload.call import Call
 
 
-class Loaded(Call):
+class LoadedArtifact(Call):
     """A call of what `autocompile.load` makes of an artifact, as production calls it."""
 
     def __init__(self, artifact: str, model: Any, threads: int) -> None:
         super().__init__(model, threads=threads)
+        self._packed_as = open_manifest(Path(artifact)).serving
         self._loaded = load(artifact, model, on_mismatch="error")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -31,6 +34,12 @@ class Loaded(Call):
     def check_served(self) -> None:
         """Raises ServedOtherwise if any call so far was served by something else than the artifact itself."""
         status = self._loaded.status
+        serving = Serving(status.runtime, status.start)
+        if serving != self._packed_as and not status.fallbacks:
+            reasons = (absence.reason for absence in status.absences if absence.serving == self._packed_as)
+            raise ServedOtherwise(
+                f"it was served by {serving}, not by {self._packed_as}: {next(reasons, 'it is unknown why')}"
+            )
         if status.fallbacks:
             raise ServedOtherwise(
                 f"{status.fallbacks[0].calls} calls were not served by it: {status.fallbacks[0].reason}"

@@ -15,6 +15,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.base import NotPackable, Runtime
 from autocompile.runtime.building import build, runtime
+from autocompile.runtime.catalogue import packed_plan
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import has_hooks
 from autocompile.trial.check.batch_proof import batch_axis
@@ -55,10 +56,11 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
 
 def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
     """What the compiler leaves in its cache when it compiles the plan, machine code included."""
-    built = build(model, task.plan, task.workload.device_type, samples)
-    with phases("compile"), built.preserved():
-        for sample in (*samples, *samples):
-            built.run(sample)
+    with phases("compile"):
+        built = build(model, task.plan, task.workload.device_type, samples)
+        with built.preserved():
+            for sample in (*samples, *samples):
+                built.run(sample)
     with phases("verify"):
         _check_cases(built, task, "what the compiler made")
     with phases(_STAGE):
@@ -72,6 +74,7 @@ class _Packing:
     def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
         self._task, self._model, self._directory, self._phases = task, model, directory, phases
         self._runtime: Runtime = runtime(task.serving.runtime)
+        self._plan = packed_plan(task.plan, task.serving)
         self._eager = Call(model)
         self._notes: list[str] = []
         self._reads = Reads(model)
@@ -80,7 +83,7 @@ class _Packing:
 
     def programs(self, samples: Sequence[Sample]) -> Packed:
         """One program for each form of call, over the range of sizes that its samples show."""
-        refusal = self._runtime.refusal(self._task.plan)
+        refusal = self._runtime.refusal(self._plan)
         if refusal:
             raise NotPackable(refusal)
         if has_hooks(self._model):
@@ -92,7 +95,7 @@ class _Packing:
         with self._phases("verify"):
             guarded = Guarded(made, self._runtime, self._directory, self._model, device_of(samples[0]))
             _check_cases(guarded, self._task, "the compiled program")
-        self._notes += self._runtime.notes(self._task.plan)
+        self._notes += self._runtime.notes(self._plan)
         device_type = self._task.workload.device_type
         return Packed(
             tuple(made),
@@ -138,7 +141,7 @@ class _Packing:
         with self._phases("verify"):
             self._reads.note(lambda: self._eager.run(example))
         with self._phases("compile"):
-            program = self._runtime.compile_ahead(self._model, self._task.plan, example, axes, self._directory, name)
+            program = self._runtime.compile_ahead(self._model, self._plan, example, axes, self._directory, name)
         with self._phases("verify"):
             self._check(program, form, axes)
         return program

@@ -7,6 +7,7 @@ class Exported(Kind):
     name = "exported"
     meaning = "torch.export's program, interpreted"
     implementation = "exported_runtime.runtime"
+    compiles = "build"
     packs_as = "load"
 
     def problem(self, around):
