@@ -1,14 +1,13 @@
 """All runtimes, and all dimensions that there are with them: the one list of each. No torch.
 
 A runtime is a folder beside this file with a `KIND`; one of another distribution is found by the entry point group
-`autocompile.runtimes`, whose entries are Kinds.
+`autocompile.runtimes`, whose entries are Kinds (`distributions.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.plan import EAGER, Plan
 from autocompile.core.serving import Serving
 from autocompile.runtime.aot.kind import KIND as AOT
+from autocompile.runtime.distributions import OURS, found
 from autocompile.runtime.eager.kind import KIND as EAGER_KIND
 from autocompile.runtime.inductor.kind import KIND as INDUCTOR
 from autocompile.runtime.kind import Kind
@@ -25,8 +25,6 @@ from autocompile.space.dimensions import SHARED
 from autocompile.space.space import Space
 from autocompile.space.surroundings import Surroundings
 
-GROUP = "autocompile.runtimes"
-
 _OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT)}
 # Plans of a runtime can also be packed by these, the best first: AOTInductor is the same compiler, run ahead.
 _PACKED_BY = {INDUCTOR.name: (AOT.name,)}
@@ -34,15 +32,24 @@ _PACKED_BY = {INDUCTOR.name: (AOT.name,)}
 
 @cache
 def kinds() -> tuple[Kind, ...]:
-    """Every runtime, eager first."""
+    """Every runtime, eager first. Raises InvalidValue where two have one name."""
     return (*_OWN.values(), *_of_others().values())
 
 
-@cache
+def broken() -> tuple[str, ...]:
+    """What other distributions bring and cannot be used, with why."""
+    return found(tuple(_OWN)).broken
+
+
 def _of_others() -> dict[str, Kind]:
     """Those that other distributions bring."""
-    found = (entry.load() for entry in entry_points(group=GROUP))
-    return {kind.name: kind for kind in found if kind.name not in _OWN}
+    return {name: one.kind for name, one in found(tuple(_OWN)).brought.items()}
+
+
+def _owner(kind: Kind) -> str:
+    """A runtime and its distribution, as a fault names them."""
+    brought = found(tuple(_OWN)).brought.get(kind.name)
+    return f"runtime {kind.name} of {brought.distribution if brought else OURS}"
 
 
 def kind(name: str) -> Kind:
@@ -69,23 +76,44 @@ def _candidates() -> tuple[Kind, ...]:
     return tuple(one for one in kinds() if one.is_candidate)
 
 
+def _unavailable(kind: Kind, around: Surroundings) -> str:
+    """Why it cannot be tried, or ""."""
+    return dict(around.missing).get(kind.name) or kind.problem(around)
+
+
 RUNTIME = Dimension(
     name="runtime",
     meaning="what runs the model",
-    choices=lambda around: tuple(Choice(value=one.name, unavailable=one.problem(around)) for one in _candidates()),
+    choices=lambda around: tuple(Choice(one.name, _unavailable(one, around)) for one in _candidates()),
     fold=lambda plan, value, _around: replace(plan, runtime=str(value)),
 )
 
 
 @cache
 def dimensions() -> tuple[Dimension, ...]:
-    """All of them, in the order in which values are chosen and folded."""
-    own = [dimension for one in _candidates() for dimension in one.dimensions]
+    """All of them, in the order in which values are chosen and folded. Raises InvalidValue where two have one name."""
+    own = _owned(_candidates())
     ordered = [RUNTIME, *(one for one in own if not one.after), *SHARED]
     for follower in (one for one in own if one.after):
         place = next(i for i, one in enumerate(ordered, 1) if one.name == follower.after)
         ordered.insert(place, follower)
     return tuple(ordered)
+
+
+def _owned(candidates: Iterable[Kind]) -> list[Dimension]:
+    """The runtimes' own dimensions. Values are kept by a dimension's name alone, so no two may have one."""
+    owners = {dimension.name: (dimension, OURS) for dimension in (RUNTIME, *SHARED)}
+    shared = len(owners)
+    for one in candidates:
+        for dimension in one.dimensions:
+            known, owner = owners.setdefault(dimension.name, (dimension, _owner(one)))
+            if known is not dimension:
+                raise InvalidValue(
+                    f"there are two dimensions {dimension.name!r}: of {owner} and of {_owner(one)}",
+                    where="dimension",
+                    remedy="uninstall one of them",
+                )
+    return [dimension for dimension, _owner_of in list(owners.values())[shared:]]
 
 
 def known_values(name: str) -> tuple[Value, ...]:

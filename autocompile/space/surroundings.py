@@ -23,7 +23,7 @@ class Surroundings:
 
     `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
     in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
-    be filled up to, or None and `padding_problem`.
+    be filled up to, or None and `padding_problem`; `missing`: runtimes that cannot be used here at all, with why.
     """
 
     device_type: str
@@ -41,6 +41,7 @@ class Surroundings:
     padding_problem: str = ""
     compiler_problem: str = ""
     batches: tuple[int, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 def surroundings_of(
@@ -69,6 +70,7 @@ def surroundings_of(
         buckets=profile.buckets,
         padding_problem=profile.padding_problem,
         compiler_problem=problem,
+        missing=tuple(toolchain.missing.items()),
     )
 
 

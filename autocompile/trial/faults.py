@@ -11,6 +11,7 @@ from torch._dynamo.utils import get_compilation_metrics
 from autocompile.core.errors import UsageError
 from autocompile.core.outcome import Failure, FailureCause, FailureKind
 from autocompile.runtime.base import NotPackable
+from autocompile.runtime.building import LibraryMissing
 from autocompile.runtime.recompiled import explained, reasons_in
 from autocompile.trial.phases import Phases
 from autocompile.workload.capture.script import describe_fault
@@ -30,7 +31,7 @@ class ServedOtherwise(Exception):
 def failure_of(fault: BaseException, phases: Phases) -> Failure:
     """What `fault` was, in words and as a kind; never raises, whatever the exception's own `__str__` does."""
     try:
-        message = str(fault) if isinstance(fault, UsageError) else describe_fault(_innermost(fault))
+        message = str(fault) if isinstance(fault, UsageError | LibraryMissing) else describe_fault(_innermost(fault))
     except Exception:
         message = f"{type(fault).__name__}, whose own message cannot be printed"
     kind, cause = _kind(fault, message), _cause(fault)
@@ -66,7 +67,7 @@ def is_recompile(fault: BaseException) -> bool:
 def _kind(fault: BaseException, message: str) -> FailureKind:
     if isinstance(fault, UsageError):
         return "invalid"
-    if isinstance(fault, ServedOtherwise | NotPackable):
+    if isinstance(fault, ServedOtherwise | NotPackable | LibraryMissing):
         return "unsupported"
     named = f"{type(fault).__name__}: {message}"
     if isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named):

@@ -8,12 +8,13 @@ import sys
 import models
 import pytest
 import torch
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 from places import REPOSITORY
 from servings import AHEAD
 from test_tune import AMPLE, LIGHT, command
 
 from autocompile.core.errors import InvalidValue
+from autocompile.core.job import Limits, ToolchainTask
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
@@ -119,3 +120,43 @@ def test_a_program_compiled_ahead_is_tried_like_every_other_candidate(laboratory
     assert isinstance(found, Measurement)
     assert found.accuracy.error <= found.accuracy.limit
     assert found.counters.recompiles == 0
+
+
+@pytest.fixture
+def lacking(tmp_path, monkeypatch):
+    """A distribution on the path whose runtime needs a library that is not there."""
+    plugged = tmp_path / "plugged"
+    (plugged / "lacking-1.0.dist-info").mkdir(parents=True)
+    (plugged / "lacking-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lacking\nVersion: 1.0\n")
+    (plugged / "lacking-1.0.dist-info" / "entry_points.txt").write_text("[autocompile.runtimes]\nl = lacking:KIND\n")
+    (plugged / "lacking.py").write_text(
+        "from autocompile.runtime.kind import Kind\n"
+        "class Lacking(Kind):\n"
+        "    name, meaning, implementation = 'lacking', 'of a test', 'lacking_runtime'\n"
+        "KIND = Lacking()\n"
+    )
+    (plugged / "lacking_runtime.py").write_text("import a_library_that_is_not_there\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(plugged), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_a_runtime_whose_library_is_missing_ends_no_other(lacking, tmp_path):
+    with LocalRunner(tmp_path / "jobs", tmp_path / "toolchain") as own:
+        laboratory = Laboratory(own, tmp_path)
+        laboratory.prepare(models.Stack().eval(), torch.randn(4, 32))
+        assert isinstance(laboratory.trial(Plan()), Measurement)
+        found = laboratory.trial(Plan(runtime="lacking"))
+        limits = Limits(120.0)
+        toolchain = reply_to(own, ToolchainTask("cpu"), limits, cache="toolchain")
+    assert (found.kind, found.stage) == ("unsupported", "build")
+    assert "runtime lacking: a_library_that_is_not_there cannot be imported" in found.message
+    assert toolchain.missing == {"lacking": found.message}
+
+
+def test_importing_a_runtime_is_charged_to_it_and_what_is_shared_to_none(path):
+    code = "from autocompile.runtime.preparing import IMPORT_S; import json; print(json.dumps(IMPORT_S))"
+    around = {**os.environ, "PYTHONPATH": path}
+    ran = subprocess.run([sys.executable, "-c", code], env=around, capture_output=True, check=True)
+    took = json.loads(ran.stdout)
+    assert took["eager"] < 0.05
+    assert took["inductor"] > 0.1
+    assert took["exported"] > 0
