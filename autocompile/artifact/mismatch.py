@@ -9,15 +9,28 @@ from typing import Any, Literal
 
 import torch
 
+from autocompile.core.errors import InvalidValue
 from autocompile.core.identity import differences, summary
 from autocompile.core.manifest import Manifest, Requirements
 from autocompile.core.plan import Plan
 from autocompile.processor import instructions
+from autocompile.runtime.building import LibraryMissing, runtime
+from autocompile.runtime.catalogue import kind
 from autocompile.runtime.model_watch import has_hooks
 from autocompile.workload.identity.facts import identity_like
 
 Name = Literal[
-    "model", "attributes", "figures", "hooks", "torch", "python", "architecture", "instructions", "device", "capability"
+    "model",
+    "attributes",
+    "figures",
+    "hooks",
+    "torch",
+    "python",
+    "architecture",
+    "instructions",
+    "device",
+    "capability",
+    "runtime",
 ]
 
 
@@ -45,7 +58,20 @@ class Mismatch:
 
 def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
     """All that differs, the gravest first."""
-    return (*_of_the_model(manifest, model), *_of_the_machine(manifest.requirements, manifest.device_type))
+    return (
+        *_of_the_model(manifest, model),
+        *_of_the_machine(manifest.requirements, manifest.device_type),
+        *_of_the_runtime(manifest),
+    )
+
+
+def lacking(name: str, device_type: str) -> str:
+    """Why a runtime cannot run anything here, or ""."""
+    try:
+        runtime(name)
+    except (InvalidValue, LibraryMissing) as fault:
+        return str(fault)
+    return kind(name).lacks(device_type)
 
 
 def requirements(*, with_python: bool, device_type: str) -> Requirements:
@@ -91,6 +117,12 @@ def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch
         yield Mismatch("device", "packed for a CUDA device, and there is none here")
     elif needed.capability and needed.capability != _capability():
         yield Mismatch("capability", f"packed for compute capability {needed.capability}, and this is {_capability()}")
+
+
+def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
+    problem = lacking(manifest.serving.runtime, manifest.device_type)
+    if problem:
+        yield Mismatch("runtime", problem)
 
 
 def _capability() -> str:

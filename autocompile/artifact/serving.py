@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils import _pytree as pytree
 
+from autocompile.core.errors import UsageError
 from autocompile.core.plan import EAGER
 from autocompile.core.serving import AS_IT_IS, Serving
 from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
@@ -85,6 +86,20 @@ class Ready:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._tally.served(self.serving)
         return self._built(*args, **kwargs)
+
+
+class NoModel:
+    """Stands where the model would serve, and was not given."""
+
+    serving = AS_IT_IS
+    label = EAGER
+
+    def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+        raise UsageError(
+            "the compiled program was not made for this call, and there is no model to serve it",
+            where="load",
+            remedy="call load(path, model)",
+        )
 
 
 class Compiling:

@@ -41,9 +41,9 @@ model, inputs = Waiting().eval(), torch.randn(8, 16)
 """
 
 PRODUCTION = """
-import autocompile, json, torch
+import autocompile, json, os, torch
 from waiting import inputs, model
-fast = autocompile.load("rec", model)
+fast = autocompile.load("rec", model, on_mismatch=os.environ.get("ON_MISMATCH", "fallback"))
 with torch.no_grad():
     torch.testing.assert_close(fast(inputs)["scores"], model(inputs)["scores"])
     fast(torch.randn(3, 5, 16))
@@ -105,8 +105,13 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
     assert json.loads(ran.stdout) == ["exported", "load", {"exported": 1, "eager": 1}]
     monkeypatch.setenv("PYTHONPATH", path.split(os.pathsep, 1)[1])
     without = production(tmp_path, dict(os.environ))
+    assert without.returncode == 0, without.stderr
+    assert json.loads(without.stdout) == ["eager", "none", {"eager": 2}]
     assert "there is no runtime 'exported'" in without.stderr
-    assert "install it; here are eager, inductor, aot" in without.stderr
+    assert "install it; here are eager, inductor, aot; it is served eager" in without.stderr
+    monkeypatch.setenv("ON_MISMATCH", "error")
+    refused = production(tmp_path, dict(os.environ))
+    assert "InvalidRecommendation: rec: runtime: there is no runtime 'exported'" in refused.stderr
 
 
 def test_a_runtime_that_is_not_there_is_named():
