@@ -16,7 +16,7 @@ from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, lacking, mismatches
 from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.options import Fallback, OnMismatch, check_model, check_options
-from autocompile.artifact.serving import AheadOfTime, Background, Compiling, NoModel, Ready, Server, Tally
+from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Holding, NoModel, Ready, Server, Tally
 from autocompile.core.caution import warn
 from autocompile.core.envelope import at_calls
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation
@@ -27,9 +27,10 @@ from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.heap import settle_heap
 from autocompile.runtime.base import NotLoadable, NotPackable, WeightsDiffer
 from autocompile.runtime.building import build, runtime
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.catalogue import kind, kind_of
 from autocompile.runtime.guards import Guard
 from autocompile.runtime.model_watch import Watch, registered_tensors
+from autocompile.runtime.weights import Weights
 
 
 def load(
@@ -63,12 +64,15 @@ def load(
     manifest = opened.manifest
     check_model(manifest, model)
     found = mismatches(manifest, model)
+    weights = None if found else _packed_weights(manifest, model)
+    differs = weights.difference() if weights else ""
+    found = (*found, *([Mismatch("weights", differs)] if differs else []))
     grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
     if grave and on_mismatch == "error":
         raise InvalidRecommendation(grave[0].message, where=str(path), remedy="tune it again for what is here")
     if manifest.device_type == "cpu":
         settle_heap()
-    loading = _Loading(directory, opened, manifest, model, fallback, background, Tally())
+    loading = _Loading(directory, opened, manifest, model, weights, fallback, background, Tally())
     if any(mismatch.is_of_the_model for mismatch in found):
         return loading.instead(loading.eager(), found[0].message)
     try:
@@ -85,6 +89,7 @@ class _Loading:
     opened: Opened
     manifest: Manifest
     model: Any
+    weights: Weights | None
     fallback: Fallback
     background: bool
     tally: Tally
@@ -163,7 +168,7 @@ class _Loading:
         if device.type != self.manifest.device_type:
             fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
             return self.instead(self.eager(), fault)
-        watch = Watch(self.model, self.manifest.identity.attributes)
+        watch = self.weights.watch if self.weights else self._watch()
         try:
             own = runtime(self.manifest.serving.runtime)
             programs = [
@@ -177,6 +182,8 @@ class _Loading:
         except (AttributeError, LookupError, TypeError, ValueError) as fault:  # what a record of another form leads to
             said = f"{type(fault).__name__}: {fault}"
             raise self._invalid(f"what its manifest says of its program cannot be read: {said}") from fault
+        if self.weights:
+            programs = [(guard, self.weights.holding(run)) for guard, run in programs]
         serving, label = self.manifest.serving, self.manifest.label
         served = AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, serving, label)
         return self.module(served, notes=starting.untimed(self.manifest))
@@ -220,8 +227,20 @@ class _Loading:
         return list(filter(None, [kind_of(self.manifest.plan).keeps_weights(self.manifest.plan)]))
 
     def _ready(self) -> Server:
+        weights = self._own_copy()
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        return Ready(built, self.tally, self._unpacked, self.manifest.label)
+        return self._held(Ready(built, self.tally, self._unpacked, self.manifest.label), weights)
+
+    def _own_copy(self) -> Weights | None:
+        """The weights as they are before anything is built, where what is built has a copy of them."""
+        holds = kind_of(self.manifest.plan).holds_weights
+        return Weights(self.model, None, self._watch()) if holds else None
+
+    def _held(self, server: Server, weights: Weights | None) -> Server:
+        return Holding(server, self.eager(), weights, self.tally) if weights else server
+
+    def _watch(self) -> Watch:
+        return Watch(self.model, self.manifest.identity.attributes)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
         problem = _lacking_in(found)
@@ -239,10 +258,18 @@ class _Loading:
         return self.eager()
 
     def _compiled(self, serving: Serving) -> Server:
+        weights = self._own_copy()
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        server = Background if self.background else Compiling
-        watch = Watch(self.model, self.manifest.identity.attributes)
-        return server(built, self.eager(), watch, self.tally, serving, self.manifest.label)
+        kind_of_server = Background if self.background else Compiling
+        own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
+        return self._held(own, weights)
+
+
+def _packed_weights(manifest: Manifest, model: Any) -> Weights | None:
+    """The model's weights, compared with those that the programs have copies of; None if they have none."""
+    if model is None or manifest.serving.start != "load" or not kind(manifest.serving.runtime).holds_weights:
+        return None
+    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes))
 
 
 def _lacking_in(found: Sequence[Mismatch]) -> str:

@@ -31,6 +31,7 @@ Name = Literal[
     "device",
     "capability",
     "runtime",
+    "weights",
 ]
 
 

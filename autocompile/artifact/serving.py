@@ -18,6 +18,7 @@ from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
 from autocompile.runtime.built import Built
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
+from autocompile.runtime.weights import Weights
 from autocompile.workload.samples import Sample, clone
 
 _LOG = logging.getLogger("autocompile")
@@ -69,8 +70,11 @@ class Tally:
 class Server(Protocol):
     """Serves a call like the model would, in the way that `serving` says; `label` is the configuration that it is."""
 
-    serving: Serving
-    label: str
+    @property
+    def serving(self) -> Serving: ...
+
+    @property
+    def label(self) -> str: ...
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         """The model's output for these arguments."""
@@ -190,6 +194,31 @@ class Background:
                 self._tally.refused(Refusal("compiler", f"compiling in the background failed: {fault}"))
             else:
                 self._ready.add(kind)
+
+
+class Holding:
+    """Another server, while the model's weights are those that it was built with; eager, where they are others."""
+
+    def __init__(self, server: Server, eager: Server, weights: Weights, tally: Tally) -> None:
+        self._server, self._eager, self._weights, self._tally = server, eager, weights, tally
+
+    @property
+    def serving(self) -> Serving:
+        """The other's."""
+        return self._server.serving
+
+    @property
+    def label(self) -> str:
+        """The other's."""
+        return self._server.label
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        changed = self._weights.watch.changed()
+        refusal = Refusal("model", changed) if changed else Refusal("weights", self._weights.difference())
+        if refusal.message:
+            self._tally.refused(refusal)
+            return self._eager(args, kwargs)
+        return self._server(args, kwargs)
 
 
 class AheadOfTime:

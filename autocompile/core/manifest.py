@@ -67,6 +67,7 @@ class Manifest(Record, frozen=True):
     `served` starts with the artifact as it is loaded, if there is one; then come the configurations that are best
     for some number of calls, eager among them, as they were measured. `envelope`: which of these to serve for how many
     calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
+    `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them.
     """
 
     manifest_version: int
@@ -82,3 +83,4 @@ class Manifest(Record, frozen=True):
     batch_factor: float = 1.0
     served: tuple[Served, ...] = ()
     envelope: tuple[Segment, ...] = ()
+    weights: dict[str, str] = {}

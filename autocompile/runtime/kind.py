@@ -39,7 +39,8 @@ class Kind(ABC):
     `compiles`: at the first call of a process, which takes its time there. `recompiles`: whether a call of another
     size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an artifact holds it, None if
     it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`: what `torch.compile(model)`
-    does, which is always tried.
+    does, which is always tried. `holds_weights`: whether what it makes of a model has a copy of the weights; it then
+    serves only while the model's are the same (`runtime/weights.py`).
     """
 
     name: str
@@ -51,6 +52,7 @@ class Kind(ABC):
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
+    holds_weights: bool = False
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:

@@ -51,9 +51,56 @@ print(json.dumps([fast.status.runtime, fast.status.start, fast.status.calls]))
 """
 
 
-def production(directory, environment):
+# What changes the weights, before the program is loaded and while it serves, and what serves then.
+TRAINING = """
+import autocompile, copy, json, torch, warnings
+from waiting import inputs, model
+
+serves = {}
+
+def check(name, fast, model):
+    before = dict(fast.status.calls)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(inputs)["scores"], model(inputs)["scores"])
+    (serves[name],) = (one for one, count in fast.status.calls.items() if count != before.get(one, 0))
+
+def load(model, **options):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fast = autocompile.load("rec", model, **options)
+    return fast, [str(one.message) for one in said]
+
+packed = copy.deepcopy(model)
+fast, _said = load(model)
+check("as packed", fast, model)
+with torch.no_grad():
+    model.linear.weight.mul_(2)
+check("in place", fast, model)
+model.load_state_dict(packed.state_dict())
+check("as packed again", fast, model)
+model.load_state_dict({name: torch.ones_like(one) for name, one in packed.state_dict().items()})
+check("load_state_dict", fast, model)
+_fast, said = load(model)
+check("before loading", _fast, model)
+try:
+    autocompile.load("rec", model, on_mismatch="error")
+except autocompile.errors.InvalidRecommendation as fault:
+    said.append(str(fault))
+model.load_state_dict(packed.state_dict())
+model(inputs)["scores"][:, 0].sum().backward()
+torch.optim.SGD(model.parameters(), lr=1.0).step()
+check("optimizer", fast, model)
+model.load_state_dict(packed.state_dict())
+model.double()
+inputs = inputs.double()
+check("another dtype", fast, model)
+print(json.dumps([serves, said, fast.status.fallbacks[0].reason]))
+"""
+
+
+def production(directory, environment, code=PRODUCTION):
     return subprocess.run(
-        [sys.executable, "-c", PRODUCTION],
+        [sys.executable, "-c", code],
         cwd=directory, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -103,6 +150,15 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
     ran = production(tmp_path, dict(os.environ))
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == ["exported", "load", {"exported": 1, "eager": 1}]
+    trained = production(tmp_path, dict(os.environ), TRAINING)
+    assert trained.returncode == 0, trained.stderr
+    serves, said, reason = json.loads(trained.stdout)
+    assert {name for name, runtime in serves.items() if runtime == "exported"} == {"as packed", "as packed again"}
+    assert set(serves.values()) == {"exported", "eager"}
+    differ = "the weights are not those that were packed: linear.weight differs"
+    assert said[0] == f"{differ}, and 1 more; it is served eager; tune it again"
+    assert said[1] == f"rec: {differ}, and 1 more; tune it again for what is here"
+    assert reason == differ
     monkeypatch.setenv("PYTHONPATH", path.split(os.pathsep, 1)[1])
     without = production(tmp_path, dict(os.environ))
     assert without.returncode == 0, without.stderr

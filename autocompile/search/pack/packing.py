@@ -275,6 +275,7 @@ def _manifest(
         batch_factor=trial.batch_factor,
         served=offered.served,
         envelope=offered.envelope,
+        weights=packed.weights if packed else {},
     )
 
 

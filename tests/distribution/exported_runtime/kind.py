@@ -8,6 +8,7 @@ class Exported(Kind):
     meaning = "torch.export's program, interpreted"
     implementation = "exported_runtime.runtime"
     packs_as = "load"
+    holds_weights = True
 
     def problem(self, around):
         return "" if around.is_module else "a function cannot be exported"
