@@ -31,6 +31,7 @@ Name = Literal[
     "device",
     "capability",
     "runtime",
+    "library",
     "weights",
 ]
 
@@ -75,14 +76,15 @@ def lacking(name: str, device_type: str) -> str:
     return kind(name).lacks(device_type)
 
 
-def requirements(*, with_python: bool, device_type: str) -> Requirements:
-    """What this process would leave as requirements of what is packed in it."""
+def requirements(name: str, *, with_python: bool, device_type: str) -> Requirements:
+    """What this process would leave as requirements of what is packed in it for this runtime."""
     return Requirements(
         torch=str(torch.__version__),
         architecture=platform.machine(),
         instructions=instructions(),
         capability=_capability() if device_type == "cuda" else "",
         python=_python() if with_python else "",
+        library=kind(name).version(),
     )
 
 
@@ -121,9 +123,13 @@ def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch
 
 
 def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
-    problem = lacking(manifest.serving.runtime, manifest.device_type)
+    name, needed = manifest.serving.runtime, manifest.requirements.library
+    problem = lacking(name, manifest.device_type)
     if problem:
         yield Mismatch("runtime", problem)
+    elif needed != kind(name).version():
+        library, here = kind(name).library or name, kind(name).version()
+        yield Mismatch("library", f"packed with {library} {needed or 'none'}, and this is {here or 'none'}")
 
 
 def _capability() -> str:

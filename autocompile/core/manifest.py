@@ -26,6 +26,7 @@ class Requirements(Record, frozen=True):
 
     `instructions`: the processor's extensions that the compiler was free to use. `capability`: the
     GPU's compute capability as "9.0", or "". `python`: as "3.11", or "" where it does not matter.
+    `library`: the version of what the runtime that serves needs beside torch, or "".
     """
 
     torch: str
@@ -33,6 +34,7 @@ class Requirements(Record, frozen=True):
     instructions: tuple[str, ...]
     capability: str
     python: str = ""
+    library: str = ""
 
 
 class Absence(Record, frozen=True):

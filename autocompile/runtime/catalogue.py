@@ -76,15 +76,15 @@ def _candidates() -> tuple[Kind, ...]:
     return tuple(one for one in kinds() if one.is_candidate)
 
 
-def _unavailable(kind: Kind, around: Surroundings) -> str:
-    """Why it cannot be tried, or ""."""
+def unavailable(kind: Kind, around: Surroundings) -> str:
+    """Why a runtime cannot be tried here and what to do, or ""."""
     return dict(around.missing).get(kind.name) or kind.problem(around)
 
 
 RUNTIME = Dimension(
     name="runtime",
     meaning="what runs the model",
-    choices=lambda around: tuple(Choice(one.name, _unavailable(one, around)) for one in _candidates()),
+    choices=lambda around: tuple(Choice(one.name, unavailable(one, around)) for one in _candidates()),
     fold=lambda plan, value, _around: replace(plan, runtime=str(value)),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Literal
 
 from autocompile.core.outcome import Failure
@@ -40,7 +41,9 @@ class Kind(ABC):
     size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an artifact holds it, None if
     it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`: what `torch.compile(model)`
     does, which is always tried. `holds_weights`: whether what it makes of a model has a copy of the weights; it then
-    serves only while the model's are the same (`runtime/weights.py`).
+    serves only while the model's are the same (`runtime/weights.py`). `cached_for_programs`: patterns of
+    the names of what its cache holds for single programs; the rest is the machine's toolchain's, made once, and every
+    new cache starts with it. `library`: the distribution that it needs beside torch, as pip names it, or "".
     """
 
     name: str
@@ -53,6 +56,8 @@ class Kind(ABC):
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
     holds_weights: bool = False
+    cached_for_programs: tuple[str, ...] = ("*",)
+    library: str = ""
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -67,6 +72,13 @@ class Kind(ABC):
     def problem(self, _around: Surroundings) -> str:
         """Why it cannot be tried here and what to do, or ""."""
         return ""
+
+    def version(self) -> str:
+        """Its library's, as it is installed here; "" if that is torch's own, or is not installed."""
+        try:
+            return metadata.version(self.library) if self.library else ""
+        except metadata.PackageNotFoundError:
+            return ""
 
     def lacks(self, _device_type: str) -> str:
         """What this machine lacks to run it in production, or ""."""

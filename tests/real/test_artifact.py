@@ -467,6 +467,7 @@ FOREIGN = {
     "torch": ({"torch": "1.0.0"}, "packed with torch 1.0.0, and this is"),
     "instructions": ({"instructions": ("avx2", "quantum1", "quantum2")}, "this processor lacks quantum1, quantum2"),
     "architecture": ({"architecture": "riscv64"}, "packed on riscv64, and this is"),
+    "library": ({"library": "3.2"}, "packed with aot 3.2, and this is none"),
 }
 
 

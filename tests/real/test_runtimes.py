@@ -13,6 +13,7 @@ from places import REPOSITORY
 from servings import AHEAD
 from test_tune import AMPLE, LIGHT, command
 
+from autocompile.artifact.integrity import open_manifest
 from autocompile.core.errors import InvalidValue
 from autocompile.core.job import Limits, ToolchainTask
 from autocompile.core.outcome import Measurement
@@ -147,6 +148,7 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
         assert tried.accuracy.error <= tried.accuracy.limit
         packed = laboratory.pack(Plan(runtime="exported"), Serving("exported", "load"))
         packed.rename(tmp_path / "rec")
+    assert open_manifest(tmp_path / "rec").requirements.library == "1.0"
     ran = production(tmp_path, dict(os.environ))
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == ["exported", "load", {"exported": 1, "eager": 1}]

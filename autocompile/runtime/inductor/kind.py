@@ -26,6 +26,7 @@ class Inductor(Kind):
     recompiles = True
     packs_as = "cache"
     trains = True
+    cached_for_programs = ("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:

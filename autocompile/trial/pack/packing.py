@@ -65,7 +65,8 @@ def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], director
         _check_cases(built, task, "what the compiler made")
     with phases(_STAGE):
         runtime(task.serving.runtime).keep_cache(directory)
-    return Packed((), requirements(with_python=True, device_type=task.workload.device_type))
+    name, device_type = task.serving.runtime, task.workload.device_type
+    return Packed((), requirements(name, with_python=True, device_type=device_type))
 
 
 class _Packing:
@@ -98,7 +99,7 @@ class _Packing:
         device_type = self._task.workload.device_type
         return Packed(
             tuple(made),
-            requirements(with_python=False, device_type=device_type),
+            requirements(self._task.serving.runtime, with_python=False, device_type=device_type),
             tuple(self._notes),
             self._reads.texts(),
             weights=self._weights(),

@@ -9,6 +9,7 @@ class Exported(Kind):
     implementation = "exported_runtime.runtime"
     packs_as = "load"
     holds_weights = True
+    library = "exported-runtime"
 
     def problem(self, around):
         return "" if around.is_module else "a function cannot be exported"
