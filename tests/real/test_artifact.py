@@ -26,6 +26,7 @@ from autocompile.core.manifest import Absence, Served
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
+from autocompile.runtime import building
 from autocompile.runtime.aot.package import package_of
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.kind import Kind
@@ -553,6 +554,16 @@ def test_what_a_runtime_lacks_here_is_a_mismatch(scorer, monkeypatch):
         module = autocompile.load(artifact, model)
     agrees(module, model, call_of(3, 9))
     with pytest.raises(InvalidRecommendation, match="its driver is not there"):
+        autocompile.load(artifact, model, on_mismatch="error")
+
+
+def test_a_runtime_whose_library_is_missing_is_a_mismatch(scorer, monkeypatch):
+    model, artifact = scorer
+    monkeypatch.setitem(building._CLOSED, AHEAD.runtime, "its library cannot be imported (no module); install it")
+    with pytest.warns(RuntimeWarning, match="its library cannot be imported"):
+        module = autocompile.load(artifact, model)
+    agrees(module, model, call_of(3, 9))
+    with pytest.raises(InvalidRecommendation, match="its library cannot be imported"):
         autocompile.load(artifact, model, on_mismatch="error")
 
 

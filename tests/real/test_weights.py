@@ -6,7 +6,11 @@ import pytest
 import torch
 from torch import nn
 
+from autocompile.artifact.serving import Holding, Ready, Tally
+from autocompile.core.plan import Plan
+from autocompile.core.serving import Serving
 from autocompile.runtime.base import WeightsDiffer
+from autocompile.runtime.building import build
 from autocompile.runtime.model_watch import Watch
 from autocompile.runtime.weights import UNREADABLE, Weights, difference, digests
 
@@ -114,6 +118,22 @@ def test_nothing_is_read_again_while_nothing_changes(model, monkeypatch):
     model.note = "of no weight"
     assert weights.watch.changed() == ""
     assert weights.difference() == ""
+
+
+def test_what_was_built_unpacked_serves_while_the_weights_are_the_same(model):
+    eager = Ready(build(model, Plan(), "cpu"), Tally())
+    tally = Tally()
+    copied = Ready(build(copy.deepcopy(model), Plan(), "cpu"), tally, Serving("copied", "none"), "a copy")
+    held = Holding(copied, eager, Weights(model, None, Watch(model, ())), tally)
+    assert (held.serving.runtime, held.label) == ("copied", "a copy")
+    x = torch.randn(2, 4)
+    for change in (lambda _model: None, in_place, loaded):
+        change(model)
+        torch.testing.assert_close(held((x,), {}), model(x).detach())
+    model.layers[0] = nn.Identity()
+    torch.testing.assert_close(held((x,), {}), model(x).detach())
+    assert tally.calls == {"copied": 1}
+    assert [count for _message, count in tally.refusals] == [2, 1]
 
 
 def test_what_differs_is_named(model):
