@@ -14,7 +14,7 @@ from autocompile.core.serde import Record
 from autocompile.core.units import format_bytes, format_duration
 from autocompile.host import current_load, environment
 from autocompile.runner.local import LocalRunner
-from autocompile.runtime.catalogue import broken, kinds, unavailable
+from autocompile.runtime.catalogue import broken, kinds, problem_here
 from autocompile.scratch import Scratch
 from autocompile.search.errand import reply_to
 from autocompile.space.surroundings import Surroundings
@@ -117,7 +117,7 @@ def _of_runtimes(machine: Environment, toolchains: Mapping[str, Toolchain]) -> I
     ]  # fmt: skip
     for kind in kinds():
         subject, version = f"runtime {kind.name}", kind.version()
-        problems = [unavailable(kind, around) for around in surroundings]
+        problems = [problem_here(kind, around) for around in surroundings]
         if all(problems):
             found, _, remedy = problems[0].partition("; ")
             installs = kind.library and not version

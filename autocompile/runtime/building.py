@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import Runtime
 from autocompile.runtime.built import Built
-from autocompile.runtime.catalogue import kind
+from autocompile.runtime.catalogue import kind, kinds
 from autocompile.workload.samples import Sample
 
 
@@ -31,6 +32,15 @@ def runtime(name: str) -> Runtime:
         return _imported(implementation)
     except Exception as fault:  # a library that is there and does not fit may raise anything
         raise LibraryMissing(_words(name, fault)) from fault
+
+
+def usable() -> dict[str, Runtime]:
+    """Every runtime that can be used in this process, by its name."""
+    by_name = {}
+    for one in kinds():
+        with suppress(LibraryMissing):
+            by_name[one.name] = runtime(one.name)
+    return by_name
 
 
 def close(name: str, fault: Exception) -> str:

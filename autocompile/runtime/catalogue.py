@@ -76,7 +76,7 @@ def _candidates() -> tuple[Kind, ...]:
     return tuple(one for one in kinds() if one.is_candidate)
 
 
-def unavailable(kind: Kind, around: Surroundings) -> str:
+def problem_here(kind: Kind, around: Surroundings) -> str:
     """Why a runtime cannot be tried here and what to do, or ""."""
     return dict(around.missing).get(kind.name) or kind.problem(around)
 
@@ -84,7 +84,7 @@ def unavailable(kind: Kind, around: Surroundings) -> str:
 RUNTIME = Dimension(
     name="runtime",
     meaning="what runs the model",
-    choices=lambda around: tuple(Choice(one.name, unavailable(one, around)) for one in _candidates()),
+    choices=lambda around: tuple(Choice(one.name, problem_here(one, around)) for one in _candidates()),
     fold=lambda plan, value, _around: replace(plan, runtime=str(value)),
 )
 

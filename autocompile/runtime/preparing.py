@@ -17,7 +17,7 @@ importlib.import_module("torch")  # everyone pays for torch itself, so it is not
 for _shared in ("guarded", "outputs", "padding"):
     importlib.import_module(f"autocompile.runtime.{_shared}")
 
-from autocompile.runtime.building import close, runtime  # noqa: E402
+from autocompile.runtime.building import close, runtime, usable  # noqa: E402
 from autocompile.runtime.catalogue import kinds  # noqa: E402
 
 
@@ -40,12 +40,12 @@ IMPORT_S, MISSING = _imported()
 
 def cache_variables(directory: str) -> dict[str, str]:
     """Environment variables that make every runtime keep its cache there, each in a directory of its own name."""
-    named = ((name, runtime(name).cache_variables(f"{directory}/{name}")) for name in IMPORT_S)
-    return {variable: value for _name, variables in named for variable, value in variables.items()}
+    named = (own.cache_variables(f"{directory}/{name}") for name, own in usable().items())
+    return {variable: value for variables in named for variable, value in variables.items()}
 
 
 def keep_in(cache: str, headers: str) -> None:
     """Have this process keep its caches in one directory, and what belongs to the machine's compiler in another."""
     os.environ.update(cache_variables(cache))
-    for name in IMPORT_S:
-        runtime(name).keep_headers_in(Path(headers))
+    for own in usable().values():
+        own.keep_headers_in(Path(headers))
