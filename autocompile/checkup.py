@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from autocompile.core.environment import Environment
@@ -14,8 +14,10 @@ from autocompile.core.serde import Record
 from autocompile.core.units import format_bytes, format_duration
 from autocompile.host import current_load, environment
 from autocompile.runner.local import LocalRunner
+from autocompile.runtime.catalogue import broken, kinds, problem_here
 from autocompile.scratch import Scratch
 from autocompile.search.errand import reply_to
+from autocompile.space.surroundings import Surroundings
 
 _COMPILE_S = 120.0
 
@@ -74,26 +76,55 @@ def _of_torch(machine: Environment) -> Iterator[Finding]:
         yield Finding(subject="torch", state="missing", found="not installed", remedy="pip install torch")
         return
     yield Finding(subject="torch", state="good", found=f"{machine.torch}, Python {machine.python}")
+    devices = ("cpu", *(["cuda"] if machine.gpus else []))
     with Scratch() as work:
         try:
             with LocalRunner(work / "jobs", work / "toolchain") as runner:
-                for device in ("cpu", *(["cuda"] if machine.gpus else [])):
-                    yield _compiling(runner, device)
+                toolchains = {device: _toolchain(runner, device) for device in devices}
         except RunnerError as fault:
             yield Finding(subject="trials", state="missing", found=str(fault), remedy='try `python -c "import torch"`')
+            return
+    yield from (_compiling(device, toolchain) for device, toolchain in toolchains.items())
+    yield from _of_runtimes(machine, toolchains)
 
 
-def _compiling(runner: LocalRunner, device: str) -> Finding:
+def _toolchain(runner: LocalRunner, device: str) -> Toolchain:
+    reply = reply_to(runner, ToolchainTask(device=device), Limits(total_s=_COMPILE_S), Toolchain, cache="toolchain")
+    return reply if isinstance(reply, Toolchain) else Toolchain(0.0, "", reply.message)
+
+
+def _compiling(device: str, toolchain: Toolchain) -> Finding:
     subject = f"torch.compile on {device}"
-    task = ToolchainTask(device=device)
-    reply = reply_to(runner, task, Limits(total_s=_COMPILE_S), Toolchain, cache="toolchain")
-    if isinstance(reply, Toolchain) and not reply.problem:
+    if not toolchain.problem:
         return Finding(
             subject=subject, state="good",
-            found=f"works for {reply.instruction_set}; the first compile took {format_duration(reply.cold_s)}",
+            found=f"works for {toolchain.instruction_set}; the first compile took {format_duration(toolchain.cold_s)}",
         )  # fmt: skip
-    problem = reply.problem if isinstance(reply, Toolchain) else reply.message
     return Finding(
-        subject=subject, state="missing", found=f"{problem}: only eager configurations can be tried",
+        subject=subject, state="missing", found=f"{toolchain.problem}: only eager configurations can be tried",
         remedy="install a C++ compiler" if device == "cpu" else "install a CUDA build of torch with Triton",
     )  # fmt: skip
+
+
+def _of_runtimes(machine: Environment, toolchains: Mapping[str, Toolchain]) -> Iterator[Finding]:
+    """Every runtime, with its version; one that can be used on no device here, with why and what to do."""
+    surroundings = [
+        Surroundings(
+            device, machine.cores, is_module=True, has_conv=True, signature_count=1,
+            compiler_problem=toolchain.problem, missing=tuple(toolchain.missing.items()),
+        )
+        for device, toolchain in toolchains.items()
+    ]  # fmt: skip
+    for kind in kinds():
+        subject, version = f"runtime {kind.name}", kind.version()
+        problems = [problem_here(kind, around) for around in surroundings]
+        if all(problems):
+            found, _, remedy = problems[0].partition("; ")
+            installs = kind.library and not version
+            remedy = f"pip install {kind.library}" if installs else remedy or "see above"
+            yield Finding(subject=subject, state="missing", found=found, remedy=remedy)
+        else:
+            needs = f"{kind.library} {version}" if kind.library else f"torch {machine.torch}"
+            yield Finding(subject=subject, state="good", found=f"{kind.meaning} ({needs.strip()})")
+    for fault in broken():
+        yield Finding(subject="runtime", state="missing", found=fault, remedy="mend or uninstall its distribution")

@@ -72,6 +72,7 @@ class Laboratory:
             absences=(),
             requirements=reply.requirements,
             programs=reply.programs,
+            weights=reply.weights,
         )
         write_manifest(directory, with_files(directory, manifest))
         return directory

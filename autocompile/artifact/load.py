@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import msgspec
 import torch
 
 from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
-from autocompile.artifact.mismatch import Mismatch, mismatches
+from autocompile.artifact.mismatch import Mismatch, lacking, mismatches
 from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Ready, Server, Tally
+from autocompile.artifact.options import Fallback, OnMismatch, check_model, check_options
+from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Holding, NoModel, Ready, Server, Tally
 from autocompile.core.caution import warn
 from autocompile.core.envelope import at_calls
-from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
+from autocompile.core.errors import InvalidArtifact, InvalidRecommendation
 from autocompile.core.manifest import Absence, Manifest, Served
 from autocompile.core.plan import EAGER, Plan
 from autocompile.core.program import Program
 from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.heap import settle_heap
-from autocompile.runtime.base import NotLoadable, WeightsDiffer
+from autocompile.runtime.base import NotLoadable, NotPackable, WeightsDiffer
 from autocompile.runtime.building import build, runtime
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.catalogue import kind, kind_of
 from autocompile.runtime.guards import Guard
 from autocompile.runtime.model_watch import Watch, registered_tensors
-
-OnMismatch = Literal["fallback", "error"]
-Fallback = Literal["eager", "jit"]
+from autocompile.runtime.weights import Weights
 
 
 def load(
@@ -58,26 +58,27 @@ def load(
     if its files are not the ones that were packed or others may change them; InvalidRecommendation if there
     is none, or, with `on_mismatch="error"`, if it does not fit; UsageError if the model is missing.
     """
-    _check_options(calls, on_mismatch, fallback)
+    check_options(calls, on_mismatch, fallback)
     directory = Path(path)
     opened = open_artifact(directory, digest)
     manifest = opened.manifest
-    _check_model(manifest, model)
+    check_model(manifest, model)
     found = mismatches(manifest, model)
+    weights = None if found else _packed_weights(manifest, model)
+    differs = weights.difference() if weights else ""
+    found = (*found, *([Mismatch("weights", differs)] if differs else []))
     grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
     if grave and on_mismatch == "error":
         raise InvalidRecommendation(grave[0].message, where=str(path), remedy="tune it again for what is here")
     if manifest.device_type == "cpu":
         settle_heap()
-    loading = _Loading(directory, opened, manifest, model, fallback, background, Tally())
+    loading = _Loading(directory, opened, manifest, model, weights, fallback, background, Tally())
     if any(mismatch.is_of_the_model for mismatch in found):
         return loading.instead(loading.eager(), found[0].message)
-    better = None if model is None else _better_for(manifest, calls)
-    if better is not None:
-        return loading.configuration(better, f"for {calls:,} calls {better.label} is preferred, start-up included")
-    if manifest.plan.threads:
-        torch.set_num_threads(manifest.plan.threads)
-    return loading.by_start[manifest.serving.start](found)
+    try:
+        return loading.started(calls, found)
+    except NotPackable as fault:  # what is served unpacked has no call to compile for
+        return loading.instead(loading.eager(), f"{manifest.label} cannot be built here: {fault}")
 
 
 @dataclass(frozen=True)
@@ -88,24 +89,34 @@ class _Loading:
     opened: Opened
     manifest: Manifest
     model: Any
+    weights: Weights | None
     fallback: Fallback
     background: bool
     tally: Tally
 
-    @property
-    def by_start(self) -> dict[Start, Callable[[Sequence[Mismatch]], CompiledModule]]:
-        """How each way to start is loaded, given what does not fit."""
-        return {
+    def started(self, calls: int | None, found: Sequence[Mismatch]) -> CompiledModule:
+        """The artifact in the way that it starts, given what does not fit, or what is better for so many calls.
+
+        Raises NotPackable where a configuration can only be built for calls that are known.
+        """
+        better = None if self.model is None else _better_for(self.manifest, calls)
+        if better is not None:
+            reason = f"for {calls:,} calls {better.label} is preferred, start-up included"
+            return self.configuration(better, reason)
+        if self.manifest.plan.threads:
+            torch.set_num_threads(self.manifest.plan.threads)
+        by_start: dict[Start, Callable[[Sequence[Mismatch]], CompiledModule]] = {
             "load": self._ahead_of_time,
             "cache": self._from_cache,
             "compile": self._at_the_first_call,
             "none": self._configured,
         }
+        return by_start[self.manifest.serving.start](found)
 
     def eager(self) -> Server:
         """The model as it is."""
         if self.model is None:
-            return _NoModel()
+            return NoModel()
         return Ready(build(self.model, Plan(), self.manifest.device_type), self.tally)
 
     def module(self, server: Server, *, absence: str = "", notes: Sequence[str] = ()) -> CompiledModule:
@@ -120,11 +131,11 @@ class _Loading:
         rest = replace(self, manifest=msgspec.structs.replace(self.manifest, plan=other.plan, label=other.label))
         if other.plan.threads:
             torch.set_num_threads(other.plan.threads)
-        if not kind_of(other.plan).compiles:
-            return rest.module(rest._ready(), absence=reason, notes=rest._own_weights())  # noqa: SLF001
         problem = rest._lacks()  # noqa: SLF001
         if problem:
             return rest.module(rest.eager(), absence=problem)
+        if not kind_of(other.plan).compiles:
+            return rest.module(rest._ready(), absence=reason, notes=rest._own_weights())  # noqa: SLF001
         notes = [rest._compiles(other.startup_s), *rest._own_weights()]  # noqa: SLF001
         return rest.module(rest._compiled(rest._unpacked), absence=reason, notes=notes)  # noqa: SLF001
 
@@ -157,7 +168,7 @@ class _Loading:
         if device.type != self.manifest.device_type:
             fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
             return self.instead(self.eager(), fault)
-        watch = Watch(self.model, self.manifest.identity.attributes)
+        watch = self.weights.watch if self.weights else self._watch()
         try:
             own = runtime(self.manifest.serving.runtime)
             programs = [
@@ -167,21 +178,26 @@ class _Loading:
         except WeightsDiffer as difference:
             return self.instead(self._behind(), f"the model's weights are others: {difference}")
         except NotLoadable as fault:
-            raise InvalidArtifact(
-                f"its program cannot be loaded: {fault}", where=str(self.directory), remedy="tune it again"
-            ) from fault
+            raise self._invalid(f"its program cannot be loaded: {fault}") from fault
+        except (AttributeError, LookupError, TypeError, ValueError) as fault:  # what a record of another form leads to
+            said = f"{type(fault).__name__}: {fault}"
+            raise self._invalid(f"what its manifest says of its program cannot be read: {said}") from fault
+        if self.weights:
+            programs = [(guard, self.weights.holding(run)) for guard, run in programs]
         serving, label = self.manifest.serving, self.manifest.label
         served = AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, serving, label)
         return self.module(served, notes=starting.untimed(self.manifest))
+
+    def _invalid(self, fault: str) -> InvalidArtifact:
+        return InvalidArtifact(fault, where=str(self.directory), remedy="tune it again")
 
     def _files_of(self, program: Program) -> dict[str, bytes]:
         return {name: self.opened.contents[f"{program.directory}/{name}"] for name in program.files}
 
     def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:
         grave = next((mismatch.message for mismatch in found if not mismatch.is_only_noted), "")
-        problem = grave or self._lacks()
-        if problem:
-            return self.instead(self._behind(), problem)
+        if grave:
+            return self.instead(self._behind(), grave)
         serving = self.manifest.serving
         carried = {path.partition("/")[2]: data for path, data in self.opened.contents.items()}
         runtime(serving.runtime).install_cache(carried)
@@ -191,15 +207,16 @@ class _Loading:
         return self.module(self._compiled(serving), notes=notes)
 
     def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = self._lacks()
+        problem = _lacking_in(found)
         if problem:
             return self.instead(self.eager(), problem)
+        server = self._compiled(self._unpacked)
         notes = [self._not_packed(), *(mismatch.message for mismatch in found), *self._own_weights()]
-        return self.module(self._compiled(self._unpacked), notes=notes)
+        return self.module(server, notes=notes)
 
     def _lacks(self) -> str:
         """What this machine lacks to run the configuration, or ""."""
-        return kind_of(self.manifest.plan).lacks(self.manifest.device_type)
+        return lacking(self.manifest.plan.runtime, self.manifest.device_type)
 
     @property
     def _unpacked(self) -> Serving:
@@ -210,25 +227,54 @@ class _Loading:
         return list(filter(None, [kind_of(self.manifest.plan).keeps_weights(self.manifest.plan)]))
 
     def _ready(self) -> Server:
+        weights = self._own_copy()
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        return Ready(built, self.tally, self._unpacked, self.manifest.label)
+        return self._held(Ready(built, self.tally, self._unpacked, self.manifest.label), weights)
+
+    def _own_copy(self) -> Weights | None:
+        """The weights as they are before anything is built, where what is built has a copy of them."""
+        holds = kind_of(self.manifest.plan).holds_weights
+        return Weights(self.model, None, self._watch()) if holds else None
+
+    def _held(self, server: Server, weights: Weights | None) -> Server:
+        return Holding(server, self.eager(), weights, self.tally) if weights else server
+
+    def _watch(self) -> Watch:
+        return Watch(self.model, self.manifest.identity.attributes)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
+        problem = _lacking_in(found)
+        if problem:
+            return self.instead(self.eager(), problem)
         notes = [*(mismatch.message for mismatch in found), *self._own_weights()]
         return self.module(self._ready(), notes=notes)
 
     def _behind(self) -> Server:
         """What serves where the artifact does not."""
-        compiles = self.fallback == "jit" and kind_of(self.manifest.plan).compiles and self.model is not None
-        if compiles and not self._lacks():
-            return self._compiled(self._unpacked)
+        asked = self.fallback == "jit" and self.model is not None
+        if asked and not self._lacks() and kind_of(self.manifest.plan).compiles:
+            with suppress(NotPackable):
+                return self._compiled(self._unpacked)
         return self.eager()
 
     def _compiled(self, serving: Serving) -> Server:
+        weights = self._own_copy()
         built = build(self.model, self.manifest.plan, self.manifest.device_type)
-        server = Background if self.background else Compiling
-        watch = Watch(self.model, self.manifest.identity.attributes)
-        return server(built, self.eager(), watch, self.tally, serving, self.manifest.label)
+        kind_of_server = Background if self.background else Compiling
+        own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
+        return self._held(own, weights)
+
+
+def _packed_weights(manifest: Manifest, model: Any) -> Weights | None:
+    """The model's weights, compared with those that the programs have copies of; None if they have none."""
+    if model is None or manifest.serving.start != "load" or not kind(manifest.serving.runtime).holds_weights:
+        return None
+    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes))
+
+
+def _lacking_in(found: Sequence[Mismatch]) -> str:
+    """What the runtime itself lacks here, without which nothing of the configuration can be applied."""
+    return next((mismatch.message for mismatch in found if mismatch.name == "runtime"), "")
 
 
 def _device_of(model: Any, device_type: str) -> torch.device:
@@ -249,37 +295,3 @@ def _better_for(manifest: Manifest, calls: int | None) -> Served | None:
         return None if best.plan == manifest.plan else best
     label = at_calls(manifest.envelope, work).label
     return next((one for one in manifest.served if one.label == label and one.plan != manifest.plan), None)
-
-
-class _NoModel:
-    """Stands where the model would serve, and was not given."""
-
-    serving = AS_IT_IS
-    label = EAGER
-
-    def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
-        raise UsageError(
-            "the compiled program was not made for this call, and there is no model to serve it",
-            where="load",
-            remedy="call load(path, model)",
-        )
-
-
-def _check_model(manifest: Manifest, model: Any) -> None:
-    if callable(model):
-        return
-    stands_alone = manifest.serving.start == "load" and not any(program.needs_model for program in manifest.programs)
-    if model is None and stands_alone:
-        return
-    fault = "the model is missing" if model is None else f"a {type(model).__name__} cannot be called"
-    remedy = "call load(path, model): the artifact holds how to run it, and not its weights"
-    raise UsageError(fault, where="load", remedy=remedy)
-
-
-def _check_options(calls: int | None, on_mismatch: str, fallback: str) -> None:
-    if on_mismatch not in get_args(OnMismatch):
-        raise InvalidValue(f"{on_mismatch!r} is unknown", where="on_mismatch", remedy="give 'fallback' or 'error'")
-    if fallback not in get_args(Fallback):
-        raise InvalidValue(f"{fallback!r} is unknown", where="fallback", remedy="give 'eager' or 'jit'")
-    if calls is not None and (not isinstance(calls, int) or calls < 1):
-        raise InvalidValue(f"{calls!r} is not a number of calls", where="calls", remedy="give 1 or more")

@@ -9,15 +9,30 @@ from typing import Any, Literal
 
 import torch
 
+from autocompile.core.errors import InvalidValue
 from autocompile.core.identity import differences, summary
 from autocompile.core.manifest import Manifest, Requirements
 from autocompile.core.plan import Plan
 from autocompile.processor import instructions
+from autocompile.runtime.building import LibraryMissing, runtime
+from autocompile.runtime.catalogue import kind
 from autocompile.runtime.model_watch import has_hooks
 from autocompile.workload.identity.facts import identity_like
 
 Name = Literal[
-    "model", "attributes", "figures", "hooks", "torch", "python", "architecture", "instructions", "device", "capability"
+    "model",
+    "attributes",
+    "figures",
+    "hooks",
+    "torch",
+    "python",
+    "architecture",
+    "instructions",
+    "device",
+    "capability",
+    "runtime",
+    "library",
+    "weights",
 ]
 
 
@@ -45,17 +60,31 @@ class Mismatch:
 
 def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
     """All that differs, the gravest first."""
-    return (*_of_the_model(manifest, model), *_of_the_machine(manifest.requirements, manifest.device_type))
+    return (
+        *_of_the_model(manifest, model),
+        *_of_the_machine(manifest.requirements, manifest.device_type),
+        *_of_the_runtime(manifest),
+    )
 
 
-def requirements(*, with_python: bool, device_type: str) -> Requirements:
-    """What this process would leave as requirements of what is packed in it."""
+def lacking(name: str, device_type: str) -> str:
+    """Why a runtime cannot run anything here, or ""."""
+    try:
+        runtime(name)
+    except (InvalidValue, LibraryMissing) as fault:
+        return str(fault)
+    return kind(name).lacks(device_type)
+
+
+def requirements(name: str, *, with_python: bool, device_type: str) -> Requirements:
+    """What this process would leave as requirements of what is packed in it for this runtime."""
     return Requirements(
         torch=str(torch.__version__),
         architecture=platform.machine(),
         instructions=instructions(),
         capability=_capability() if device_type == "cuda" else "",
         python=_python() if with_python else "",
+        library=kind(name).version(),
     )
 
 
@@ -91,6 +120,16 @@ def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch
         yield Mismatch("device", "packed for a CUDA device, and there is none here")
     elif needed.capability and needed.capability != _capability():
         yield Mismatch("capability", f"packed for compute capability {needed.capability}, and this is {_capability()}")
+
+
+def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
+    name, needed = manifest.serving.runtime, manifest.requirements.library
+    problem = lacking(name, manifest.device_type)
+    if problem:
+        yield Mismatch("runtime", problem)
+    elif needed != kind(name).version():
+        library, here = kind(name).library or name, kind(name).version()
+        yield Mismatch("library", f"packed with {library} {needed or 'none'}, and this is {here or 'none'}")
 
 
 def _capability() -> str:

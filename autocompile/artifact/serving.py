@@ -11,12 +11,14 @@ from typing import Any, Protocol
 import torch
 from torch.utils import _pytree as pytree
 
+from autocompile.core.errors import UsageError
 from autocompile.core.plan import EAGER
 from autocompile.core.serving import AS_IT_IS, Serving
 from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
 from autocompile.runtime.built import Built
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
+from autocompile.runtime.weights import Weights
 from autocompile.workload.samples import Sample, clone
 
 _LOG = logging.getLogger("autocompile")
@@ -68,8 +70,11 @@ class Tally:
 class Server(Protocol):
     """Serves a call like the model would, in the way that `serving` says; `label` is the configuration that it is."""
 
-    serving: Serving
-    label: str
+    @property
+    def serving(self) -> Serving: ...
+
+    @property
+    def label(self) -> str: ...
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
         """The model's output for these arguments."""
@@ -85,6 +90,20 @@ class Ready:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._tally.served(self.serving)
         return self._built(*args, **kwargs)
+
+
+class NoModel:
+    """Stands where the model would serve, and was not given."""
+
+    serving = AS_IT_IS
+    label = EAGER
+
+    def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+        raise UsageError(
+            "the compiled program was not made for this call, and there is no model to serve it",
+            where="load",
+            remedy="call load(path, model)",
+        )
 
 
 class Compiling:
@@ -175,6 +194,31 @@ class Background:
                 self._tally.refused(Refusal("compiler", f"compiling in the background failed: {fault}"))
             else:
                 self._ready.add(kind)
+
+
+class Holding:
+    """Another server, while the model's weights are those that it was built with; eager, where they are others."""
+
+    def __init__(self, server: Server, eager: Server, weights: Weights, tally: Tally) -> None:
+        self._server, self._eager, self._weights, self._tally = server, eager, weights, tally
+
+    @property
+    def serving(self) -> Serving:
+        """The other's."""
+        return self._server.serving
+
+    @property
+    def label(self) -> str:
+        """The other's."""
+        return self._server.label
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        changed = self._weights.watch.changed()
+        refusal = Refusal("model", changed) if changed else Refusal("weights", self._weights.difference())
+        if refusal.message:
+            self._tally.refused(refusal)
+            return self._eager(args, kwargs)
+        return self._server(args, kwargs)
 
 
 class AheadOfTime:

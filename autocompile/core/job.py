@@ -126,7 +126,7 @@ class Packed(Record, tag="packed", frozen=True):
     """What was packed: the programs, if any, and what they need to be loaded; `notes` are worth telling.
 
     `attributes`: plain attributes of the model that are written into the programs, by path; null where the model's own
-    code runs.
+    code runs. `weights`: digests of the model's tensors, by path, where the programs have copies of them.
     """
 
     programs: tuple[Program, ...]
@@ -134,6 +134,7 @@ class Packed(Record, tag="packed", frozen=True):
     notes: tuple[str, ...] = ()
     attributes: dict[str, str] | None = None
     phases_s: dict[str, float] = {}
+    weights: dict[str, str] = {}
 
 
 class FreshTask(Record, frozen=True):

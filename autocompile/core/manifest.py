@@ -26,6 +26,7 @@ class Requirements(Record, frozen=True):
 
     `instructions`: the processor's extensions that the compiler was free to use. `capability`: the
     GPU's compute capability as "9.0", or "". `python`: as "3.11", or "" where it does not matter.
+    `library`: the version of what the runtime that serves needs beside torch, or "".
     """
 
     torch: str
@@ -33,6 +34,7 @@ class Requirements(Record, frozen=True):
     instructions: tuple[str, ...]
     capability: str
     python: str = ""
+    library: str = ""
 
 
 class Absence(Record, frozen=True):
@@ -67,6 +69,7 @@ class Manifest(Record, frozen=True):
     `served` starts with the artifact as it is loaded, if there is one; then come the configurations that are best
     for some number of calls, eager among them, as they were measured. `envelope`: which of these to serve for how many
     calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
+    `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them.
     """
 
     manifest_version: int
@@ -82,3 +85,4 @@ class Manifest(Record, frozen=True):
     batch_factor: float = 1.0
     served: tuple[Served, ...] = ()
     envelope: tuple[Segment, ...] = ()
+    weights: dict[str, str] = {}

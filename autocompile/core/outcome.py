@@ -141,9 +141,11 @@ class Toolchain(Record, tag="toolchain", frozen=True):
     """What this machine pays once for its compiler: `cold_s`, and whether it works at all.
 
     `problem` is "" if it works, else what is wrong. `instruction_set` is what the compiler targets.
+    `missing`: why runtimes cannot be used here at all, by their names.
     """
 
     cold_s: float
     instruction_set: str
     problem: str = ""
     phases_s: dict[str, float] = {}
+    missing: dict[str, str] = {}

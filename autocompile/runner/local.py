@@ -16,12 +16,10 @@ from autocompile.host import can_fork
 from autocompile.runner.interrupts import Interrupts
 from autocompile.runner.lane import Lane, Turn
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
+from autocompile.runtime.catalogue import kinds
 from autocompile.scratch import Scratch, sweep
 
 _HEADERS = "precompiled_headers"
-# What a compiler keeps for programs, and the headers, which are used where they lie. The rest of its cache belongs to
-# the toolchain, and seeds every new one.
-_OF_PROGRAMS = shutil.ignore_patterns("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py", _HEADERS)
 
 
 class LocalRunner:
@@ -112,9 +110,16 @@ class LocalRunner:
         """A directory for the job, and its compiler cache, which starts with what the toolchain left until then."""
         Path(job.directory).mkdir()
         cache = Path(job.cache_directory)
-        if not cache.exists() and self._seed.exists():
-            shutil.copytree(self._seed, cache, ignore=_OF_PROGRAMS)
+        if not cache.exists():
+            self._seed_anew(cache)
         cache.mkdir(parents=True, exist_ok=True)
+
+    def _seed_anew(self, cache: Path) -> None:
+        """Put into a new cache what of each runtime's belongs to the toolchain; headers are used where they lie."""
+        for kind in kinds():
+            left = self._seed / kind.name
+            if left.exists():
+                shutil.copytree(left, cache / kind.name, ignore=shutil.ignore_patterns(*kind.cached_for_programs))
 
 
 def _plain(path: Path) -> bool:

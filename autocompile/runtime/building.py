@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -12,16 +13,43 @@ from msgspec.structs import replace
 from autocompile.core.plan import EAGER, Plan
 from autocompile.runtime.base import Runtime
 from autocompile.runtime.built import Built
-from autocompile.runtime.catalogue import kind, kind_of
+from autocompile.runtime.catalogue import kind, kind_of, kinds
 from autocompile.runtime.deferred import BuiltWhenCalled
 from autocompile.workload.samples import Sample
 
 
-@cache
+class LibraryMissing(ImportError):
+    """What a runtime needs is not installed here, or cannot be imported; says what."""
+
+
+# Why runtimes that could be imported cannot be used in this process all the same.
+_CLOSED: dict[str, str] = {}
+
+
 def runtime(name: str) -> Runtime:
-    """The runtime of this name. Raises InvalidValue if there is none, ImportError if what it needs is missing."""
-    implementation: Runtime = import_module(kind(name).implementation).RUNTIME
-    return implementation
+    """The runtime of this name. Raises InvalidValue if there is none, LibraryMissing if what it needs is missing."""
+    if name in _CLOSED:
+        raise LibraryMissing(_CLOSED[name])
+    implementation = kind(name).implementation
+    try:
+        return _imported(implementation)
+    except Exception as fault:  # a library that is there and does not fit may raise anything
+        raise LibraryMissing(_words(name, fault)) from fault
+
+
+def usable() -> dict[str, Runtime]:
+    """Every runtime that can be used in this process, by its name."""
+    by_name = {}
+    for known in kinds():
+        with suppress(LibraryMissing):
+            by_name[known.name] = runtime(known.name)
+    return by_name
+
+
+def close(name: str, fault: Exception) -> str:
+    """Have this process do without a runtime, which turned out to lack what it needs; why, in words."""
+    _CLOSED[name] = str(fault) if isinstance(fault, LibraryMissing) else _words(name, fault)
+    return _CLOSED[name]
 
 
 def build(model: Any, plan: Plan, device_type: str, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Built:
@@ -35,3 +63,16 @@ def build(model: Any, plan: Plan, device_type: str, samples: Sequence[Sample] = 
     eager = build(model, replace(plan, runtime=EAGER, settings={}), device_type, isolate=isolate)
     call = BuiltWhenCalled(lambda sample: own.build(model, plan, device_type, (sample,), isolate=isolate), eager)
     return Built(call, replace(plan, autocast=""), device_type, model)
+
+
+@cache
+def _imported(implementation: str) -> Runtime:
+    imported: Runtime = import_module(implementation).RUNTIME
+    return imported
+
+
+def _words(name: str, fault: Exception) -> str:
+    """What is missing, by its name where the fault tells it."""
+    library = isinstance(fault, ImportError) and fault.name
+    said = str(fault) if isinstance(fault, ImportError) else f"{type(fault).__name__}: {fault}"
+    return f"runtime {name}: {library or 'what it needs'} cannot be imported ({said}); install it"

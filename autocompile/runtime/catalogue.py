@@ -1,14 +1,13 @@
 """All runtimes, and all dimensions that there are with them: the one list of each. No torch.
 
 A runtime is a folder beside this file with a `KIND`; one of another distribution is found by the entry point group
-`autocompile.runtimes`, whose entries are Kinds.
+`autocompile.runtimes`, whose entries are Kinds (`distributions.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.plan import EAGER, Plan
 from autocompile.core.serving import Serving
 from autocompile.runtime.aot.kind import KIND as AOT
+from autocompile.runtime.distributions import OURS, found
 from autocompile.runtime.eager.kind import KIND as EAGER_KIND
 from autocompile.runtime.inductor.kind import KIND as INDUCTOR
 from autocompile.runtime.kind import Kind
@@ -25,22 +25,29 @@ from autocompile.space.dimensions import SHARED
 from autocompile.space.space import Space
 from autocompile.space.surroundings import Surroundings
 
-GROUP = "autocompile.runtimes"
-
 _OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT)}
 
 
 @cache
 def kinds() -> tuple[Kind, ...]:
-    """Every runtime, eager first."""
+    """Every runtime, eager first. Raises InvalidValue where two have one name."""
     return (*_OWN.values(), *_of_others().values())
 
 
-@cache
+def broken() -> tuple[str, ...]:
+    """What other distributions bring and cannot be used, with why."""
+    return found(tuple(_OWN)).broken
+
+
 def _of_others() -> dict[str, Kind]:
     """Those that other distributions bring."""
-    found = (entry.load() for entry in entry_points(group=GROUP))
-    return {kind.name: kind for kind in found if kind.name not in _OWN}
+    return {name: one.kind for name, one in found(tuple(_OWN)).brought.items()}
+
+
+def _owner(kind: Kind) -> str:
+    """A runtime and its distribution, as a fault names them."""
+    brought = found(tuple(_OWN)).brought.get(kind.name)
+    return f"runtime {kind.name} of {brought.distribution if brought else OURS}"
 
 
 def kind(name: str) -> Kind:
@@ -87,7 +94,8 @@ def plain() -> Kind:
 
 def problem_here(kind: Kind, around: Surroundings) -> str:
     """Why a runtime cannot be tried here and what to do, or ""."""
-    return kind.problem(around) or ("" if kind.name == EAGER else around.unverifiable)
+    unverifiable = "" if kind.name == EAGER else around.unverifiable
+    return dict(around.missing).get(kind.name) or kind.problem(around) or unverifiable
 
 
 RUNTIME = Dimension(
@@ -100,13 +108,29 @@ RUNTIME = Dimension(
 
 @cache
 def dimensions() -> tuple[Dimension, ...]:
-    """All of them, in the order in which values are chosen and folded."""
-    own = [dimension for kind in candidates() for dimension in kind.dimensions]
+    """All of them, in the order in which values are chosen and folded. Raises InvalidValue where two have one name."""
+    own = _owned(candidates())
     ordered = [RUNTIME, *(dimension for dimension in own if not dimension.after), *SHARED]
     for follower in (dimension for dimension in own if dimension.after):
         place = next(i for i, dimension in enumerate(ordered, 1) if dimension.name == follower.after)
         ordered.insert(place, follower)
     return tuple(ordered)
+
+
+def _owned(candidates: Iterable[Kind]) -> list[Dimension]:
+    """The runtimes' own dimensions. Values are kept by a dimension's name alone, so no two may have one."""
+    owners = {dimension.name: (dimension, OURS) for dimension in (RUNTIME, *SHARED)}
+    shared = len(owners)
+    for one in candidates:
+        for dimension in one.dimensions:
+            known, owner = owners.setdefault(dimension.name, (dimension, _owner(one)))
+            if known is not dimension:
+                raise InvalidValue(
+                    f"there are two dimensions {dimension.name!r}: of {owner} and of {_owner(one)}",
+                    where="dimension",
+                    remedy="uninstall one of them",
+                )
+    return [dimension for dimension, _owner_of in list(owners.values())[shared:]]
 
 
 def known_values(name: str) -> tuple[Value, ...]:

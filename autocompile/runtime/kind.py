@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Literal
 
 from autocompile.core.outcome import Failure
@@ -57,7 +58,11 @@ class Kind(ABC):
     whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
     artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`:
     what `torch.compile(model)` does, which is always tried. `warm_share`: what compiling again takes, of what it took,
-    where the compiler finds the cache that it left; 1 if there is none.
+    where the compiler finds the cache that it left; 1 if there is none. `holds_weights`: whether what it makes of a
+    model has a copy of the weights; it then serves only while the model's are the same (`runtime/weights.py`).
+    `cached_for_programs`: patterns of the names of what its cache holds for single programs; the rest is the machine's
+    toolchain's, made once, and every new cache starts with it. `library`: the distribution that it needs beside torch,
+    as pip names it, or "".
     """
 
     name: str
@@ -70,6 +75,9 @@ class Kind(ABC):
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
+    holds_weights: bool = False
+    cached_for_programs: tuple[str, ...] = ("*",)
+    library: str = ""
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -88,6 +96,13 @@ class Kind(ABC):
     def notes(self, _around: Surroundings) -> tuple[tuple[str, str], ...]:
         """What its dimensions come to here that no choice's reason says: each a dimension and a sentence."""
         return ()
+
+    def version(self) -> str:
+        """Its library's, as it is installed here; "" if that is torch's own, or is not installed."""
+        try:
+            return metadata.version(self.library) if self.library else ""
+        except metadata.PackageNotFoundError:
+            return ""
 
     def lacks(self, _device_type: str) -> str:
         """What this machine lacks to run it in production, or ""."""

@@ -1,7 +1,8 @@
 """What processes that trials run in need of every runtime: its imports, made ahead and timed, and a cache of their own.
 
 Importing this module imports all of it. A process that builds with a runtime pays for its imports once. Children are
-forked with them paid, so `IMPORT_S` is added to what a candidate of that runtime needs to start.
+forked with them paid, so `IMPORT_S` is added to what a candidate of that runtime needs to start. A runtime whose
+library is missing is left out, and `MISSING` says why.
 """
 
 from __future__ import annotations
@@ -12,32 +13,39 @@ import time
 from pathlib import Path
 
 importlib.import_module("torch")  # everyone pays for torch itself, so it is not in the figures
+# Nor for what this package has for all runtimes.
+for _shared in ("guarded", "outputs", "padding"):
+    importlib.import_module(f"autocompile.runtime.{_shared}")
 
-from autocompile.runtime.building import runtime  # noqa: E402
+from autocompile.runtime.building import close, runtime, usable  # noqa: E402
 from autocompile.runtime.catalogue import kinds  # noqa: E402
 
 
-def _imported() -> dict[str, float]:
-    took = {}
+def _imported() -> tuple[dict[str, float], dict[str, str]]:
+    took, missing = {}, {}
     for kind in kinds():
-        own = runtime(kind.name)
         began = time.perf_counter()
-        own.prepare()
-        took[kind.name] = time.perf_counter() - began
-    return took
+        try:
+            runtime(kind.name).prepare()
+        except Exception as fault:  # another's library may raise anything; it must not end what others run in
+            missing[kind.name] = close(kind.name, fault)
+        else:
+            took[kind.name] = time.perf_counter() - began
+    return took, missing
 
 
-# Seconds, by runtime.
-IMPORT_S = _imported()
+# Seconds, by runtime; and why the others cannot be used.
+IMPORT_S, MISSING = _imported()
 
 
 def cache_variables(directory: str) -> dict[str, str]:
-    """Environment variables that make every runtime keep its cache there."""
-    return {name: value for kind in kinds() for name, value in runtime(kind.name).cache_variables(directory).items()}
+    """Environment variables that make every runtime keep its cache there, each in a directory of its own name."""
+    named = (own.cache_variables(f"{directory}/{name}") for name, own in usable().items())
+    return {variable: value for variables in named for variable, value in variables.items()}
 
 
 def keep_in(cache: str, headers: str) -> None:
     """Have this process keep its caches in one directory, and what belongs to the machine's compiler in another."""
     os.environ.update(cache_variables(cache))
-    for kind in kinds():
-        runtime(kind.name).keep_headers_in(Path(headers))
+    for own in usable().values():
+        own.keep_headers_in(Path(headers))

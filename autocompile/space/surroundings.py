@@ -24,7 +24,8 @@ class Surroundings:
     `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
     in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
     be filled up to, or None and `padding_problem`. `compiler_problem`: why what needs torch's compiler cannot run here;
-    `unverifiable`: why nothing but the model itself, eager, could be checked.
+    `unverifiable`: why nothing but the model itself, eager, could be checked. `missing`: runtimes that cannot be used
+    here at all, with why.
     """
 
     device_type: str
@@ -43,6 +44,7 @@ class Surroundings:
     compiler_problem: str = ""
     unverifiable: str = ""
     batches: tuple[int, ...] = ()
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 def surroundings_of(
@@ -71,6 +73,7 @@ def surroundings_of(
         padding_problem=profile.padding_problem,
         compiler_problem=problem,
         unverifiable=unverifiable if profile.random else "",
+        missing=tuple(toolchain.missing.items()),
     )
 
 

@@ -10,8 +10,7 @@ import torch
 from autocompile.core.errors import UsageError
 from autocompile.core.outcome import Failure, FailureKind
 from autocompile.runtime.base import Fault, NotPackable
-from autocompile.runtime.building import runtime
-from autocompile.runtime.catalogue import kinds
+from autocompile.runtime.building import LibraryMissing, usable
 from autocompile.trial.phases import Phases
 from autocompile.workload.capture.script import describe_fault
 
@@ -26,7 +25,7 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
     """What `fault` was, in words and as a kind; never raises, whatever the exception's own `__str__` does."""
     known = _known(fault)
     try:
-        message = str(fault) if isinstance(fault, UsageError) else describe_fault(known.origin)
+        message = str(fault) if isinstance(fault, UsageError | LibraryMissing) else describe_fault(known.origin)
     except Exception:
         message = f"{type(fault).__name__}, whose own message cannot be printed"
     kind = _general_kind(fault, message) or known.kind
@@ -37,14 +36,14 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
 
 def is_recompile(fault: BaseException) -> bool:
     """Whether this is what a runtime raises where compiling again is forbidden."""
-    return any(runtime(kind.name).is_recompile(fault) for kind in kinds())
+    return any(own.is_recompile(fault) for own in usable().values())
 
 
 def _known(fault: BaseException) -> Fault:
     """What the first runtime says that knows it."""
-    for kind in kinds():
-        with contextlib.suppress(Exception):  # of the exception itself, or of a runtime that cannot be imported
-            known = runtime(kind.name).known_fault(fault)
+    for own in usable().values():
+        with contextlib.suppress(Exception):  # of the exception itself, when it is asked for its words
+            known = own.known_fault(fault)
             if known is not None:
                 return known
     return Fault(fault, "error")
@@ -54,7 +53,7 @@ def _general_kind(fault: BaseException, message: str) -> FailureKind | None:
     """Its kind, where that has nothing to do with a runtime."""
     if isinstance(fault, UsageError):
         return "invalid"
-    if isinstance(fault, ServedOtherwise | NotPackable):
+    if isinstance(fault, ServedOtherwise | NotPackable | LibraryMissing):
         return "unsupported"
     named = f"{type(fault).__name__}: {message}"
     is_of_memory = isinstance(fault, MemoryError | torch.cuda.OutOfMemoryError) or _NO_MEMORY.search(named)

@@ -7,6 +7,7 @@ import time
 import torch
 
 from autocompile.core.outcome import Toolchain
+from autocompile.runtime.preparing import MISSING
 from autocompile.trial.phases import Phases
 from autocompile.workload.capture.script import describe_fault
 
@@ -26,7 +27,10 @@ def check_toolchain(device_type: str, phases: Phases) -> Toolchain:
         except Exception as fault:  # any compiler may fail in any way
             problem = describe_fault(fault)
     return Toolchain(
-        cold_s=time.perf_counter() - started, instruction_set=_instruction_set(device_type), problem=problem
+        cold_s=time.perf_counter() - started,
+        instruction_set=_instruction_set(device_type),
+        problem=problem,
+        missing=MISSING,
     )
 
 

@@ -26,6 +26,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
+from autocompile.runtime.inductor.kind import KIND as INDUCTOR
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
 from autocompile.search.errand import reply_to
@@ -35,7 +36,7 @@ CALLS = (50, 500, 5_000)
 PLANS = {"eager": Plan(), "inductor": compiled()}
 PROCESSES, ACTUAL_RUNS = 3, 3
 LONGEST_S = 120.0
-_OF_PROGRAMS = shutil.ignore_patterns("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
+_OF_PROGRAMS = shutil.ignore_patterns(*INDUCTOR.cached_for_programs)
 
 
 def main() -> None:
@@ -95,7 +96,7 @@ def predicted(runner: LocalRunner, directory: Path, name: str, plan: Plan) -> tu
 def actual_s(directory: Path, name: str, plan: Plan, calls: int, run: int) -> float:
     """Seconds that a fresh interpreter takes for so many calls."""
     cache = directory / f"cache-{calls}-{run}"
-    shutil.copytree(directory / "toolchain", cache, ignore=_OF_PROGRAMS)
+    shutil.copytree(directory / "toolchain" / INDUCTOR.name, cache, ignore=_OF_PROGRAMS)
     code = directory / "snippet.py"
     code.write_text(snippet(plan, device_type="cpu", is_module=True))
     done_ = subprocess.run(

@@ -118,7 +118,7 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
         identity=identity_of(model),
         serving=Serving("aot", "load"),
         absences=(),
-        requirements=requirements(with_python=False, device_type="cpu"),
+        requirements=requirements("aot", with_python=False, device_type="cpu"),
         programs=(program,),
     )
     write_manifest(directory, with_files(directory, manifest))

@@ -25,8 +25,11 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.manifest import Absence, Served
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
+from autocompile.core.serving import Serving
+from autocompile.runtime import building
 from autocompile.runtime.aot.package import package_of
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.kind import Kind
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.workload.axes import free_axes, resized
 from autocompile.workload.call import Call
@@ -419,7 +422,9 @@ call = {{"x": torch.randn(3, 9, 16), "mask": torch.ones(3, 9)}}
 with torch.no_grad():
     torch.testing.assert_close(module(**call).scores, model(**call).scores, rtol=1e-4, atol=1e-4)
 status = module.status
-loaded = [m for m in ("optuna", "torch._inductor", "torch._dynamo") if m in sys.modules]
+packers = ("aot.compile", "aot.compile_placement", "explanations", "export")
+foreign = ("optuna", "torch._inductor", "torch._dynamo", *("autocompile.runtime." + name for name in packers))
+loaded = [m for m in foreign if m in sys.modules]
 print(status.runtime, status.start, loaded, status.cache)
 """
 
@@ -462,6 +467,7 @@ FOREIGN = {
     "torch": ({"torch": "1.0.0"}, "packed with torch 1.0.0, and this is"),
     "instructions": ({"instructions": ("avx2", "quantum1", "quantum2")}, "this processor lacks quantum1, quantum2"),
     "architecture": ({"architecture": "riscv64"}, "packed on riscv64, and this is"),
+    "library": ({"library": "3.2"}, "packed with aot 3.2, and this is none"),
 }
 
 
@@ -495,6 +501,82 @@ def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
     write_manifest(broken, replace(manifest, files=files))
     with pytest.raises(InvalidArtifact, match="its program cannot be loaded"):
         autocompile.load(broken, scorer[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"file": "elsewhere.pt2"}, "names elsewhere.pt2, which is none of its files"),
+        ({"file": None}, "its record cannot be read: Expected `str`, got `null`"),
+        ({"weights": 3}, "its record cannot be read: Expected `array`, got `int`"),
+        ({"weights": [{"name": "up.weight", "path": "up.weight", "dtype": "odd", "shape": [], "stride": []}]}, "odd"),
+    ],
+    ids=["strange file", "no file", "no weights", "odd dtype"],
+)
+def test_a_program_whose_record_cannot_be_read_is_said(scorer, tmp_path, fields, said):
+    (program,) = open_manifest(scorer[1]).programs
+    broken = edited(scorer[1], tmp_path, programs=(replace(program, own={**program.own, **fields}),))
+    with pytest.raises(InvalidArtifact, match=said) as raised:
+        autocompile.load(broken, scorer[0])
+    assert str(raised.value).startswith(f"{broken}: ")
+    assert raised.value.remedy == "tune it again"
+
+
+def test_what_compiles_only_for_calls_it_knows_is_served_eager_where_it_is_not_packed(scorer, tmp_path):
+    model, artifact = scorer
+    serving = Serving(AHEAD.runtime, "none")
+    unpacked = edited(artifact, tmp_path, plan=Plan(AHEAD.runtime), serving=serving, programs=(), files=())
+    with pytest.warns(RuntimeWarning, match="cannot be built here: nothing can be compiled ahead without a call"):
+        module = autocompile.load(unpacked, model)
+    agrees(module, model, call_of(3, 9))
+    assert module.status.runtime == "eager"
+    assert "without a call to compile for" in module.status.absences[0].reason
+
+
+@pytest.mark.parametrize("fields", [{"serving": Serving("nonesuch", "load")}, {"serving": Serving("nonesuch", "none")}])
+def test_a_runtime_that_is_not_there_is_a_mismatch(scorer, tmp_path, fields):
+    model, artifact = scorer
+    elsewhere = edited(artifact, tmp_path, plan=Plan("nonesuch"), **fields)
+    for fallback in ("eager", "jit"):
+        with pytest.warns(RuntimeWarning, match="there is no runtime 'nonesuch'; install it"):
+            module = autocompile.load(elsewhere, model, fallback=fallback)
+        agrees(module, model, call_of(3, 9))
+        assert module.status.runtime == "eager"
+    with pytest.raises(InvalidRecommendation, match="there is no runtime 'nonesuch'"):
+        autocompile.load(elsewhere, model, on_mismatch="error")
+
+
+def test_what_a_runtime_lacks_here_is_a_mismatch(scorer, monkeypatch):
+    model, artifact = scorer
+    monkeypatch.setattr(Kind, "lacks", lambda _self, _device_type: "its driver is not there")
+    with pytest.warns(RuntimeWarning, match="its driver is not there; it is served eager"):
+        module = autocompile.load(artifact, model)
+    agrees(module, model, call_of(3, 9))
+    with pytest.raises(InvalidRecommendation, match="its driver is not there"):
+        autocompile.load(artifact, model, on_mismatch="error")
+
+
+def test_a_runtime_whose_library_is_missing_is_a_mismatch(scorer, monkeypatch):
+    model, artifact = scorer
+    monkeypatch.setitem(building._CLOSED, AHEAD.runtime, "its library cannot be imported (no module); install it")
+    with pytest.warns(RuntimeWarning, match="its library cannot be imported"):
+        module = autocompile.load(artifact, model)
+    agrees(module, model, call_of(3, 9))
+    with pytest.raises(InvalidRecommendation, match="its library cannot be imported"):
+        autocompile.load(artifact, model, on_mismatch="error")
+
+
+def test_another_configuration_whose_runtime_is_not_there_is_served_eager(scorer, tmp_path):
+    model, artifact = scorer
+    one = Estimate(1.0, 1.0, 1.0)
+    served = (
+        Served(AHEAD, "packed", open_manifest(artifact).plan, 5.0, 0.001, one),
+        Served(Serving("nonesuch", "none"), "nonesuch", Plan("nonesuch"), 0.0, 0.01, one),
+    )
+    module = autocompile.load(edited(artifact, tmp_path, served=served, envelope=()), model, calls=10)
+    agrees(module, model, call_of(3, 9))
+    assert module.status.runtime == "eager"
+    assert "there is no runtime 'nonesuch'" in module.status.absences[0].reason
 
 
 def test_wrong_arguments_of_load_are_said(scorer):

@@ -8,12 +8,14 @@ import sys
 import models
 import pytest
 import torch
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 from places import REPOSITORY
 from servings import AHEAD
 from test_tune import AMPLE, LIGHT, command
 
+from autocompile.artifact.integrity import open_manifest
 from autocompile.core.errors import InvalidValue
+from autocompile.core.job import Limits, ToolchainTask
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
@@ -43,9 +45,9 @@ model, inputs = Waiting().eval(), torch.randn(8, 16)
 """
 
 PRODUCTION = """
-import autocompile, json, torch
+import autocompile, json, os, torch
 from waiting import inputs, model
-fast = autocompile.load("rec", model)
+fast = autocompile.load("rec", model, on_mismatch=os.environ.get("ON_MISMATCH", "fallback"))
 with torch.no_grad():
     torch.testing.assert_close(fast(inputs)["scores"], model(inputs)["scores"])
     fast(torch.randn(3, 5, 16))
@@ -53,9 +55,56 @@ print(json.dumps([fast.status.runtime, fast.status.start, fast.status.calls]))
 """
 
 
-def production(directory, environment):
+# What changes the weights, before the program is loaded and while it serves, and what serves then.
+TRAINING = """
+import autocompile, copy, json, torch, warnings
+from waiting import inputs, model
+
+serves = {}
+
+def check(name, fast, model):
+    before = dict(fast.status.calls)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(inputs)["scores"], model(inputs)["scores"])
+    (serves[name],) = (one for one, count in fast.status.calls.items() if count != before.get(one, 0))
+
+def load(model, **options):
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fast = autocompile.load("rec", model, **options)
+    return fast, [str(one.message) for one in said]
+
+packed = copy.deepcopy(model)
+fast, _said = load(model)
+check("as packed", fast, model)
+with torch.no_grad():
+    model.linear.weight.mul_(2)
+check("in place", fast, model)
+model.load_state_dict(packed.state_dict())
+check("as packed again", fast, model)
+model.load_state_dict({name: torch.ones_like(one) for name, one in packed.state_dict().items()})
+check("load_state_dict", fast, model)
+_fast, said = load(model)
+check("before loading", _fast, model)
+try:
+    autocompile.load("rec", model, on_mismatch="error")
+except autocompile.errors.InvalidRecommendation as fault:
+    said.append(str(fault))
+model.load_state_dict(packed.state_dict())
+model(inputs)["scores"][:, 0].sum().backward()
+torch.optim.SGD(model.parameters(), lr=1.0).step()
+check("optimizer", fast, model)
+model.load_state_dict(packed.state_dict())
+model.double()
+inputs = inputs.double()
+check("another dtype", fast, model)
+print(json.dumps([serves, said, fast.status.fallbacks[0].reason]))
+"""
+
+
+def production(directory, environment, code=PRODUCTION):
     return subprocess.run(
-        [sys.executable, "-c", PRODUCTION],
+        [sys.executable, "-c", code],
         cwd=directory, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -104,13 +153,28 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
         assert tried.startup.compile_s > 0.5 * tried.phases_s["compile"] > tried.startup.build_s
         packed = laboratory.pack(Plan(runtime="exported"), Serving("exported", "load"))
         packed.rename(tmp_path / "rec")
+    assert open_manifest(tmp_path / "rec").requirements.library == "1.0"
     ran = production(tmp_path, dict(os.environ))
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == ["exported", "load", {"exported": 1, "eager": 1}]
+    trained = production(tmp_path, dict(os.environ), TRAINING)
+    assert trained.returncode == 0, trained.stderr
+    serves, said, reason = json.loads(trained.stdout)
+    assert {name for name, runtime in serves.items() if runtime == "exported"} == {"as packed", "as packed again"}
+    assert set(serves.values()) == {"exported", "eager"}
+    differ = "the weights are not those that were packed: linear.weight differs"
+    assert said[0] == f"{differ}, and 1 more; it is served eager; tune it again"
+    assert said[1] == f"rec: {differ}, and 1 more; tune it again for what is here"
+    assert reason == differ
     monkeypatch.setenv("PYTHONPATH", path.split(os.pathsep, 1)[1])
     without = production(tmp_path, dict(os.environ))
+    assert without.returncode == 0, without.stderr
+    assert json.loads(without.stdout) == ["eager", "none", {"eager": 2}]
     assert "there is no runtime 'exported'" in without.stderr
-    assert "install it; here are eager, inductor, aot" in without.stderr
+    assert "install it; here are eager, inductor, aot; it is served eager" in without.stderr
+    monkeypatch.setenv("ON_MISMATCH", "error")
+    refused = production(tmp_path, dict(os.environ))
+    assert "InvalidRecommendation: rec: runtime: there is no runtime 'exported'" in refused.stderr
 
 
 class Branching(torch.nn.Module):
@@ -152,3 +216,43 @@ def test_a_program_compiled_ahead_is_tried_like_every_other_candidate(laboratory
     assert isinstance(found, Measurement)
     assert found.accuracy.error <= found.accuracy.limit
     assert found.counters.recompiles == 0
+
+
+@pytest.fixture
+def lacking(tmp_path, monkeypatch):
+    """A distribution on the path whose runtime needs a library that is not there."""
+    plugged = tmp_path / "plugged"
+    (plugged / "lacking-1.0.dist-info").mkdir(parents=True)
+    (plugged / "lacking-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lacking\nVersion: 1.0\n")
+    (plugged / "lacking-1.0.dist-info" / "entry_points.txt").write_text("[autocompile.runtimes]\nl = lacking:KIND\n")
+    (plugged / "lacking.py").write_text(
+        "from autocompile.runtime.kind import Kind\n"
+        "class Lacking(Kind):\n"
+        "    name, meaning, implementation = 'lacking', 'of a test', 'lacking_runtime'\n"
+        "KIND = Lacking()\n"
+    )
+    (plugged / "lacking_runtime.py").write_text("import a_library_that_is_not_there\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(plugged), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_a_runtime_whose_library_is_missing_ends_no_other(lacking, tmp_path):
+    with LocalRunner(tmp_path / "jobs", tmp_path / "toolchain") as own:
+        laboratory = Laboratory(own, tmp_path)
+        laboratory.prepare(models.Stack().eval(), torch.randn(4, 32))
+        assert isinstance(laboratory.trial(Plan()), Measurement)
+        found = laboratory.trial(Plan(runtime="lacking"))
+        limits = Limits(120.0)
+        toolchain = reply_to(own, ToolchainTask("cpu"), limits, cache="toolchain")
+    assert (found.kind, found.stage) == ("unsupported", "build")
+    assert "runtime lacking: a_library_that_is_not_there cannot be imported" in found.message
+    assert toolchain.missing == {"lacking": found.message}
+
+
+def test_importing_a_runtime_is_charged_to_it_and_what_is_shared_to_none(path):
+    code = "from autocompile.runtime.preparing import IMPORT_S; import json; print(json.dumps(IMPORT_S))"
+    around = {**os.environ, "PYTHONPATH": path}
+    ran = subprocess.run([sys.executable, "-c", code], env=around, capture_output=True, check=True)
+    took = json.loads(ran.stdout)
+    assert took["eager"] < 0.05
+    assert took["inductor"] > 0.1
+    assert took["exported"] > 0

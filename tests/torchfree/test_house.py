@@ -1,6 +1,7 @@
 """What no linter checks of the house: the size of its parts, and that each runtime keeps to its room."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import autocompile
@@ -11,7 +12,10 @@ HOUSE = Path(autocompile.__file__).parent
 FILES = sorted(path for path in HOUSE.rglob("*.py") if "strategies" not in path.relative_to(HOUSE).parts)
 ROOMS = tuple(f"autocompile.runtime.{kind.name}" for kind in kinds())
 # Which runtime is the baseline's has to be said once; `load` has an option of that name, and Dynamo a backend.
-NO_RUNTIMES = {(file, EAGER) for file in ("core/plan.py", "artifact/load.py", "trial/profile/graphbreaks.py")}
+NO_RUNTIMES = {
+    (file, EAGER)
+    for file in ("core/plan.py", "artifact/load.py", "artifact/options.py", "trial/profile/graphbreaks.py")
+}
 
 
 def within(path):
@@ -37,6 +41,13 @@ def test_within_the_room_only_the_catalogue_names_them_all():
     own = [path for path in FILES if within(path).startswith("runtime/") and len(path.relative_to(HOUSE).parts) == 2]
     places = [place for path in own for place in names_of_runtimes(path)]
     assert [place for place in places if not place.startswith("runtime/catalogue.py")] == []
+
+
+def test_every_room_of_a_runtime_knows_nothing_of_the_others():
+    rooms = {f"autocompile.runtime.{path.parent.name}" for path in (HOUSE / "runtime").glob("*/__init__.py")}
+    contracts = tomllib.loads((HOUSE.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (named,) = (contract["modules"] for contract in contracts if contract["type"] == "independence")
+    assert rooms == set(named) == set(ROOMS)
 
 
 def test_files_hold_one_idea_each():

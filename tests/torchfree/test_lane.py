@@ -102,10 +102,19 @@ def test_who_is_done_first_is_told(runner_with):
 def test_a_cache_is_made_when_its_turn_comes(runner_with, tmp_path):
     runner, _launcher = runner_with("ends", "ends")
     toolchain, trial = submit(runner, cache="toolchain"), submit(runner, cache="trial")
-    (tmp_path / "seed" / "probes").write_text("what the compiler check leaves")
-    assert not (tmp_path / "jobs" / "caches" / "trial").exists()
+    left = tmp_path / "seed" / "inductor"
+    left.mkdir()
+    (left / "probes").write_text("what the compiler check leaves")
+    (left / "fxgraph").write_text("what it leaves of a program")
+    (tmp_path / "seed" / "precompiled_headers").mkdir()
+    others = tmp_path / "seed" / "eager"
+    others.mkdir()
+    (others / "program").write_text("of a runtime whose whole cache is for programs")
+    cache = tmp_path / "jobs" / "caches" / "trial"
+    assert not cache.exists()
     toolchain.answer()
-    assert (tmp_path / "jobs" / "caches" / "trial" / "probes").exists()
+    assert [path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()] == ["inductor/probes"]
+    assert not (cache / "precompiled_headers").exists()
     trial.answer()
 
 

@@ -41,5 +41,9 @@ class Package(Record, frozen=True):
 
 
 def package_of(program: Program) -> Package:
-    """The program's package."""
-    return msgspec.convert(program.own, Package)
+    """The program's package. Raises ValueError if its record cannot be read, or names files that are not its own."""
+    package = msgspec.convert(program.own, Package)
+    strange = [name for name in package.files if name not in program.files]
+    if strange:
+        raise ValueError(f"it names {strange[0]}, which is none of its files")
+    return package

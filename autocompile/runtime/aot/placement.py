@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from autocompile.runtime.tensor_guards import Confirmation, confirmation_of
+from autocompile.runtime.placed import InPython
 
 _LOG = logging.getLogger("autocompile")
 SOURCE = Path(__file__).with_suffix(".c")
@@ -78,34 +78,3 @@ def _slot_of(tensor: torch.Tensor) -> int:
         if held[position] == tensor._cdata:  # noqa: SLF001
             return id(tensor) + position * _WORD
     raise _Unknown("their Python objects do not hold them")
-
-
-class InPython:
-    """The same, looked at one by one."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
-        self._tensors = tensors
-        self._addresses, self._layouts = self._look_where(), self._look_how()
-        self._confirms = {mode: self._confirmation(in_inference_mode=mode) for mode in (False, True)}
-
-    def hold(self) -> bool:
-        """Whether nothing has changed."""
-        try:
-            if self._look_where() != self._addresses:
-                return False
-            confirmed = self._confirms[torch.is_inference_mode_enabled()](*self._tensors)
-            return confirmed or self._look_how() == self._layouts
-        except RuntimeError:  # one without memory of its own, as sparse ones are
-            return False
-
-    def _confirmation(self, *, in_inference_mode: bool) -> Confirmation:
-        with torch.inference_mode(in_inference_mode):
-            return confirmation_of(self._tensors)
-
-    def _look_where(self) -> list[int]:
-        return list(map(torch.Tensor.data_ptr, self._tensors))
-
-    def _look_how(self) -> list[Any]:
-        return [
-            (tensor.stride(), tensor.shape, tensor.dtype, tensor.is_conj(), tensor.is_neg()) for tensor in self._tensors
-        ]

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from autocompile.core.errors import InvalidArtifact
 from autocompile.core.program import Program
 from autocompile.runtime.aot.package import Package, Weight, package_of
 from autocompile.runtime.aot.placement import placement_of
@@ -112,7 +111,7 @@ class Native:
     """
 
     def __init__(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> None:
-        self._package, self._model, self._watch = package_of(program), model, watch
+        self._package, self._model, self._watch = _readable(program), model, watch
         self._lifted = _read_constants(self._package, files)
         self._files = {name: files[name] for name in (self._package.file, self._package.placement_file) if name}
         # Where the weights were when it was loaded.
@@ -191,6 +190,13 @@ def _library(package: Package, files: Mapping[str, bytes], scratch: Scratch) -> 
     return scratch.path / "placement.so"
 
 
+def _readable(program: Program) -> Package:
+    try:
+        return package_of(program)
+    except ValueError as fault:
+        raise NotLoadable(f"its record cannot be read: {fault}") from fault
+
+
 def _read_constants(package: Package, files: Mapping[str, bytes]) -> dict[str, torch.Tensor]:
     if not package.constants_file:
         return {}
@@ -199,5 +205,5 @@ def _read_constants(package: Package, files: Mapping[str, bytes]) -> dict[str, t
     found = load(files[package.constants_file])
     missing = [weight.name for weight in package.weights if weight.lifted and weight.name not in found]
     if missing:
-        raise InvalidArtifact(f"has no constant {missing[0]}", where=package.constants_file)
+        raise NotLoadable(f"{package.constants_file} has no constant {missing[0]}")
     return found

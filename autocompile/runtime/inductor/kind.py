@@ -31,6 +31,7 @@ class InductorKind(Kind):
     recompiles = True
     packs_as = "cache"
     trains = True
+    cached_for_programs = ("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:

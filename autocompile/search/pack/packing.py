@@ -260,7 +260,8 @@ def _manifest(
     packed: Packed | None = None,
 ) -> Manifest:
     environment, trial = bench.environment, winner.trial
-    here = Requirements(environment.torch, environment.architecture, instructions(), capability="")
+    library = kind_of(trial.plan).version()
+    here = Requirements(environment.torch, environment.architecture, instructions(), capability="", library=library)
     offered = offers(bench, trial, winner.trials)
     return Manifest(
         manifest_version=MANIFEST_VERSION,
@@ -275,6 +276,7 @@ def _manifest(
         batch_factor=trial.batch_factor,
         served=offered.served,
         envelope=offered.envelope,
+        weights=packed.weights if packed else {},
     )
 
 

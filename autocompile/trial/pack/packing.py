@@ -15,9 +15,10 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.base import NotPackable, Runtime
 from autocompile.runtime.building import build, runtime
-from autocompile.runtime.catalogue import packed_plan
+from autocompile.runtime.catalogue import kind, packed_plan
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import has_hooks
+from autocompile.runtime.weights import UNREADABLE, digests
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import Reference, make_reference
@@ -65,7 +66,8 @@ def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], director
         _check_cases(built, task, "what the compiler made")
     with phases(_STAGE):
         runtime(task.serving.runtime).keep_cache(directory)
-    return Packed((), requirements(with_python=True, device_type=task.workload.device_type))
+    name, device_type = task.serving.runtime, task.workload.device_type
+    return Packed((), requirements(name, with_python=True, device_type=device_type))
 
 
 class _Packing:
@@ -99,10 +101,22 @@ class _Packing:
         device_type = self._task.workload.device_type
         return Packed(
             tuple(made),
-            requirements(with_python=False, device_type=device_type),
+            requirements(self._task.serving.runtime, with_python=False, device_type=device_type),
             tuple(self._notes),
             self._reads.texts(),
+            weights=self._weights(),
         )
+
+    def _weights(self) -> dict[str, str]:
+        """Digests of the weights that the programs have copies of, if they have."""
+        if not kind(self._task.serving.runtime).holds_weights:
+            return {}
+        with self._phases(_STAGE):
+            read = digests(self._model)
+        unreadable = [path for path, digest in read.items() if digest == UNREADABLE]
+        if unreadable:
+            raise NotPackable(f"it would hold a copy of {unreadable[0]}, whose bytes cannot be read")
+        return read
 
     def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
         with self._phases("verify"):

@@ -4,7 +4,7 @@ import io
 
 import torch
 
-from autocompile.runtime.base import Runtime
+from autocompile.runtime.base import NotPackable, Runtime
 from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.export import described, exported
 from autocompile.runtime.guarded import Guarded
@@ -15,6 +15,8 @@ from autocompile.workload.samples import device_of
 
 class Exported(Runtime):
     def build(self, model, plan, device_type, samples, /, *, isolate):
+        if not samples:
+            raise NotPackable("nothing can be exported without a call to export for")
         target = transformed(model, plan, isolate=isolate)
         with Scratch() as directory:
             programs = [

@@ -1,0 +1,176 @@
+"""Programs with copies of the weights: every change that can be seen is seen, and equal values are served again."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from autocompile.artifact.serving import Holding, Ready, Tally
+from autocompile.core.plan import Plan
+from autocompile.core.serving import Serving
+from autocompile.runtime.base import WeightsDiffer
+from autocompile.runtime.building import build
+from autocompile.runtime.model_watch import Watch
+from autocompile.runtime.weights import UNREADABLE, Weights, difference, digests
+
+
+class Held(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
+        self.scale = torch.tensor(2.0)
+
+    def forward(self, x):
+        return self.layers(x) * self.scale
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Held().eval()
+
+
+def stepped(optimizer, **settings):
+    def change(model):
+        chosen = optimizer(model.parameters(), lr=0.1, **settings)
+        model(torch.randn(3, 4)).sum().backward()
+        chosen.step()
+
+    change.__name__ = f"{optimizer.__name__} {' '.join(settings)}"
+    return change
+
+
+def loaded(model):
+    other = copy.deepcopy(model)
+    nn.init.ones_(other.layers[2].weight)
+    model.load_state_dict(other.state_dict())
+
+
+def in_place(model):
+    with torch.no_grad():
+        model.layers[0].weight.mul_(2)
+
+
+def of_another_type(model):
+    model.double()
+
+
+def other_memory(model):
+    model.layers[2].bias.data = model.layers[2].bias.data + 1
+
+
+def another_parameter(model):
+    model.layers[0].weight = nn.Parameter(torch.ones(4, 4))
+
+
+def transposed(model):
+    model.layers[0].weight.data = model.layers[0].weight.data.t()
+
+
+def a_buffer(model):
+    model.layers[1].running_mean.add_(1)
+
+
+def a_plain_attribute(model):
+    model.scale = torch.tensor(3.0)
+
+
+def trained(model):
+    model.train()
+    model(torch.randn(8, 4))
+    model.eval()
+
+
+CHANGES = [
+    stepped(torch.optim.SGD), stepped(torch.optim.SGD, foreach=True), stepped(torch.optim.Adam, foreach=True),
+    stepped(torch.optim.AdamW, fused=True), loaded, in_place, of_another_type, other_memory, another_parameter,
+    transposed, a_buffer, a_plain_attribute, trained,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_every_change_is_seen_and_its_undoing_too(model, change):
+    weights = Weights(model, digests(model), Watch(model, ()))
+    run = weights.holding(lambda tensors: tensors)
+    before = copy.deepcopy(model)
+    assert run([]) == []
+    change(model)
+    weights.watch.changed()
+    with pytest.raises(WeightsDiffer, match="the weights are not those that were packed: "):
+        run([])
+    model.float()
+    model.scale = before.scale
+    model.layers[0].weight = nn.Parameter(before.layers[0].weight.detach())
+    model.load_state_dict(before.state_dict())
+    weights.watch.changed()
+    assert run([]) == []
+
+
+def test_nothing_is_read_again_while_nothing_changes(model, monkeypatch):
+    weights = Weights(model, digests(model), Watch(model, ()))
+    monkeypatch.setattr("autocompile.runtime.weights.digests", None)
+    for mode in (False, True):
+        with torch.inference_mode(mode):
+            model(torch.randn(2, 4))
+            assert weights.watch.changed() == ""
+            assert weights.difference() == ""
+    model.note = "of no weight"
+    assert weights.watch.changed() == ""
+    assert weights.difference() == ""
+
+
+def test_what_was_built_unpacked_serves_while_the_weights_are_the_same(model):
+    eager = Ready(build(model, Plan(), "cpu"), Tally())
+    tally = Tally()
+    copied = Ready(build(copy.deepcopy(model), Plan(), "cpu"), tally, Serving("copied", "none"), "a copy")
+    held = Holding(copied, eager, Weights(model, None, Watch(model, ())), tally)
+    assert (held.serving.runtime, held.label) == ("copied", "a copy")
+    x = torch.randn(2, 4)
+    for change in (lambda _model: None, in_place, loaded):
+        change(model)
+        torch.testing.assert_close(held((x,), {}), model(x).detach())
+    model.layers[0] = nn.Identity()
+    torch.testing.assert_close(held((x,), {}), model(x).detach())
+    assert tally.calls == {"copied": 1}
+    assert [count for _message, count in tally.refusals] == [2, 1]
+
+
+def test_what_differs_is_named(model):
+    packed = digests(model)
+    assert difference(packed, digests(copy.deepcopy(model))) == ""
+    in_place(model)
+    other = digests(model)
+    assert difference(packed, other).endswith("were packed: layers.0.weight differs")
+    assert difference(packed, {**other, "layers.2.bias": "x"}).endswith("layers.0.weight differs, and 1 more")
+    assert difference({}, {"a": "x"}).endswith("there was no a")
+    assert difference({"a": "x"}, {}).endswith("there is no a")
+    assert difference({"a": UNREADABLE}, {"a": UNREADABLE}).endswith("a differs")
+
+
+def test_digests_tell_types_shapes_and_values_apart():
+    def read(tensor):
+        holder = nn.Module()
+        holder.register_buffer("held", tensor)
+        return digests(holder)["held"]
+
+    tensors = [
+        torch.zeros(4), torch.zeros(2, 2), torch.zeros(4, dtype=torch.int32), torch.zeros(0), torch.tensor(0.0),
+        torch.zeros(8, dtype=torch.bfloat16), torch.zeros(4, dtype=torch.bool), torch.zeros(4, dtype=torch.complex64),
+        -torch.zeros(4), torch.ones(4), torch.eye(3).to_sparse(),
+    ]  # fmt: skip
+    assert UNREADABLE not in map(read, tensors)
+    assert len(set(map(read, tensors))) == len(tensors)
+    image = torch.randn(1, 3, 4, 4)
+    assert read(image) == read(image.to(memory_format=torch.channels_last))
+    assert read(torch.zeros(2, device="meta")) == UNREADABLE
+
+
+def test_tied_and_inference_tensors_are_read(model):
+    model.layers[2].weight = model.layers[0].weight
+    with torch.inference_mode():
+        model.layers[1].running_var = torch.ones(4)
+    weights = Weights(model, digests(model), Watch(model, ()))
+    assert weights.difference() == ""
+    in_place(model)
+    assert "layers.0.weight differs, and 1 more" in weights.difference()

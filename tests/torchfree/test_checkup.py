@@ -1,0 +1,59 @@
+"""What `autocompile doctor` says of the runtimes."""
+
+from builders import environment
+
+from autocompile import checkup
+from autocompile.core.outcome import Toolchain
+from autocompile.runtime.catalogue import kind, kinds
+from autocompile.runtime.kind import Kind
+
+WORKS = Toolchain(1.0, "AVX2")
+NO_COMPILER = Toolchain(1.0, "", "InvalidCxxCompiler: No working C++ compiler found")
+
+
+class Plugged(Kind):
+    name, meaning, implementation, library = "plugged", "of a test", "nowhere", "msgspec"
+
+
+class Lacking(Kind):
+    name, meaning, implementation, library = "lacking", "of a test", "nowhere", "no-such-distribution"
+
+
+def findings(monkeypatch, *more, broken=(), **toolchains):
+    listed = (*kinds(), *more)
+    monkeypatch.setattr(checkup, "kinds", lambda: listed)
+    monkeypatch.setattr(checkup, "broken", lambda: broken)
+    return {one.subject: one for one in checkup._of_runtimes(environment(), toolchains)}
+
+
+def test_every_runtime_is_listed_with_its_version(monkeypatch):
+    said = findings(monkeypatch, Plugged(), cpu=WORKS)
+    assert list(said) == ["runtime eager", "runtime inductor", "runtime aot", "runtime plugged"]
+    assert {one.state for one in said.values()} == {"good"}
+    assert said["runtime eager"].found == "torch's operators, one by one (torch 2.13.0)"
+    assert said["runtime plugged"].found == f"of a test (msgspec {Plugged().version()})"
+
+
+def test_one_whose_library_is_missing_is_told_with_what_to_install(monkeypatch):
+    missing = {"lacking": "runtime lacking: nothing.of_it cannot be imported (no module); install it"}
+    said = findings(monkeypatch, Lacking(), cpu=Toolchain(1.0, "AVX2", missing=missing))["runtime lacking"]
+    assert said.state == "missing"
+    assert said.found == "runtime lacking: nothing.of_it cannot be imported (no module)"
+    assert said.remedy == "pip install no-such-distribution"
+
+
+def test_one_that_lacks_a_compiler_is_told_and_one_device_is_enough(monkeypatch):
+    assert findings(monkeypatch, cpu=NO_COMPILER)["runtime inductor"].state == "missing"
+    assert findings(monkeypatch, cpu=NO_COMPILER)["runtime eager"].state == "good"
+    assert findings(monkeypatch, cpu=NO_COMPILER, cuda=WORKS)["runtime inductor"].state == "good"
+
+
+def test_what_is_broken_is_told(monkeypatch):
+    said = findings(monkeypatch, broken=("the runtime 'x' of y cannot be imported (ValueError: z)",), cpu=WORKS)
+    assert said["runtime"].state == "missing"
+    assert "of y cannot be imported" in said["runtime"].found
+
+
+def test_a_library_that_is_not_installed_has_no_version():
+    assert Lacking().version() == kind("eager").version() == ""
+    assert Plugged().version()
