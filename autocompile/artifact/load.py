@@ -28,6 +28,7 @@ from autocompile.runtime.building import build, runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.guards import Guard
 from autocompile.runtime.model_watch import Watch, registered_tensors
+from autocompile.workload.call import Call
 
 OnMismatch = Literal["fallback", "error"]
 Fallback = Literal["eager", "jit"]
@@ -106,7 +107,7 @@ class _Loading:
         """The model as it is."""
         if self.model is None:
             return _NoModel()
-        return Ready(build(self.model, Plan(), self.manifest.device_type), self.tally)
+        return Ready(build(Call(self.model, device_type=self.manifest.device_type), Plan()), self.tally)
 
     def module(self, server: Server, *, absence: str = "", notes: Sequence[str] = ()) -> CompiledModule:
         """The module that this server serves; `absence` is why it is not the artifact itself."""
@@ -210,7 +211,7 @@ class _Loading:
         return list(filter(None, [kind_of(self.manifest.plan).keeps_weights(self.manifest.plan)]))
 
     def _ready(self) -> Server:
-        built = build(self.model, self.manifest.plan, self.manifest.device_type)
+        built = build(Call(self.model, device_type=self.manifest.device_type), self.manifest.plan)
         return Ready(built, self.tally, self._unpacked, self.manifest.label)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
@@ -225,7 +226,7 @@ class _Loading:
         return self.eager()
 
     def _compiled(self, serving: Serving) -> Server:
-        built = build(self.model, self.manifest.plan, self.manifest.device_type)
+        built = build(Call(self.model, device_type=self.manifest.device_type), self.manifest.plan)
         server = Background if self.background else Compiling
         watch = Watch(self.model, self.manifest.identity.attributes)
         return server(built, self.eager(), watch, self.tally, serving, self.manifest.label)

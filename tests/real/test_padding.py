@@ -112,14 +112,14 @@ def test_sizes_beyond_all_buckets_and_other_calls_are_made_as_they_are():
     model.register_forward_pre_hook(
         lambda _model, _args, kwargs: seen.append(kwargs["words"].shape[-1]), with_kwargs=True
     )
-    built = build(model, Plan(buckets=buckets), "cpu")
+    built = build(Call(model), Plan(buckets=buckets))
     for call in calls((5, 8, 33)):
         assert built(**call)["each"].shape[1] == call["words"].shape[1]
     assert seen == [8, 8, 33]
 
 
 def as_built(model, plan):
-    return build(model, plan, "cpu")
+    return build(Call(model), plan)
 
 
 def as_snippet(model, plan):
