@@ -16,7 +16,7 @@ from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, lacking, mismatches
 from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.options import Fallback, OnMismatch, check_model, check_options
-from autocompile.artifact.serving import AheadOfTime, Background, Compiling, Holding, NoModel, Ready, Server, Tally
+from autocompile.artifact.serving import Background, Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
 from autocompile.core.caution import warn
 from autocompile.core.envelope import at_calls
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation
@@ -27,10 +27,12 @@ from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.heap import settle_heap
 from autocompile.runtime.base import NotLoadable, NotPackable, WeightsDiffer
 from autocompile.runtime.building import build, runtime
+from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind, kind_of
 from autocompile.runtime.guards import Guard
 from autocompile.runtime.model_watch import Watch, registered_tensors
 from autocompile.runtime.weights import Weights
+from autocompile.workload.call import Call
 
 
 def load(
@@ -117,7 +119,10 @@ class _Loading:
         """The model as it is."""
         if self.model is None:
             return NoModel()
-        return Ready(build(self.model, Plan(), self.manifest.device_type), self.tally)
+        return Ready(self._built(Plan()), self.tally)
+
+    def _built(self, plan: Plan) -> Built:
+        return build(Call(self.model, device_type=self.manifest.device_type), plan)
 
     def module(self, server: Server, *, absence: str = "", notes: Sequence[str] = ()) -> CompiledModule:
         """The module that this server serves; `absence` is why it is not the artifact itself."""
@@ -185,7 +190,7 @@ class _Loading:
         if self.weights:
             programs = [(guard, self.weights.holding(run)) for guard, run in programs]
         serving, label = self.manifest.serving, self.manifest.label
-        served = AheadOfTime(programs, watch, self._behind(), self.eager(), self.tally, serving, label)
+        served = ProgramServer(programs, watch, self._behind(), self.eager(), self.tally, serving, label)
         return self.module(served, notes=starting.untimed(self.manifest))
 
     def _invalid(self, fault: str) -> InvalidArtifact:
@@ -228,7 +233,7 @@ class _Loading:
 
     def _ready(self) -> Server:
         weights = self._own_copy()
-        built = build(self.model, self.manifest.plan, self.manifest.device_type)
+        built = self._built(self.manifest.plan)
         return self._held(Ready(built, self.tally, self._unpacked, self.manifest.label), weights)
 
     def _own_copy(self) -> Weights | None:
@@ -259,7 +264,7 @@ class _Loading:
 
     def _compiled(self, serving: Serving) -> Server:
         weights = self._own_copy()
-        built = build(self.model, self.manifest.plan, self.manifest.device_type)
+        built = self._built(self.manifest.plan)
         kind_of_server = Background if self.background else Compiling
         own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
         return self._held(own, weights)

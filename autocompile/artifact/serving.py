@@ -221,7 +221,7 @@ class Holding:
         return self._server(args, kwargs)
 
 
-class AheadOfTime:
+class ProgramServer:
     """Compiled programs behind guards, with something that can serve every call behind them.
 
     A call that no program was made for goes to the `fallback`; a model that is not put together as it was is

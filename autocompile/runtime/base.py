@@ -16,6 +16,7 @@ from autocompile.core.program import Program
 from autocompile.runtime.built import Built
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.axes import FreeAxis
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
 
@@ -49,8 +50,8 @@ class Runtime(ABC):
     """How a runtime runs a model in this process."""
 
     @abstractmethod
-    def build(self, model: Any, plan: Plan, device_type: str, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
-        """Carry out `plan` on `model`, which stays as it is.
+    def build(self, step: Call, plan: Plan, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+        """The same work as `step`, the baseline's, as `plan` says; the baseline and its model stay as they are.
 
         `samples` are calls that it will get, for runtimes that compile for them; what these build raises NotPackable
         for calls like none of them. With `isolate` it has buffers of its

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,6 +14,7 @@ from autocompile.runtime.base import Runtime
 from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind, kind_of, kinds
 from autocompile.runtime.deferred import BuiltWhenCalled
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
 
@@ -52,17 +52,17 @@ def close(name: str, fault: Exception) -> str:
     return _CLOSED[name]
 
 
-def build(model: Any, plan: Plan, device_type: str, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Built:
-    """Carry out `plan` on `model` by its runtime: see `Runtime.build`.
+def build(step: Call, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Built:
+    """The same work as the baseline's `step`, as `plan` says, by its runtime: see `Runtime.build`.
 
     Without samples, what is compiled while it is built is built when it is called: production knows no calls ahead.
     """
     own = runtime(plan.runtime)
     if samples or kind_of(plan).compiles != "build":
-        return own.build(model, plan, device_type, samples, isolate=isolate)
-    eager = build(model, replace(plan, runtime=EAGER, settings={}), device_type, isolate=isolate)
-    call = BuiltWhenCalled(lambda sample: own.build(model, plan, device_type, (sample,), isolate=isolate), eager)
-    return Built(call, replace(plan, autocast=""), device_type, model)
+        return own.build(step, plan, samples, isolate=isolate)
+    eager = build(step, replace(plan, runtime=EAGER, settings={}), isolate=isolate)
+    call = BuiltWhenCalled(lambda sample: own.build(step, plan, (sample,), isolate=isolate), eager)
+    return Built(call, replace(plan, autocast=""), step.device_type, step.model)
 
 
 @cache

@@ -21,16 +21,16 @@ class Built(Call):
     """
 
     def __init__(self, call: Callable[..., Any], plan: Plan, device_type: str, target: Any) -> None:
-        super().__init__(call, module=target if isinstance(target, nn.Module) else None, threads=plan.threads)
+        module = target if isinstance(target, nn.Module) else None
+        super().__init__(call, module=module, threads=plan.threads, device_type=device_type)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
-        self._device_type = device_type
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with torch.no_grad():
             if self._autocast is None:
                 return self.model(*args, **kwargs)
             # Outside the compiled region: inside it, no compiler cache can be used.
-            with torch.autocast(self._device_type, dtype=self._autocast):
+            with torch.autocast(self.device_type, dtype=self._autocast):
                 output = self.model(*args, **kwargs)
             return pytree.tree_map(self._restored, output)
 

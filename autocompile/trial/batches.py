@@ -15,6 +15,7 @@ from autocompile.trial.check.batch_proof import prove_batch
 from autocompile.trial.clock.timing import Subject, subject
 from autocompile.trial.faults import failure_of
 from autocompile.trial.phases import Phases
+from autocompile.workload.call import Call
 from autocompile.workload.spool import at_batch, unspool
 
 _REPEATS, _ENOUGH_S = 5, 0.5
@@ -33,7 +34,7 @@ def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
     with phases("load"):
         model, samples = unspool(task.workload)
         device = task.workload.device_type
-        eager = build(model, Plan(), device)
+        eager = build(Call(model, device_type=device), Plan())
     with phases("verify"):
         proofs = [prove_batch(eager, sample) for sample in samples]
     problem = next((proof.problem for proof in proofs if proof.problem), "")

@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from autocompile.core.job import TrialTask
 from autocompile.core.outcome import Failure, Startup
@@ -56,10 +55,10 @@ class Measurand(ABC):
 class BuiltHere(Measurand):
     """A plan, built and compiled in this process."""
 
-    def __init__(self, task: TrialTask, model: Any, samples: Sequence[Sample]) -> None:
+    def __init__(self, task: TrialTask, baseline: Call, samples: Sequence[Sample]) -> None:
         self._task = task
         began = time.perf_counter()
-        self.step: Built = build(model, task.plan, task.workload.device_type, samples, isolate=True)
+        self.step: Built = build(baseline, task.plan, samples, isolate=True)
         self._compiled_s = time.perf_counter() - began if building_phase(task) == "compile" else 0.0
 
     def check_compiled(self) -> Failure | None:
@@ -88,10 +87,10 @@ class BuiltHere(Measurand):
 class Delivered(Measurand):
     """An artifact, loaded. What it compiles and for which sizes was settled when it was packed."""
 
-    def __init__(self, task: TrialTask, model: Any) -> None:
+    def __init__(self, task: TrialTask, baseline: Call) -> None:
         self._task = task
         # With buffers of its own, as a plan that is built here has them.
-        own = Call(model).twin().model
+        own = baseline.twin().model
         self.step: LoadedArtifact = LoadedArtifact(task.artifact, own, task.plan.threads)
 
     def check_compiled(self) -> Failure | None:
@@ -115,6 +114,6 @@ def building_phase(task: TrialTask) -> str:
     return "compile" if compiles else "build"
 
 
-def measurand_of(task: TrialTask, model: Any, samples: Sequence[Sample]) -> Measurand:
-    """What the task asks to measure, for these samples; it shares with `model` what neither of them changes."""
-    return Delivered(task, model) if task.artifact else BuiltHere(task, model, samples)
+def measurand_of(task: TrialTask, baseline: Call, samples: Sequence[Sample]) -> Measurand:
+    """What the task asks to measure, for these samples; it shares with the baseline what neither of them changes."""
+    return Delivered(task, baseline) if task.artifact else BuiltHere(task, baseline, samples)

@@ -21,6 +21,7 @@ from autocompile.trial.measurand import Measurand, Warmup, building_phase, measu
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import batch_of
+from autocompile.workload.call import Call
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.spool import at_batch, unspool
 
@@ -88,9 +89,10 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with phases("build"):
-        eager = build(model, Plan(), device)
+        given = Call(model, device_type=device)
+        eager = build(given, Plan())
     with phases(building_phase(task)):
-        measurand = measurand_of(task, model, own_samples)
+        measurand = measurand_of(task, given, own_samples)
         sides = [side.on_copies() if reference.mutates_inputs else side for side in (eager, measurand.step)]
         baseline = subject(sides[0], samples, device, threads)
         candidate = subject(sides[1], own_samples, device, threads, batch_factor)

@@ -18,10 +18,12 @@ class Call(Step):
     `module` is the module that runs beneath, where that is not the model itself.
     """
 
-    def __init__(self, model: Any, *, module: nn.Module | None = None, threads: int = 0) -> None:
+    def __init__(
+        self, model: Any, *, module: nn.Module | None = None, threads: int = 0, device_type: str = "cpu"
+    ) -> None:
         self.model = model
         self.module = model if module is None and isinstance(model, nn.Module) else module
-        self.threads = threads
+        self.threads, self.device_type = threads, device_type
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The model's output."""
@@ -46,4 +48,5 @@ class Call(Step):
 
     def in_float64(self) -> Call:
         """Of a module; a function computes in the precision of its arguments."""
-        return Call(copy.deepcopy(self.model).double() if isinstance(self.model, nn.Module) else self.model)
+        model = copy.deepcopy(self.model).double() if isinstance(self.model, nn.Module) else self.model
+        return Call(model, device_type=self.device_type)

@@ -21,10 +21,12 @@ class Step(ABC):
 
     `threads` is the number of CPU threads that its operators should have, 0 for torch's own; it is a setting of the
     process, so whoever runs it decides when to apply it. `module` is the module beneath, or None. With `copies_inputs`
-    it works on copies of its inputs, as it writes into them, so that every run is like the first.
+    it works on copies of its inputs, as it writes into them, so that every run is like the first. `device_type`: where
+    its operators run, `cpu` or `cuda`.
     """
 
     threads: int = 0
+    device_type: str = "cpu"
     module: nn.Module | None = None
     copies_inputs: bool = False
 

@@ -106,7 +106,7 @@ def test_a_mutated_buffer_is_caught():
 def test_honest_candidates_pass(model, reference):
     assert fault_of(model, reference) == ""
     for autocast in ("bfloat16", "float16"):
-        amp = build(model, Plan(autocast=autocast), "cpu")
+        amp = build(Call(model), Plan(autocast=autocast))
         found = compare(amp, reference, Acceptance(published_tolerance(autocast)))
         assert found.fault == ""
         assert found.accuracy.error > found.accuracy.baseline_error

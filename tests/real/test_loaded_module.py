@@ -22,13 +22,14 @@ from autocompile.core.plan import Plan
 from autocompile.core.serving import AS_IT_IS
 from autocompile.runtime.building import build
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.workload.call import Call
 from autocompile.workload.spool import spool
 
 
 def served(model):
     """A module that serves a model without a compiler."""
     tally = Tally()
-    return CompiledModule(Ready(build(model, Plan(), "cpu"), tally), model, About(), tally)
+    return CompiledModule(Ready(build(Call(model), Plan()), tally), model, About(), tally)
 
 
 @pytest.fixture
@@ -240,10 +241,11 @@ def test_the_compilers_tables_are_not_printed(tmp_path):
         "import torch\n"
         "from autocompile.runtime.building import build\n"
         "from autocompile.runtime.inductor.settings import compiled\n"
+        "from autocompile.workload.call import Call\n"
         "import torch._inductor.config as inductor\n"
         "before = inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats\n"
         "plan = compiled(options={'max_autotune': True, 'freezing': True})\n"
-        "build(torch.nn.Linear(64, 32).eval(), plan, 'cpu')(torch.randn(16, 64))\n"
+        "build(Call(torch.nn.Linear(64, 32).eval()), plan)(torch.randn(16, 64))\n"
         "assert before == (inductor.autotune_num_choices_displayed, inductor.max_autotune_report_choices_stats)\n"
         "from torch._dynamo.utils import counters\n"
         "print(counters['inductor']['select_algorithm_autotune'])\n"

@@ -6,7 +6,6 @@ import torch
 
 from autocompile.core.buckets import bucket_sizes
 from autocompile.core.outcome import Measurement
-from autocompile.core.plan import Plan
 from autocompile.runtime.building import build
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
@@ -112,14 +111,14 @@ def test_sizes_beyond_all_buckets_and_other_calls_are_made_as_they_are():
     model.register_forward_pre_hook(
         lambda _model, _args, kwargs: seen.append(kwargs["words"].shape[-1]), with_kwargs=True
     )
-    built = build(model, Plan(buckets=buckets), "cpu")
+    built = build(Call(model), compiled(buckets=buckets, backend="eager"))
     for call in calls((5, 8, 33)):
         assert built(**call)["each"].shape[1] == call["words"].shape[1]
     assert seen == [8, 8, 33]
 
 
 def as_built(model, plan):
-    return build(model, plan, "cpu")
+    return build(Call(model), plan)
 
 
 def as_snippet(model, plan):
@@ -131,7 +130,7 @@ def as_snippet(model, plan):
 @pytest.mark.parametrize("made", [as_built, as_snippet])
 def test_calls_of_every_size_and_form_are_right(made):
     model = models.Masked().eval()
-    run = made(model, Plan(buckets=proof(model, calls()).buckets))
+    run = made(model, compiled(buckets=proof(model, calls()).buckets, backend="eager"))
     other_way_round = [dict(reversed(call.items())) for call in calls((5,))]
     other_dtype = [{**call, "words": call["words"].int()} for call in calls((5,))]
     for call in [*calls((5, 9, 33)), *other_way_round, *other_dtype]:

@@ -192,13 +192,13 @@ def test_what_compiles_while_it_is_built_is_built_in_production_for_the_calls_th
     monkeypatch.setattr(building, "kind_of", lambda plan: building.kind(plan.runtime))
     torch.manual_seed(0)
     model = models.Stack().eval()
-    built = building.build(model, Plan(runtime="exported"), "cpu")
+    built = building.build(Call(model), Plan(runtime="exported"))
     for shape in ((4, 32), (2, 32), (4, 32)):
         x = torch.randn(*shape)
         torch.testing.assert_close(built(x), Call(model)(x))
     assert len(built.model._built) == 2
     assert KIND.unpacked == Serving("exported", "compile")
-    branching = building.build(Branching(), Plan(runtime="exported"), "cpu")
+    branching = building.build(Call(Branching()), Plan(runtime="exported"))
     with pytest.raises(NotPackable):
         branching(torch.ones(2))
     assert torch.equal(branching(torch.ones(1)), torch.ones(1))

@@ -8,6 +8,7 @@ from autocompile.core.outcome import Failure, Measurement
 from autocompile.runtime.building import build
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.space.surroundings import breaking_parts, hottest_parts, varying_axes
+from autocompile.workload.call import Call
 
 
 def test_blocks_with_hooks_that_are_shared_and_called_twice_are_right(laboratory):
@@ -58,6 +59,6 @@ def test_marked_axes_are_compiled_once_for_all_sizes(laboratory):
 def test_the_model_itself_is_left_as_it_was(plan):
     model, x = models.Interrupted().eval(), torch.randn(2, 32)
     expected = model(x)
-    built = build(model, plan, "cpu")
+    built = build(Call(model), plan)
     assert torch.allclose(built(x), expected, atol=1e-6)
     assert "forward" not in vars(model.noting)

@@ -187,7 +187,7 @@ def test_what_one_side_changes_the_other_may_not_have():
 
 def test_a_call_shares_parameters_with_its_twin_and_no_buffer():
     model = models.BatchStatistics().train()
-    for call in (Call(model), build(model, Plan(), "cpu")):
+    for call in (Call(model), build(Call(model), Plan())):
         twin = call.twin()
         assert twin.module is not model
         assert type(twin) is type(call)

@@ -13,6 +13,7 @@ from autocompile.runtime.base import WeightsDiffer
 from autocompile.runtime.building import build
 from autocompile.runtime.model_watch import Watch
 from autocompile.runtime.weights import UNREADABLE, Weights, difference, digests
+from autocompile.workload.call import Call
 
 
 class Held(nn.Module):
@@ -121,9 +122,9 @@ def test_nothing_is_read_again_while_nothing_changes(model, monkeypatch):
 
 
 def test_what_was_built_unpacked_serves_while_the_weights_are_the_same(model):
-    eager = Ready(build(model, Plan(), "cpu"), Tally())
+    eager = Ready(build(Call(model), Plan()), Tally())
     tally = Tally()
-    copied = Ready(build(copy.deepcopy(model), Plan(), "cpu"), tally, Serving("copied", "none"), "a copy")
+    copied = Ready(build(Call(copy.deepcopy(model)), Plan()), tally, Serving("copied", "none"), "a copy")
     held = Holding(copied, eager, Weights(model, None, Watch(model, ())), tally)
     assert (held.serving.runtime, held.label) == ("copied", "a copy")
     x = torch.randn(2, 4)

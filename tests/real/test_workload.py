@@ -14,6 +14,7 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.building import build
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.profile.blocks import repeated_blocks
+from autocompile.workload.call import Call
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.samples import MAX_SAMPLES, Sample, as_samples, clone, signatures_of
@@ -119,13 +120,13 @@ def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
         Plan(memory_format="channels_last"),
         Plan(autocast="bfloat16"),
     ):
-        built = build(model, plan, "cpu", isolate=True)
+        built = build(Call(model), plan, isolate=True)
         with torch.no_grad():
             torch.testing.assert_close(built(image), model(image), rtol=0.05, atol=0.05)
         assert built(image).dtype == torch.float32
         assert not built(image).requires_grad
         assert {name: (p.data_ptr(), p.stride()) for name, p in model.named_parameters()} == before
-    scoped = build(model, compiled(scope=("first",), backend="eager"), "cpu")
+    scoped = build(Call(model), compiled(scope=("first",), backend="eager"))
     with torch.no_grad():
         model.second.bias.add_(1.0)
         torch.testing.assert_close(scoped(image), model(image))
@@ -235,8 +236,9 @@ def test_frozen_weights_are_constants_of_the_program():
         "from torch._inductor.utils import run_and_get_code\n"
         "from autocompile.runtime.inductor.settings import compiled\n"
         "from autocompile.runtime.building import build\n"
+        "from autocompile.workload.call import Call\n"
         "model = torch.nn.Linear(8, 8).eval()\n"
-        f"built = build(model, compiled(options={plan.settings['options']!r}), 'cpu')\n"
+        f"built = build(Call(model), compiled(options={plan.settings['options']!r}))\n"
         "_output, (code,) = run_and_get_code(built, torch.ones(1, 8))\n"
         "assert '_frozen_param' in code\n"
     )

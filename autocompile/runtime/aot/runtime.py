@@ -18,6 +18,7 @@ from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import Watch
 from autocompile.scratch import Scratch
 from autocompile.workload.axes import FreeAxis
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample, device_of
 
 _FROZEN = "its weights stay outside, so they are not frozen in"
@@ -27,11 +28,11 @@ _FORMAT = "its weights are the model's own, so they stay in the model's memory f
 class AheadOfTimeRuntime(Runtime):
     """Serves just the calls that its programs were made for."""
 
-    def build(self, model: Any, plan: Plan, device_type: str, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+    def build(self, step: Call, plan: Plan, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
         """One program for each sample, exactly as it is; calls like no sample raise NotPackable."""
         if not samples:
             raise NotPackable("nothing can be compiled ahead without a call to compile for")
-        target = transformed(model, plan, isolate=isolate)
+        target = transformed(step.model, plan, isolate=isolate)
         with Scratch() as directory:
             programs = [
                 self.compile_ahead(target, plan, sample, (), directory, f"program{number}")
@@ -39,7 +40,7 @@ class AheadOfTimeRuntime(Runtime):
             ]
             guarded = Guarded(programs, self, directory, target, device_of(samples[0]))
         # Precision is within the programs.
-        return Built(guarded, replace(plan, autocast=""), device_type, target)
+        return Built(guarded, replace(plan, autocast=""), step.device_type, target)
 
     def refusal(self, plan: Plan) -> str:
         if settings_of(plan).padded:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import Runtime
 from autocompile.runtime.built import Built, transformed
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
 
 class EagerRuntime(Runtime):
     """Nothing is compiled."""
 
-    def build(self, model: Any, plan: Plan, device_type: str, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
-        target = transformed(model, plan, isolate=isolate)
-        return Built(target, plan, device_type, target)
+    def build(self, step: Call, plan: Plan, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+        target = transformed(step.model, plan, isolate=isolate)
+        return Built(target, plan, step.device_type, target)
 
 
 RUNTIME = EagerRuntime()

@@ -19,15 +19,16 @@ from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.padding import Padder
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
 
 class InductorRuntime(Runtime):
     """Compiles at the first call. With the option `freezing` weights are constants of what is compiled."""
 
-    def build(self, model: Any, plan: Plan, device_type: str, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+    def build(self, step: Call, plan: Plan, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
         settings = settings_of(plan)
-        target = transformed(model, plan, isolate=isolate, in_place=bool(settings.scope or settings.left_eager))
+        target = transformed(step.model, plan, isolate=isolate, in_place=bool(settings.scope or settings.left_eager))
         _leave_eager(target, settings)
         call = _compiled(target, settings)
         if settings.buckets:
@@ -36,7 +37,7 @@ class InductorRuntime(Runtime):
             call = Marked(call, settings.ranges)
         if settings.options.get("triton.cudagraphs"):
             call = _Owned(call)
-        return Built(call, plan, device_type, target)
+        return Built(call, plan, step.device_type, target)
 
     def prepare(self) -> None:
         for name in ("torch._dynamo", "torch._inductor.codecache", "torch._inductor.compile_fx"):

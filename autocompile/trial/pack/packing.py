@@ -58,7 +58,7 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
 def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
     """What the compiler leaves in its cache when it compiles the plan, machine code included."""
     with phases("compile"):
-        built = build(model, task.plan, task.workload.device_type, samples)
+        built = build(Call(model, device_type=task.workload.device_type), task.plan, samples)
         with built.preserved():
             for sample in (*samples, *samples):
                 built.run(sample)
@@ -77,7 +77,7 @@ class _Packing:
         self._task, self._model, self._directory, self._phases = task, model, directory, phases
         self._runtime: Runtime = runtime(task.serving.runtime)
         self._plan = packed_plan(task.plan, task.serving)
-        self._eager = Call(model)
+        self._eager = Call(model, device_type=task.workload.device_type)
         self._notes: list[str] = []
         self._reads = Reads(model)
         # As the user has it: no call has been made of this copy yet.
@@ -169,7 +169,7 @@ class _Packing:
         guarded = Guarded([program], self._runtime, self._directory, self._model, device_of(form[0]))
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
-        reduced = build(self._model, Plan(autocast=self._task.plan.autocast), self._task.workload.device_type)
+        reduced = build(self._eager, Plan(autocast=self._task.plan.autocast))
         for sample in (form[0], *_across(form[0], axes)):
             reference = make_reference(self._eager, (sample,), variants=0, seed=0).against(reduced)
             compared = compare(guarded, reference, acceptance, metric)

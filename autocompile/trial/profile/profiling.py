@@ -32,6 +32,7 @@ from autocompile.trial.profile import diagnosis
 from autocompile.trial.profile.blocks import repeated_blocks
 from autocompile.trial.profile.graphbreaks import Traced, graph_breaks, placed
 from autocompile.trial.profile.kernels import Kernels, kernels_of
+from autocompile.workload.call import Call
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import unspool
@@ -54,7 +55,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
     """
     with phases("load"):
         model, samples = unspool(task.workload)
-        eager = build(model, Plan(), task.workload.device_type)
+        eager = build(Call(model, device_type=task.workload.device_type), Plan())
     with phases("verify"):
         compared = _compare(task, eager, samples)
     timed = eager.on_copies() if compared.mutates else eager

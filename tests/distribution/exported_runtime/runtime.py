@@ -14,17 +14,17 @@ from autocompile.workload.samples import device_of
 
 
 class Exported(Runtime):
-    def build(self, model, plan, device_type, samples, /, *, isolate):
+    def build(self, step, plan, samples, /, *, isolate):
         if not samples:
             raise NotPackable("nothing can be exported without a call to export for")
-        target = transformed(model, plan, isolate=isolate)
+        target = transformed(step.model, plan, isolate=isolate)
         with Scratch() as directory:
             programs = [
                 self.compile_ahead(target, plan, sample, (), directory, f"program{number}")
                 for number, sample in enumerate(samples)
             ]
             guarded = Guarded(programs, self, directory, target, device_of(samples[0]))
-        return Built(guarded, plan, device_type, target)
+        return Built(guarded, plan, step.device_type, target)
 
     def compile_ahead(self, model, plan, sample, axes, directory, name):
         export = exported(model, plan, sample, axes)
