@@ -28,6 +28,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.runtime import building
 from autocompile.runtime.aot.package import package_of
+from autocompile.runtime.catalogue import kind
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.kind import Kind
 from autocompile.trial.check.batch_proof import batch_axis
@@ -522,8 +523,10 @@ def test_a_program_whose_record_cannot_be_read_is_said(scorer, tmp_path, fields,
     assert raised.value.remedy == "tune it again"
 
 
-def test_what_compiles_only_for_calls_it_knows_is_served_eager_where_it_is_not_packed(scorer, tmp_path):
+def test_what_cannot_be_built_where_it_is_not_packed_is_served_eager(scorer, tmp_path, monkeypatch):
     model, artifact = scorer
+    # As if it did not say that it compiles for calls that it knows.
+    monkeypatch.setattr(type(kind(AHEAD.runtime)), "compiles", None)
     serving = Serving(AHEAD.runtime, "none")
     unpacked = edited(artifact, tmp_path, plan=Plan(AHEAD.runtime), serving=serving, programs=(), files=())
     with pytest.warns(RuntimeWarning, match="cannot be built here: nothing can be compiled ahead without a call"):
