@@ -15,10 +15,9 @@ from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, lacking, mismatches
 from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.options import Fallback, OnMismatch, check_model, check_options
+from autocompile.artifact.options import Fallback, OnMismatch, check_model, check_options, preferred
 from autocompile.artifact.serving import Background, Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
 from autocompile.core.caution import warn
-from autocompile.core.envelope import at_calls
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation
 from autocompile.core.manifest import Absence, Manifest, Served
 from autocompile.core.plan import EAGER, Plan
@@ -101,7 +100,7 @@ class _Loading:
 
         Raises NotPackable where a configuration can only be built for calls that are known.
         """
-        better = None if self.model is None else _better_for(self.manifest, calls)
+        better = None if self.model is None else preferred(self.manifest, calls)
         if better is not None:
             reason = f"for {calls:,} calls {better.label} is preferred, start-up included"
             return self.configuration(better, reason)
@@ -288,15 +287,3 @@ def _device_of(model: Any, device_type: str) -> torch.device:
     if first is not None:
         return first.device
     return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
-
-
-def _better_for(manifest: Manifest, calls: int | None) -> Served | None:
-    """What the verdict prefers to the artifact itself for so many calls; None if nothing."""
-    if calls is None or not manifest.served:
-        return None
-    work = calls * manifest.batch_factor
-    if not manifest.envelope:  # packed by a version that kept no verdicts for other numbers of calls
-        best = min(manifest.served, key=lambda one: one.startup_s + work * one.latency_s)
-        return None if best.plan == manifest.plan else best
-    label = at_calls(manifest.envelope, work).label
-    return next((one for one in manifest.served if one.label == label and one.plan != manifest.plan), None)

@@ -1,11 +1,12 @@
-"""What `load` was asked for, checked. No torch."""
+"""What `load` was asked for: checked, and which configuration it prefers for so many calls. No torch."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
+from autocompile.core.envelope import at_calls
 from autocompile.core.errors import InvalidValue, UsageError
-from autocompile.core.manifest import Manifest
+from autocompile.core.manifest import Manifest, Served
 
 OnMismatch = Literal["fallback", "error"]
 Fallback = Literal["eager", "jit"]
@@ -31,3 +32,15 @@ def check_options(calls: int | None, on_mismatch: str, fallback: str) -> None:
         raise InvalidValue(f"{fallback!r} is unknown", where="fallback", remedy="give 'eager' or 'jit'")
     if calls is not None and (not isinstance(calls, int) or calls < 1):
         raise InvalidValue(f"{calls!r} is not a number of calls", where="calls", remedy="give 1 or more")
+
+
+def preferred(manifest: Manifest, calls: int | None) -> Served | None:
+    """What the verdict prefers to the artifact itself for so many calls; None if nothing."""
+    if calls is None or not manifest.served:
+        return None
+    work = calls * manifest.batch_factor
+    if not manifest.envelope:  # packed by a version that kept no verdicts for other numbers of calls
+        best = min(manifest.served, key=lambda one: one.startup_s + work * one.latency_s)
+        return None if best.plan == manifest.plan else best
+    label = at_calls(manifest.envelope, work).label
+    return next((one for one in manifest.served if one.label == label and one.plan != manifest.plan), None)
