@@ -16,7 +16,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runtime.base import Fault, NotPackable
-from autocompile.runtime.building import runtime
+from autocompile.runtime.building import usable
 from autocompile.runtime.differing import differing_arguments, nested_otherwise
 from autocompile.runtime.eager.runtime import EagerRuntime
 from autocompile.runtime.export import exported
@@ -94,7 +94,7 @@ def test_a_runtime_of_another_distribution_tells_its_own_faults(monkeypatch):
         def known_fault(self, fault):
             return Fault(fault, "unsupported", "no such layer", "it has no such layer") if type(fault) is Own else None
 
-    monkeypatch.setattr(faults, "runtime", lambda name: Other() if name == "eager" else runtime(name))
+    monkeypatch.setattr(faults, "usable", lambda: {**usable(), "eager": Other()})
     found = failure_of(Own("E123"), Phases())
     assert (found.kind, found.cause, found.message) == ("unsupported", "no such layer", "it has no such layer")
     assert failure_of(ValueError("no"), Phases()).kind == "error"
