@@ -25,7 +25,7 @@ from autocompile.core.program import Program
 from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.heap import settle_heap
 from autocompile.runtime.base import NotLoadable, NotPackable, WeightsDiffer
-from autocompile.runtime.building import build, runtime
+from autocompile.runtime.building import ahead, build, caching
 from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind, kind_of
 from autocompile.runtime.guards import Guard
@@ -174,7 +174,7 @@ class _Loading:
             return self.instead(self.eager(), fault)
         watch = self.weights.watch if self.weights else self._watch()
         try:
-            own = runtime(self.manifest.serving.runtime)
+            own = ahead(self.manifest.serving.runtime)
             programs = [
                 (Guard(program, self.model, device), own.load(program, self._files_of(program), self.model, watch))
                 for program in self.manifest.programs
@@ -204,7 +204,7 @@ class _Loading:
             return self.instead(self._behind(), grave)
         serving = self.manifest.serving
         carried = {path.partition("/")[2]: data for path, data in self.opened.contents.items()}
-        runtime(serving.runtime).install_cache(carried)
+        caching(serving.runtime).install_cache(carried)
         starts = starting.starts_the_compiler(starting.start_of(self.manifest, serving))
         noted = (mismatch.message for mismatch in found)
         notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_weights()]

@@ -12,10 +12,7 @@ import torch
 
 from autocompile.core.outcome import Counters, FailureCause, FailureKind
 from autocompile.core.plan import Plan
-from autocompile.core.program import Program
 from autocompile.runtime.built import Built
-from autocompile.runtime.model_watch import Watch
-from autocompile.workload.axes import FreeAxis
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
@@ -54,9 +51,8 @@ class Runtime(ABC):
         """The same work as `step`, the baseline's, as `plan` says; the baseline and its model stay as they are.
 
         `samples` are calls that it will get, for runtimes that compile for them; what these build raises NotPackable
-        for calls like none of them. With `isolate` it has buffers of its
-        own, so that two of them do not disturb each other's state. Raises NotPackable where the model cannot be
-        compiled ahead.
+        for calls like none of them. With `isolate` it has buffers of its own, so that two of them do not disturb each
+        other's state. Raises NotPackable where the model cannot be compiled ahead.
         """
 
     def prepare(self) -> None:  # noqa: B027  by default there is nothing to do
@@ -91,40 +87,17 @@ class Runtime(ABC):
         """Whether this is what it raises where compiling anew is forbidden."""
         return False
 
-    def refusal(self, _plan: Plan) -> str:
-        """Why a plan cannot be packed whatever the model, or ""."""
-        return ""
 
-    def notes(self, _plan: Plan) -> tuple[str, ...]:
-        """What of a plan the packed program goes without."""
-        return ()
+class CachingRuntime(Runtime):
+    """What a Kind that packs as `cache` has as its other half."""
 
-    def compile_ahead(
-        self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
-    ) -> Program:
-        """Compile one program into `directory`, for calls like `sample` over these ranges; its files begin with `name`.
-
-        For runtimes that pack as `load`. Raises NotPackable.
-        """
-        raise NotImplementedError
-
-    def load(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> Loaded:
-        """What serves a program; `files` are what its files hold, by name, and `watch` is the model's.
-
-        For runtimes that pack as `load`. Raises WeightsDiffer and NotLoadable.
-        """
-        raise NotImplementedError
-
+    @abstractmethod
     def keep_cache(self, directory: Path) -> None:
-        """Put into `directory` what was left in this process's cache by building and calling.
+        """Put into `directory` what was left in this process's cache by building and calling."""
 
-        For runtimes that pack as `cache`.
-        """
-        raise NotImplementedError
-
+    @abstractmethod
     def install_cache(self, files: Mapping[str, bytes]) -> None:
-        """Have this process find in its cache what `keep_cache` put down. For runtimes that pack as `cache`."""
-        raise NotImplementedError
+        """Have this process find in its cache what `keep_cache` put down."""
 
 
 # What runs a loaded program on a call's tensors, and gives the model's output. Raises WeightsDiffer and NotLoadable.

@@ -10,7 +10,8 @@ from importlib import import_module
 from msgspec.structs import replace
 
 from autocompile.core.plan import EAGER, Plan
-from autocompile.runtime.base import Runtime
+from autocompile.runtime.ahead import AheadRuntime
+from autocompile.runtime.base import CachingRuntime, Runtime
 from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind, kind_of, kinds
 from autocompile.runtime.deferred import BuiltWhenCalled
@@ -35,6 +36,22 @@ def runtime(name: str) -> Runtime:
         return _imported(implementation)
     except Exception as fault:  # a library that is there and does not fit may raise anything
         raise LibraryMissing(_words(name, fault)) from fault
+
+
+def ahead(name: str) -> AheadRuntime:
+    """The runtime of this name, whose Kind packs as `load`. Raises as `runtime` does, and TypeError if it cannot."""
+    own = runtime(name)
+    if not isinstance(own, AheadRuntime):
+        raise TypeError(f"runtime {name} compiles no programs ahead: its RUNTIME is no AheadRuntime")
+    return own
+
+
+def caching(name: str) -> CachingRuntime:
+    """The runtime of this name, whose Kind packs as `cache`. Raises as `runtime` does, and TypeError if it cannot."""
+    own = runtime(name)
+    if not isinstance(own, CachingRuntime):
+        raise TypeError(f"runtime {name} carries no cache: its RUNTIME is no CachingRuntime")
+    return own
 
 
 def usable() -> dict[str, Runtime]:

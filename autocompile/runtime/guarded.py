@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from autocompile.core.program import Program
-from autocompile.runtime.base import NotPackable, Runtime
+from autocompile.runtime.base import Loaded, NotPackable
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.call import Call
 
+# As `AheadRuntime.load` loads: a program, what its files hold, the model, and what watches that.
+Load = Callable[[Program, Mapping[str, bytes], Any, Watch], Loaded]
+
 
 class Guarded(Call):
-    """Raises what loading raises: see `Runtime.load`. A call that no program takes raises NotPackable."""
+    """Raises what `load` raises. A call that no program takes raises NotPackable."""
 
     def __init__(
-        self, programs: Sequence[Program], runtime: Runtime, directory: Path, model: Any, device: torch.device
+        self, programs: Sequence[Program], load: Load, directory: Path, model: Any, device: torch.device
     ) -> None:
         super().__init__(model)
         watch = Watch(model)
         self._programs = []
         for program in programs:
             files = {name: (directory / name).read_bytes() for name in program.files}
-            self._programs.append((Guard(program, model, device), runtime.load(program, files, model, watch)))
+            self._programs.append((Guard(program, model, device), load(program, files, model, watch)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         said = ""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 importlib.import_module("torch")  # everyone pays for torch itself, so it is not in the figures
 # Nor for what this package has for all runtimes.
-for _shared in ("guarded", "outputs", "padding"):
+for _shared in ("ahead", "outputs", "padding"):
     importlib.import_module(f"autocompile.runtime.{_shared}")
 
 from autocompile.runtime.building import close, runtime, usable  # noqa: E402

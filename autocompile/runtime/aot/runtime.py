@@ -6,41 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
+from autocompile.runtime.ahead import AheadRuntime
 from autocompile.runtime.aot.program import Native
 from autocompile.runtime.aot.settings import settings_of
-from autocompile.runtime.base import NotPackable, Runtime
-from autocompile.runtime.built import Built, transformed
-from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import Watch
-from autocompile.scratch import Scratch
 from autocompile.workload.axes import FreeAxis
-from autocompile.workload.call import Call
-from autocompile.workload.samples import Sample, device_of
+from autocompile.workload.samples import Sample
 
 _FROZEN = "its weights stay outside, so they are not frozen in"
 _FORMAT = "its weights are the model's own, so they stay in the model's memory format"
 
 
-class AheadOfTimeRuntime(Runtime):
+class AheadOfTimeRuntime(AheadRuntime):
     """Serves just the calls that its programs were made for."""
-
-    def build(self, step: Call, plan: Plan, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
-        """One program for each sample, exactly as it is; calls like no sample raise NotPackable."""
-        if not samples:
-            raise NotPackable("nothing can be compiled ahead without a call to compile for")
-        target = transformed(step.model, plan, isolate=isolate)
-        with Scratch() as directory:
-            programs = [
-                self.compile_ahead(target, plan, sample, (), directory, f"program{number}")
-                for number, sample in enumerate(samples)
-            ]
-            guarded = Guarded(programs, self, directory, target, device_of(samples[0]))
-        # Precision is within the programs.
-        return Built(guarded, replace(plan, autocast=""), step.device_type, target)
 
     def refusal(self, plan: Plan) -> str:
         if settings_of(plan).padded:

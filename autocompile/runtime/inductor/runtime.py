@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.outcome import Counters
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import Fault, Runtime
+from autocompile.runtime.base import CachingRuntime, Fault
 from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.counters import counters
@@ -23,7 +23,7 @@ from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
 
-class InductorRuntime(Runtime):
+class InductorRuntime(CachingRuntime):
     """Compiles at the first call. With the option `freezing` weights are constants of what is compiled."""
 
     def build(self, step: Call, plan: Plan, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:

@@ -13,8 +13,8 @@ from autocompile.core.job import Packed, PackTask
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
-from autocompile.runtime.base import NotPackable, Runtime
-from autocompile.runtime.building import build, runtime
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.building import ahead, build, caching
 from autocompile.runtime.catalogue import kind, packed_plan
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import has_hooks
@@ -65,7 +65,7 @@ def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], director
     with phases("verify"):
         _check_cases(built, task, "what the compiler made")
     with phases(_STAGE):
-        runtime(task.serving.runtime).keep_cache(directory)
+        caching(task.serving.runtime).keep_cache(directory)
     name, device_type = task.serving.runtime, task.workload.device_type
     return Packed((), requirements(name, with_python=True, device_type=device_type))
 
@@ -75,7 +75,7 @@ class _Packing:
 
     def __init__(self, task: PackTask, model: Any, directory: Path, phases: Phases) -> None:
         self._task, self._model, self._directory, self._phases = task, model, directory, phases
-        self._runtime: Runtime = runtime(task.serving.runtime)
+        self._runtime = ahead(task.serving.runtime)
         self._plan = packed_plan(task.plan, task.serving)
         self._eager = Call(model, device_type=task.workload.device_type)
         self._notes: list[str] = []
@@ -95,7 +95,7 @@ class _Packing:
             raise NotPackable(f"it is called in {len(forms)} different forms")
         made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
         with self._phases("verify"):
-            guarded = Guarded(made, self._runtime, self._directory, self._model, device_of(samples[0]))
+            guarded = Guarded(made, self._runtime.load, self._directory, self._model, device_of(samples[0]))
             _check_cases(guarded, self._task, "the compiled program")
         self._notes += self._runtime.notes(self._plan)
         device_type = self._task.workload.device_type
@@ -166,7 +166,7 @@ class _Packing:
         It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
         on the samples, and not on sizes that were made up.
         """
-        guarded = Guarded([program], self._runtime, self._directory, self._model, device_of(form[0]))
+        guarded = Guarded([program], self._runtime.load, self._directory, self._model, device_of(form[0]))
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
         reduced = build(self._eager, Plan(autocast=self._task.plan.autocast))

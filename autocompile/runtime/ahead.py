@@ -1,0 +1,63 @@
+"""Runtimes whose programs are compiled ahead: files that are loaded again, behind guards."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from autocompile.core.plan import Plan
+from autocompile.core.program import Program
+from autocompile.runtime.base import Loaded, NotPackable, Runtime
+from autocompile.runtime.built import Built, transformed
+from autocompile.runtime.guarded import Guarded
+from autocompile.runtime.model_watch import Watch
+from autocompile.scratch import Scratch
+from autocompile.workload.axes import FreeAxis
+from autocompile.workload.call import Call
+from autocompile.workload.samples import Sample, device_of
+
+
+class AheadRuntime(Runtime):
+    """What a Kind that packs as `load` has as its other half."""
+
+    def build(self, step: Call, plan: Plan, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
+        """One program for each sample, exactly as it is; calls like no sample raise NotPackable."""
+        if not samples:
+            raise NotPackable("nothing can be compiled ahead without a call to compile for")
+        target = transformed(step.model, plan, isolate=isolate)
+        with Scratch() as directory:
+            programs = [
+                self.compile_ahead(target, plan, sample, (), directory, f"program{number}")
+                for number, sample in enumerate(samples)
+            ]
+            guarded = Guarded(programs, self.load, directory, target, device_of(samples[0]))
+        # Precision is within the programs.
+        return Built(guarded, replace(plan, autocast=""), step.device_type, target)
+
+    def refusal(self, _plan: Plan) -> str:
+        """Why a plan cannot be packed whatever the model, or ""."""
+        return ""
+
+    def notes(self, _plan: Plan) -> tuple[str, ...]:
+        """What of a plan the packed program goes without."""
+        return ()
+
+    @abstractmethod
+    def compile_ahead(
+        self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
+    ) -> Program:
+        """Compile one program into `directory`, for calls like `sample` over these ranges; its files begin with `name`.
+
+        Raises NotPackable.
+        """
+
+    @abstractmethod
+    def load(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> Loaded:
+        """What serves a program; `files` are what its files hold, by name, and `watch` is the model's.
+
+        Raises WeightsDiffer and NotLoadable.
+        """
