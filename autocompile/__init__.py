@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from autocompile.api import optimize as optimize
     from autocompile.api import profile as profile
-    from autocompile.artifact.load import load as load
+    from autocompile.artifact.entry import load as load
     from autocompile.artifact.module import CompiledModule as CompiledModule
     from autocompile.core import errors as errors
     from autocompile.core.goal import Goal as Goal
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "optimize": "autocompile.api",
     "profile": "autocompile.api",
-    "load": "autocompile.artifact.load",
+    "load": "autocompile.artifact.entry",
     "CompiledModule": "autocompile.artifact.module",
     "Goal": "autocompile.core.goal",
     "Recommendation": "autocompile.recommendation",

@@ -8,22 +8,25 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from autocompile.core.document import Document
 from autocompile.core.errors import GoalUnmet, InvalidValue
+from autocompile.core.export import Export
 from autocompile.core.goal import Goal
 from autocompile.core.progress import Silence
 from autocompile.core.units import parse_duration
 from autocompile.core.workload import Workload
 from autocompile.profiling import USUAL_S, ReadableProfile, profile_workload
-from autocompile.recommendation import Recommendation
+from autocompile.recommendation import Exporter, Recommendation
 from autocompile.report.limits import unmet
 from autocompile.report.progress import LiveProgress
 from autocompile.scratch import Scratch
 from autocompile.search.run import Settings
 from autocompile.search.strategy import load_strategy
-from autocompile.tuning import Request, Source, tune
+from autocompile.tuning import Request, Source, export, tune
 from autocompile.workload.metric import spool_metric
-from autocompile.workload.spool import spool
+from autocompile.workload.spool import kept_inputs, spool
 
+_SAMPLES = "samples.pt"
 OnUnmet = Literal["nearest", "error"]
 
 
@@ -74,9 +77,11 @@ def optimize(  # noqa: PLR0913
         keep=None if output is not None else str(keeps.path),
         metric=_spooled(goal.metric) if goal.metric else None,
     )
+    samples = keeps.path / _SAMPLES
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
-        document = tune(_from_memory(model, inputs), request, listener)
-    found = Recommendation(document, model, Path(output) if output is not None else keeps.path, keeps)
+        document = tune(_from_memory(model, inputs, keep=samples), request, listener)
+    artifact = Path(output) if output is not None else keeps.path
+    found = Recommendation(document, model, artifact, keeps, _exporter(model, samples, settings, request.metric))
     if on_unmet == "error" and not document.is_feasible:
         raise GoalUnmet(unmet(document), recommendation=found)
     return found
@@ -105,8 +110,27 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
     return spooled
 
 
-def _from_memory(model: Any, inputs: Any, *, tries_loaders: bool = False) -> Source:
+def _from_memory(model: Any, inputs: Any, *, tries_loaders: bool = False, keep: Path | None = None) -> Source:
+    """The workload of a model and its inputs; `keep`: where the samples are kept by themselves."""
+
     def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
-        return spool(model, inputs, directory, tries_loaders=tries_loaders)
+        return spool(model, inputs, directory, tries_loaders=tries_loaders, keep=keep)
 
     return source
+
+
+def _exporter(model: Any, samples: Path, settings: Settings, metric: Callable[[Path], str] | None) -> Exporter:
+    """What exports the model as it is then, with the samples that were kept: inputs may come but once."""
+
+    def exporter(
+        document: Document, artifact: Path, to: str, directory: Path, budget: str | float | timedelta, progress: bool
+    ) -> Export:
+        request = Request(settings, parse_duration(budget, where="budget"), output=None, metric=metric)
+
+        def source(_runner: object, spooled: Path, _budget_s: float) -> Workload:
+            return spool(model, kept_inputs(samples), spooled, name=document.workload.name)
+
+        with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
+            return export(document, source, request, listener, to=to, directory=directory, where=artifact)
+
+    return exporter

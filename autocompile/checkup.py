@@ -23,10 +23,14 @@ _COMPILE_S = 120.0
 
 
 class Finding(Record, frozen=True):
-    """One line: `good`, `poor` (works, but figures or choices suffer) or `missing`; `remedy` mends it."""
+    """One line; `remedy` mends it.
+
+    `state`: `good`, `poor` (works, but figures or choices suffer), `optional` (an extra that is not installed), or
+    `missing`.
+    """
 
     subject: str
-    state: Literal["good", "poor", "missing"]
+    state: Literal["good", "poor", "optional", "missing"]
     found: str
     remedy: str = ""
 
@@ -121,8 +125,9 @@ def _of_runtimes(machine: Environment, toolchains: Mapping[str, Toolchain]) -> I
         if all(problems):
             found, _, remedy = problems[0].partition("; ")
             installs = kind.library and not version
-            remedy = f"pip install {kind.library}" if installs else remedy or "see above"
-            yield Finding(subject=subject, state="missing", found=found, remedy=remedy)
+            remedy = kind.install if installs else remedy or "see above"
+            state: Literal["optional", "missing"] = "optional" if installs and kind.extra else "missing"
+            yield Finding(subject=subject, state=state, found=found, remedy=remedy)
         else:
             needs = f"{kind.library} {version}" if kind.library else f"torch {machine.torch}"
             yield Finding(subject=subject, state="good", found=f"{kind.meaning} ({needs.strip()})")

@@ -20,19 +20,24 @@ from autocompile.artifact.directory import (
     working_directory,
     write_recommendation,
 )
+from autocompile.artifact.exported import check_export_directory, put_export
 from autocompile.artifact.store import deliver
 from autocompile.core.document import Document
 from autocompile.core.environment import Environment
 from autocompile.core.errors import InvalidWorkload
+from autocompile.core.export import Export
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.notices import of_load, of_workload
 from autocompile.core.progress import Listener
 from autocompile.core.workload import Workload
 from autocompile.host import current_load, environment, user_cache_directory
+from autocompile.report.export import readme_of
 from autocompile.report.html import as_page
 from autocompile.runner.local import LocalRunner
 from autocompile.search.archive import sqlite_url
 from autocompile.search.errand import reply_to
+from autocompile.search.export import export as write_export
+from autocompile.search.export import usable_format
 from autocompile.search.ledger import Ledger
 from autocompile.search.recheck import Recheck, recheck
 from autocompile.search.run import Bench, Settings
@@ -89,6 +94,25 @@ def verify(directory: Path, source: Source, request: Request, listener: Listener
     with _bench(source, request, listener, None) as bench:
         check_workload(directory, document, bench.workload)
         return recheck(bench, document, directory)
+
+
+def export(
+    document: Document, source: Source, request: Request, listener: Listener, *, to: str, directory: Path, where: Path
+) -> Export:
+    """Write the model that `document`, kept in `where`, is about as a file of the format `to` into `directory`.
+
+    Its workload is what `source` gives. Nothing is left in `directory` of a file that is not verified. Raises
+    InvalidValue for a format that is not to be had here, OutputConflict if something else lies there, NotExportable
+    where the model cannot be had in that format, InvalidRecommendation if it is for another workload.
+    """
+    usable_format(to)
+    check_export_directory(directory)
+    with _bench(source, request, listener, None) as bench:
+        check_workload(where, document, bench.workload)
+        made = bench.artifact.with_name("export")
+        found = write_export(bench, document, to, made)
+        put_export(made, directory, found, readme_of(found))
+    return found
 
 
 @contextmanager

@@ -1,14 +1,14 @@
 """A bench for single trials."""
 
+from msgspec.structs import replace
 from servings import AHEAD
 
 from autocompile.artifact.integrity import write_manifest
 from autocompile.core.job import Acceptance, Limits, PackTask, ProfileTask, Timing, TrialTask
-from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.outcome import Failure
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
-from autocompile.search.pack.packing import identity_of_packed, with_files
+from autocompile.search.packages import manifest_of
 from autocompile.workload.spool import spool
 
 TIMING = Timing(precision=0.2, limit_s=0.5)
@@ -53,26 +53,23 @@ class Laboratory:
         return self.runner.submit(task, limits or Limits(120.0), cache=cache, exclusive=True)
 
     def pack(self, plan, serving=AHEAD, cache="pack"):
-        """The workload's artifact, or the failure; as `search.pack.packing` puts one together."""
+        """The workload's artifact, or the failure; as `search.packages` puts one together."""
         directory = self.directory / f"artifact{self.count}"
+        own = as_program(plan) if serving == AHEAD else plan
         task = PackTask(
-            self.workload, plan, serving, self.reference, Acceptance(published_tolerance(plan.autocast)),
+            self.workload, own, serving, self.reference, Acceptance(published_tolerance(plan.autocast)),
             str(directory / serving.name),
         )  # fmt: skip
         reply = reply_to(self.runner, task, Limits(200.0), cache=f"{cache}-{serving.name}-{directory.parent.name}")
         if isinstance(reply, Failure):
             return reply
-        manifest = Manifest(
-            manifest_version=MANIFEST_VERSION,
-            label="as packed",
-            plan=plan,
-            device_type=self.workload.device_type,
-            identity=identity_of_packed(self.workload.identity, reply),
-            serving=serving,
-            absences=(),
-            requirements=reply.requirements,
-            programs=reply.programs,
-            weights=reply.weights,
-        )
-        write_manifest(directory, with_files(directory, manifest))
+        write_manifest(directory, manifest_of(self.workload, own, serving, reply, directory, "as packed"))
         return directory
+
+
+def as_program(plan):
+    """A plan for `torch.compile`, or one that says nothing of its runtime, as one that is compiled ahead."""
+    if plan.runtime not in ("eager", "inductor"):
+        return plan
+    options = plan.settings.get("options", {})
+    return replace(plan, runtime=AHEAD.runtime, settings={"options": options} if options else {})

@@ -49,7 +49,7 @@ def read_document(directory: Path) -> Document:
         raise InvalidRecommendation(
             f"has schema version {version}, and this version reads {SCHEMA_VERSION}",
             where=str(path),
-            remedy="tune again with this version",
+            remedy="upgrade autocompile" if version > SCHEMA_VERSION else "tune again with this version",
         )
     return document
 
@@ -125,18 +125,18 @@ def _fingerprint_in(directory: Path) -> str:
 def check_workload(directory: Path, document: Document, workload: Workload) -> None:
     """Raises InvalidRecommendation, naming what differs, if `document`, in `directory`, is for another workload."""
     if document.workload.fingerprint != workload.fingerprint:
-        fault = f"is for another workload{_what_differs(directory, workload)}"
+        fault = f"is for another workload{_what_differs(directory, workload, document)}"
         raise InvalidRecommendation(fault, where=str(directory), remedy="tune it again")
 
 
-def _what_differs(directory: Path, workload: Workload) -> str:
+def _what_differs(directory: Path, workload: Workload, document: Document | None = None) -> str:
     """What a workload differs in from the one that the recommendation in `directory` is for, as far as it tells.
 
-    The manifest is read, and nothing that it names is opened.
+    `document` is the one there, if it was read. The manifest is read, and nothing that it names is opened.
     """
     try:
         then = from_json((directory / MANIFEST).read_bytes(), Manifest).identity
-        signatures = read_document(directory).workload.signatures
+        signatures = (document or read_document(directory)).workload.signatures
     except (OSError, msgspec.DecodeError, InvalidRecommendation):
         return ""
     found = differences(*_of_common_attributes(then, workload.identity))

@@ -9,7 +9,8 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -17,15 +18,18 @@ import msgspec
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest
 from autocompile.core.serde import Record, from_json, to_json, write_atomically
+from autocompile.runtime.files import Files
 
 MANIFEST = "manifest.json"
+_MOST_THREADS = 8
 _AGAIN = "pack it again with `autocompile tune`, or restore the copy that was deployed"
 
 
 def entry_for(directory: Path, path: str) -> FileEntry:
     """The entry of a file that lies in `directory`."""
-    data = (directory / path).read_bytes()
-    return FileEntry(path=path, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+    with (directory / path).open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        return FileEntry(path=path, sha256=hashlib.file_digest(stream, "sha256").hexdigest(), size_bytes=size)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -40,10 +44,19 @@ def manifest_digest(directory: Path) -> str:
 
 @dataclass(frozen=True)
 class Opened:
-    """A manifest, and what the files that it names held when they were checked."""
+    """A manifest, and the files that it names, which were checked; `held`: what they held then, if others own them."""
 
     manifest: Manifest
-    contents: dict[str, bytes]
+    directory: Path
+    held: dict[str, bytes]
+    _by_directory: dict[str, Files] = field(default_factory=dict)
+
+    def files(self, within: str) -> Files:
+        """Those in a directory of it."""
+        if within not in self._by_directory:
+            own = {path.partition("/")[2]: data for path, data in self.held.items() if path.startswith(f"{within}/")}
+            self._by_directory[within] = Files(self.directory / within, own or None)
+        return self._by_directory[within]
 
 
 def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
@@ -52,9 +65,10 @@ def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
 
 
 def open_artifact(directory: Path, digest: str | None = None) -> Opened:
-    """The manifest in `directory` with the files that it names, each read once and checked as read.
+    """The manifest in `directory` with the files that it names, which were checked.
 
-    What replaces the artifact meanwhile is taken whole: if the manifest is another at the end, it starts over.
+    They are read for that and not kept, as what is large is mapped later, unless somebody else owns them. What replaces
+    the artifact meanwhile is taken whole: if the manifest is another at the end, it starts over.
 
     Raises InvalidArtifact if anything is missing, changed, a link, outside of the directory or open to
     other users' writing, or if the manifest's digest is not the one asked for; InvalidRecommendation
@@ -75,7 +89,7 @@ def open_artifact(directory: Path, digest: str | None = None) -> Opened:
         raise InvalidArtifact(f"has digest {found}, not {digest}", where=str(path), remedy=_AGAIN)
     manifest = _decode(data, path)
     try:
-        return Opened(manifest, {entry.path: _checked(directory, entry, places) for entry in manifest.files})
+        return Opened(manifest, directory, _checked_all(directory, manifest.all_files, places))
     except InvalidArtifact:
         if path.exists() and path.read_bytes() != data:
             return open_artifact(directory, digest)
@@ -98,17 +112,26 @@ def _decode(data: bytes, path: Path) -> Manifest:
         raise InvalidArtifact(
             f"has version {version}, and this autocompile reads {MANIFEST_VERSION}",
             where=str(path),
-            remedy="tune again with this version",
+            remedy=f"{'upgrade autocompile, or ' if version > MANIFEST_VERSION else ''}tune again with this version",
         )
-    named = {entry.path for entry in manifest.files}
-    for needed in {f"{program.directory}/{name}" for program in manifest.programs for name in program.files}:
+    named = {entry.path for entry in manifest.all_files}
+    programs = (*manifest.programs, *(manifest.standby.programs if manifest.standby else ()))
+    for needed in {f"{program.directory}/{name}" for program in programs for name in program.files}:
         if needed not in named:
             raise InvalidArtifact(f"names no digest for {needed}", where=str(path), remedy=_AGAIN)
     return manifest
 
 
-def _checked(directory: Path, entry: FileEntry, places: _Places) -> bytes:
-    """What a file holds, if it is the one that was packed."""
+def _checked_all(directory: Path, entries: Sequence[FileEntry], places: _Places) -> dict[str, bytes]:
+    """What the files hold that somebody else could change before they are opened again; read in parallel."""
+    placed = [(entry, _placed(directory, entry, places)) for entry in entries]
+    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+        read = list(pool.map(lambda one: _checked(*one, keeps=not places.all_ours), placed))
+    return {} if places.all_ours else {entry.path: data for entry, data in zip(entries, read, strict=True)}
+
+
+def _placed(directory: Path, entry: FileEntry, places: _Places) -> Path:
+    """Where a file lies, if nobody but us or root may have put it there."""
     where = PurePosixPath(entry.path)
     if where.is_absolute() or ".." in where.parts or "\\" in entry.path or not where.parts:
         raise InvalidArtifact(f"{entry.path!r} is not a path within it", where=str(directory), remedy=_AGAIN)
@@ -118,19 +141,31 @@ def _checked(directory: Path, entry: FileEntry, places: _Places) -> bytes:
         places.check(path, stat.S_ISDIR, "directory")
     path = path / where.name
     places.check(path, stat.S_ISREG, "file")
-    data = path.read_bytes()
-    if len(data) != entry.size_bytes:
-        raise InvalidArtifact(f"has {len(data)} bytes, not {entry.size_bytes}", where=str(path), remedy=_AGAIN)
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
+    return path
+
+
+def _checked(entry: FileEntry, path: Path, *, keeps: bool) -> bytes:
+    """What a file holds, if it is the one that was packed; nothing unless it is to be kept."""
+    with path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size != entry.size_bytes:
+            raise InvalidArtifact(f"has {size} bytes, not {entry.size_bytes}", where=str(path), remedy=_AGAIN)
+        data = stream.read() if keeps else b""
+        read = hashlib.sha256(data) if keeps else hashlib.file_digest(stream, "sha256")
+    if read.hexdigest() != entry.sha256:
         raise InvalidArtifact("is not what was packed: its digest differs", where=str(path), remedy=_AGAIN)
     return data
 
 
-@dataclass(frozen=True)
 class _Places:
-    """Where a file may lie. What is pinned by a digest may belong to anybody."""
+    """Where a file may lie. What is pinned by a digest may belong to anybody.
 
-    pinned: bool
+    `all_ours`: whether nobody but us and root can write to any of it, so that it stays as it was checked.
+    """
+
+    def __init__(self, *, pinned: bool) -> None:
+        self.all_ours = True
+        self._pinned = pinned
 
     def check(self, path: Path, is_right: Callable[[int], bool], noun: str, *, follow: bool = False) -> None:
         """Of the right kind, no link, ours or root's, and not open to every user's writing."""
@@ -144,7 +179,10 @@ class _Places:
             raise InvalidArtifact(f"is no {noun}", where=str(path), remedy=_AGAIN)
         if status.st_mode & stat.S_IWOTH:
             raise InvalidArtifact("can be written to by every user", where=str(path), remedy=f"run: chmod o-w {path}")
-        if not self.pinned and hasattr(os, "getuid") and status.st_uid not in (0, os.getuid()):
+        is_foreign = hasattr(os, "getuid") and status.st_uid not in (0, os.getuid())
+        if is_foreign or status.st_mode & stat.S_IWGRP:
+            self.all_ours = False
+        if is_foreign and not self._pinned:
             raise InvalidArtifact(
                 "belongs to another user, who could change it",
                 where=str(path),

@@ -13,73 +13,57 @@ import torch
 
 from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
-from autocompile.artifact.mismatch import Mismatch, lacking, mismatches
+from autocompile.artifact.mismatch import Mismatch, lacking, machine_mismatches, mismatches
 from autocompile.artifact.module import About, CompiledModule
-from autocompile.artifact.options import Fallback, OnMismatch, check_model, check_options, preferred
+from autocompile.artifact.options import BY_DEFAULT, Asked, check_model, preferred
+from autocompile.artifact.programs import UNREADABLE, OnLiveWeights, device_of, loaded_programs, packed_weights
 from autocompile.artifact.serving import Background, Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
 from autocompile.core.caution import warn
-from autocompile.core.errors import InvalidArtifact, InvalidRecommendation
+from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.manifest import Absence, Manifest, Served
 from autocompile.core.plan import EAGER, Plan
-from autocompile.core.program import Program
 from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.heap import settle_heap
 from autocompile.runtime.base import NotLoadable, NotPackable, WeightsDiffer
-from autocompile.runtime.building import ahead, build, caching
+from autocompile.runtime.building import LibraryMissing, build, caching
 from autocompile.runtime.built import Built
-from autocompile.runtime.catalogue import kind, kind_of
-from autocompile.runtime.guards import Guard
-from autocompile.runtime.model_watch import Watch, registered_tensors
+from autocompile.runtime.catalogue import in_process, kind_of
+from autocompile.runtime.model_watch import Watch
+from autocompile.runtime.structure import missing_class
 from autocompile.runtime.weights import Weights
 from autocompile.workload.call import Call
 
 
-def load(
-    path: str | Path,
-    model: Any = None,
-    *,
-    calls: int | None = None,
-    on_mismatch: OnMismatch = "fallback",
-    fallback: Fallback = "eager",
-    digest: str | None = None,
-    background: bool = False,
-) -> CompiledModule:
-    """Serve `model` as the recommendation at `path` says; the model stays as it is, and keeps its weights.
-
-    Parameters: `model`, the one that was tuned (None only if it has no weights); `calls`, how many calls
-    this process will make, for which the best configuration is then taken; `on_mismatch`, what to do if the
-    artifact does not fit this model or machine: serve by the fallback, with a warning, or raise;
-    `fallback`, what serves then, and whatever call the compiled program was not made for: `eager`, or
-    `jit`, which compiles at its first call; `digest`, "sha256:...", refuses any other artifact;
-    `background`, where something is to be compiled, serves eager until a thread has done it.
-    The configuration's CPU threads, and on a CPU how glibc's heap keeps what is freed (`autocompile.heap`),
-    are settings of the whole process, and are applied.
-
-    Loading an artifact runs native code from it. Raises InvalidArtifact, before anything in it is opened,
-    if its files are not the ones that were packed or others may change them; InvalidRecommendation if there
-    is none, or, with `on_mismatch="error"`, if it does not fit; UsageError if the model is missing.
-    """
-    check_options(calls, on_mismatch, fallback)
+def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> CompiledModule:
+    """Serve `model`, or no model where the programs hold their weights: see `autocompile.load`."""
     directory = Path(path)
-    opened = open_artifact(directory, digest)
+    opened = open_artifact(directory, asked.digest)
     manifest = opened.manifest
     check_model(manifest, model)
     found = mismatches(manifest, model)
-    weights = None if found else _packed_weights(manifest, model)
-    differs = weights.difference() if weights else ""
+    weights = None if found else packed_weights(manifest, model, asked.weight_check)
+    differs = weights.difference() if weights and manifest.standby is None else ""
     found = (*found, *([Mismatch("weights", differs)] if differs else []))
     grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
-    if grave and on_mismatch == "error":
-        raise InvalidRecommendation(grave[0].message, where=str(path), remedy="tune it again for what is here")
+    if grave and asked.on_mismatch == "error":
+        remedy = _either(grave[0].remedy, "tune it again for what is here")
+        raise InvalidRecommendation(grave[0].message, where=str(path), remedy=remedy)
     if manifest.device_type == "cpu":
         settle_heap()
-    loading = _Loading(directory, opened, manifest, model, weights, fallback, background, Tally())
+    loading = _Loading(directory, opened, manifest, model, weights, asked, Tally())
     if any(mismatch.is_of_the_model for mismatch in found):
         return loading.instead(loading.eager(), found[0].message)
     try:
-        return loading.started(calls, found)
+        return loading.started(found)
     except NotPackable as fault:  # what is served unpacked has no call to compile for
         return loading.instead(loading.eager(), f"{manifest.label} cannot be built here: {fault}")
+    except (InvalidArtifact, FileNotFoundError):
+        if open_artifact(directory, asked.digest).manifest == manifest:
+            raise
+    return load(path, model, asked)  # replaced meanwhile by another, which is taken whole
+
+
+_SAMPLED = "of the model's weights, a sample of each tensor was compared with those that were packed"
 
 
 @dataclass(frozen=True)
@@ -91,18 +75,17 @@ class _Loading:
     manifest: Manifest
     model: Any
     weights: Weights | None
-    fallback: Fallback
-    background: bool
+    asked: Asked
     tally: Tally
 
-    def started(self, calls: int | None, found: Sequence[Mismatch]) -> CompiledModule:
-        """The artifact in the way that it starts, given what does not fit, or what is better for so many calls.
+    def started(self, found: Sequence[Mismatch]) -> CompiledModule:
+        """The artifact in the way that it starts, given what does not fit, or what is better for the calls asked for.
 
         Raises NotPackable where a configuration can only be built for calls that are known.
         """
-        better = None if self.model is None else preferred(self.manifest, calls)
+        better = None if self.model is None else preferred(self.manifest, self.asked.calls)
         if better is not None:
-            reason = f"for {calls:,} calls {better.label} is preferred, start-up included"
+            reason = f"for {self.asked.calls:,} calls {better.label} is preferred, start-up included"
             return self.configuration(better, reason)
         if self.manifest.plan.threads:
             torch.set_num_threads(self.manifest.plan.threads)
@@ -143,22 +126,29 @@ class _Loading:
         notes = [rest._compiles(other.startup_s), *rest._own_weights()]  # noqa: SLF001
         return rest.module(rest._compiled(rest._unpacked), absence=reason, notes=notes)  # noqa: SLF001
 
-    def instead(self, server: Server, reason: str) -> CompiledModule:
-        """Something else than the artifact serves, which its user should hear of."""
+    def instead(self, server: Server, reason: str, remedy: str = "") -> CompiledModule:
+        """Something else than the artifact serves, which its user should hear of, and what `remedy` would mend it.
+
+        Raises InvalidRecommendation where there is no model that could serve.
+        """
+        if self.model is None:
+            others = ", ".join(filter(None, (remedy, "load it with the model, or tune it again")))
+            raise InvalidRecommendation(reason, where=str(self.directory), remedy=others)
         served = f"served {EAGER if server.serving == AS_IT_IS else f'by {server.serving.runtime}'}"
         if server.serving.start == "compile":
-            served += f", which {self._compiles(starting.start_of(self.manifest, server.serving))}"
-        warn(f"{reason}; it is {served}; tune it again")
-        return self.module(server, absence=reason)
+            start_s = starting.start_of(self.manifest, server.serving, in_process(self.manifest.plan))
+            served += f", which {self._compiles(start_s)}"
+        warn(f"{reason}; it is {served}; {_either(remedy, 'tune it again')}")
+        return self.module(server, absence="; ".join(filter(None, (reason, remedy))))
 
     def _compiles(self, startup_s: float | None) -> str:
         """That it compiles, when, and for how long."""
-        return starting.compiles(startup_s, "in the background" if self.background else "at the first call")
+        return starting.compiles(startup_s, "in the background" if self.asked.background else "at the first call")
 
     def _not_packed(self) -> str:
         """What is said of an artifact that is the configuration alone; as a warning, where calls wait for it."""
         said = self._compiles(starting.start_of(self.manifest, self._unpacked))
-        if not self.background:
+        if not self.asked.background:
             why = starting.why_not_packed(self.manifest.absences)
             remedy = "call it once before it has to answer, or load it with background=True"
             message = f"{self.manifest.label} {said}: it was not packed{f' ({why})' if why else ''}; {remedy}"
@@ -166,49 +156,74 @@ class _Loading:
         return said
 
     def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
+        device = device_of(self.model, self.manifest.device_type)
         if found:
-            return self.instead(self._behind(), found[0].message)
-        device = _device_of(self.model, self.manifest.device_type)
+            of_library = all(mismatch.name in ("runtime", "library") for mismatch in found)
+            server = (self._able_standby(device) if of_library else None) or self._behind()
+            return self.instead(server, found[0].message, found[0].remedy)
         if device.type != self.manifest.device_type:
             fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
             return self.instead(self.eager(), fault)
         watch = self.weights.watch if self.weights else self._watch()
+        serving = self.manifest.serving
         try:
-            own = ahead(self.manifest.serving.runtime)
-            programs = [
-                (Guard(program, self.model, device), own.load(program, self._files_of(program), self.model, watch))
-                for program in self.manifest.programs
-            ]
+            programs = loaded_programs(self.opened, serving.runtime, self.manifest.programs, self.model, watch, device)
+        except LibraryMissing as fault:
+            return self.instead(self._able_standby(device) or self.eager(), str(fault))
         except WeightsDiffer as difference:
             return self.instead(self._behind(), f"the model's weights are others: {difference}")
         except NotLoadable as fault:
             raise self._invalid(f"its program cannot be loaded: {fault}") from fault
-        except (AttributeError, LookupError, TypeError, ValueError) as fault:  # what a record of another form leads to
+        except UNREADABLE as fault:
             said = f"{type(fault).__name__}: {fault}"
             raise self._invalid(f"what its manifest says of its program cannot be read: {said}") from fault
         if self.weights:
             programs = [(guard, self.weights.holding(run)) for guard, run in programs]
-        serving, label = self.manifest.serving, self.manifest.label
-        served = ProgramServer(programs, watch, self._behind(), self.eager(), self.tally, serving, label)
-        return self.module(served, notes=starting.untimed(self.manifest))
+        eager, label = self.eager(), self.manifest.label
+        others = self._standing_by(device, eager)
+        served = ProgramServer(programs, watch, self._behind(), eager, self.tally, serving, label, others)
+        served.differs = self.weights.difference() if self.weights else ""
+        notes = [f"{served.differs}; {others.label} serves" if served.differs and others else ""]
+        is_sampled = self.weights and self.manifest.weight_samples and self.asked.weight_check == "sample"
+        notes += [_SAMPLED if is_sampled else ""]
+        plain = (missing_class(program.output_spec) for program in self.manifest.programs)
+        notes += [f"{name} cannot be imported here: outputs are dicts with its names" for name in plain if name]
+        return self.module(served, notes=[*filter(None, notes), *starting.untimed(self.manifest)])
+
+    def _standing_by(self, device: torch.device, eager: Server) -> Server | None:
+        """What serves a model whose weights are not those that the programs hold."""
+        standby = self.manifest.standby
+        if standby is None or self.model is None:
+            return None
+        return OnLiveWeights(self.opened, standby, self.model, device, eager, self.tally)
+
+    def _able_standby(self, device: torch.device) -> Server | None:
+        """What stands by, where it fits this machine though the programs themselves do not."""
+        standby = self.manifest.standby
+        if standby is None or device.type != self.manifest.device_type:
+            return None
+        if next(machine_mismatches(standby.requirements, device.type), None) is not None:
+            return None
+        return self._standing_by(device, self.eager())
 
     def _invalid(self, fault: str) -> InvalidArtifact:
         return InvalidArtifact(fault, where=str(self.directory), remedy="tune it again")
-
-    def _files_of(self, program: Program) -> dict[str, bytes]:
-        return {name: self.opened.contents[f"{program.directory}/{name}"] for name in program.files}
 
     def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:
         grave = next((mismatch.message for mismatch in found if not mismatch.is_only_noted), "")
         if grave:
             return self.instead(self._behind(), grave)
         serving = self.manifest.serving
-        carried = {path.partition("/")[2]: data for path, data in self.opened.contents.items()}
-        caching(serving.runtime).install_cache(carried)
+        caching(serving.runtime).install_cache(self._carried())
         starts = starting.starts_the_compiler(starting.start_of(self.manifest, serving))
         noted = (mismatch.message for mismatch in found)
         notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_weights()]
         return self.module(self._compiled(serving), notes=notes)
+
+    def _carried(self) -> dict[str, bytes]:
+        """What the files hold, by their paths in the cache."""
+        placed = (entry.path.partition("/") for entry in self.manifest.files)
+        return {name: self.opened.files(within).read(name) for within, _slash, name in placed}
 
     def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
         problem = _lacking_in(found)
@@ -237,7 +252,7 @@ class _Loading:
 
     def _own_copy(self) -> Weights | None:
         """The weights as they are before anything is built, where what is built has a copy of them."""
-        holds = kind_of(self.manifest.plan).holds_weights
+        holds = kind_of(self.manifest.plan).holds_weights(self.manifest.plan)
         return Weights(self.model, None, self._watch()) if holds else None
 
     def _held(self, server: Server, weights: Weights | None) -> Server:
@@ -255,35 +270,27 @@ class _Loading:
 
     def _behind(self) -> Server:
         """What serves where the artifact does not."""
-        asked = self.fallback == "jit" and self.model is not None
-        if asked and not self._lacks() and kind_of(self.manifest.plan).compiles:
-            with suppress(NotPackable):
-                return self._compiled(self._unpacked)
+        if self.asked.fallback == "jit" and self.model is not None:
+            with suppress(NotPackable, InvalidValue):  # InvalidValue: there is no such runtime here
+                plan = in_process(self.manifest.plan)
+                rest = replace(self, manifest=msgspec.structs.replace(self.manifest, plan=plan))
+                if not rest._lacks() and kind_of(plan).compiles:  # noqa: SLF001
+                    return rest._compiled(rest._unpacked)  # noqa: SLF001
         return self.eager()
 
     def _compiled(self, serving: Serving) -> Server:
         weights = self._own_copy()
         built = self._built(self.manifest.plan)
-        kind_of_server = Background if self.background else Compiling
+        kind_of_server = Background if self.asked.background else Compiling
         own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
         return self._held(own, weights)
 
 
-def _packed_weights(manifest: Manifest, model: Any) -> Weights | None:
-    """The model's weights, compared with those that the programs have copies of; None if they have none."""
-    if model is None or manifest.serving.start != "load" or not kind(manifest.serving.runtime).holds_weights:
-        return None
-    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes))
+def _either(remedy: str, other: str) -> str:
+    """What to do: the one or the other, where there is a remedy."""
+    return f"{remedy}, or {other}" if remedy else other
 
 
 def _lacking_in(found: Sequence[Mismatch]) -> str:
     """What the runtime itself lacks here, without which nothing of the configuration can be applied."""
     return next((mismatch.message for mismatch in found if mismatch.name == "runtime"), "")
-
-
-def _device_of(model: Any, device_type: str) -> torch.device:
-    """Where the model's weights are; for one without any, the current device of this type."""
-    first = next((tensor for _path, tensor in registered_tensors(model)), None)
-    if first is not None:
-        return first.device
-    return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from autocompile.artifact.machine import of_the_library, of_the_processor
 from autocompile.core.errors import InvalidValue
 from autocompile.core.identity import differences, summary
 from autocompile.core.manifest import Manifest, Requirements
@@ -38,7 +39,9 @@ Name = Literal[
 
 @dataclass(frozen=True)
 class Mismatch:
-    """What differs (`name`), in words, and whether it is the model: another model's configuration is not applied.
+    """What differs (`name`), in words, what mends it beside tuning again, or "", and whether it is the model.
+
+    Another model's configuration is not applied.
 
     A compiled program holds old values of `attributes`. Where the model's own code runs, it runs with the new ones, and
     only the `figures` are of another model: that is noted.
@@ -46,6 +49,7 @@ class Mismatch:
 
     name: Name
     message: str
+    remedy: str = ""
 
     @property
     def is_of_the_model(self) -> bool:
@@ -62,7 +66,7 @@ def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
     """All that differs, the gravest first."""
     return (
         *_of_the_model(manifest, model),
-        *_of_the_machine(manifest.requirements, manifest.device_type),
+        *machine_mismatches(manifest.requirements, manifest.device_type),
         *_of_the_runtime(manifest),
     )
 
@@ -103,19 +107,14 @@ def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 
 
-def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch]:
+def machine_mismatches(needed: Requirements, device_type: str) -> Iterator[Mismatch]:
+    """What differs between the machine that this is and one that it was packed for."""
     if torch.__version__ != needed.torch:
         yield Mismatch("torch", f"packed with torch {needed.torch}, and this is {torch.__version__}")
     if needed.python and needed.python != _python():
         yield Mismatch("python", f"packed with Python {needed.python}, and this is {_python()}")
-    if needed.architecture != platform.machine():
-        yield Mismatch("architecture", f"packed on {needed.architecture}, and this is {platform.machine()}")
-    missing = sorted(set(needed.instructions) - set(instructions()))
-    if missing:
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        yield Mismatch(
-            "instructions", f"this processor lacks {', '.join(missing[:5])}{more}, for which it was compiled"
-        )
+    for name, message in of_the_processor(needed):
+        yield Mismatch("architecture" if name == "architecture" else "instructions", message)
     if device_type == "cuda" and not torch.cuda.is_available():
         yield Mismatch("device", "packed for a CUDA device, and there is none here")
     elif needed.capability and needed.capability != _capability():
@@ -123,13 +122,20 @@ def _of_the_machine(needed: Requirements, device_type: str) -> Iterator[Mismatch
 
 
 def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
-    name, needed = manifest.serving.runtime, manifest.requirements.library
+    name = manifest.serving.runtime
+    try:
+        own = kind(name)
+    except InvalidValue as fault:
+        yield Mismatch("runtime", str(fault))
+        return
     problem = lacking(name, manifest.device_type)
-    if problem:
+    differs, remedy = of_the_library(manifest.requirements, own, manifest.device_type)
+    # A program is loaded by the very version that packed it, which only the manifest knows.
+    is_absent = differs and not own.version() and manifest.serving.start == "load"
+    if problem and not is_absent:
         yield Mismatch("runtime", problem)
-    elif needed != kind(name).version():
-        library, here = kind(name).library or name, kind(name).version()
-        yield Mismatch("library", f"packed with {library} {needed or 'none'}, and this is {here or 'none'}")
+    elif differs:
+        yield Mismatch("library", differs, remedy)
 
 
 def _capability() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from autocompile.core.envelope import at_calls
@@ -10,6 +11,33 @@ from autocompile.core.manifest import Manifest, Served
 
 OnMismatch = Literal["fallback", "error"]
 Fallback = Literal["eager", "jit"]
+WeightCheck = Literal["full", "sample"]
+
+_CHOICES = {"on_mismatch": OnMismatch, "fallback": Fallback, "weight_check": WeightCheck}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The options of `autocompile.load`, which says what they mean. Raises InvalidValue."""
+
+    calls: int | None = None
+    on_mismatch: OnMismatch = "fallback"
+    fallback: Fallback = "eager"
+    digest: str | None = None
+    background: bool = False
+    weight_check: WeightCheck = "full"
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            given, known = getattr(self, name), get_args(choices)
+            if given not in known:
+                remedy = f"give {' or '.join(map(repr, known))}"
+                raise InvalidValue(f"{given!r} is unknown", where=name, remedy=remedy)
+        if self.calls is not None and (not isinstance(self.calls, int) or self.calls < 1):
+            raise InvalidValue(f"{self.calls!r} is not a number of calls", where="calls", remedy="give 1 or more")
+
+
+BY_DEFAULT = Asked()
 
 
 def check_model(manifest: Manifest, model: Any) -> None:
@@ -19,19 +47,11 @@ def check_model(manifest: Manifest, model: Any) -> None:
     stands_alone = manifest.serving.start == "load" and not any(program.needs_model for program in manifest.programs)
     if model is None and stands_alone:
         return
-    fault = "the model is missing" if model is None else f"a {type(model).__name__} cannot be called"
-    remedy = "call load(path, model): the artifact holds how to run it, and not its weights"
-    raise UsageError(fault, where="load", remedy=remedy)
-
-
-def check_options(calls: int | None, on_mismatch: str, fallback: str) -> None:
-    """Raises InvalidValue."""
-    if on_mismatch not in get_args(OnMismatch):
-        raise InvalidValue(f"{on_mismatch!r} is unknown", where="on_mismatch", remedy="give 'fallback' or 'error'")
-    if fallback not in get_args(Fallback):
-        raise InvalidValue(f"{fallback!r} is unknown", where="fallback", remedy="give 'eager' or 'jit'")
-    if calls is not None and (not isinstance(calls, int) or calls < 1):
-        raise InvalidValue(f"{calls!r} is not a number of calls", where="calls", remedy="give 1 or more")
+    if model is None:
+        remedy = "call load(path, model): the artifact holds how to run it, and not its weights"
+        raise UsageError("the model is missing", where="load", remedy=remedy)
+    remedy = f"give the model that was tuned{', or none' if stands_alone else ''}"
+    raise UsageError(f"a {type(model).__name__} cannot be called", where="load", remedy=remedy)
 
 
 def preferred(manifest: Manifest, calls: int | None) -> Served | None:
@@ -39,7 +59,7 @@ def preferred(manifest: Manifest, calls: int | None) -> Served | None:
     if calls is None or not manifest.served:
         return None
     work = calls * manifest.batch_factor
-    if not manifest.envelope:  # packed by a version that kept no verdicts for other numbers of calls
+    if not manifest.envelope:
         best = min(manifest.served, key=lambda one: one.startup_s + work * one.latency_s)
         return None if best.plan == manifest.plan else best
     label = at_calls(manifest.envelope, work).label

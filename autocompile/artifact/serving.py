@@ -93,14 +93,15 @@ class Ready:
 
 
 class NoModel:
-    """Stands where the model would serve, and was not given."""
+    """Stands where the model would serve, and was not given; `reason` is why it was to serve."""
 
     serving = AS_IT_IS
     label = EAGER
 
-    def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
+    def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any], reason: str = "") -> Any:
+        why = f" ({reason})" if reason else ""
         raise UsageError(
-            "the compiled program was not made for this call, and there is no model to serve it",
+            f"the compiled program was not made for this call{why}, and there is no model to serve it",
             where="load",
             remedy="call load(path, model)",
         )
@@ -225,7 +226,8 @@ class ProgramServer:
     """Compiled programs behind guards, with something that can serve every call behind them.
 
     A call that no program was made for goes to the `fallback`; a model that is not put together as it was is
-    `eager`'s, as a fallback may have been built of what it was.
+    `eager`'s, as a fallback may have been built of what it was. Weights that the programs cannot run on are `others`'s
+    (by default eager's): what serves now is what served the last call.
     """
 
     def __init__(
@@ -237,14 +239,22 @@ class ProgramServer:
         tally: Tally,
         serving: Serving,
         label: str,
+        others: Server | None = None,
     ) -> None:
         self._programs, self._watch, self._fallback, self._eager = programs, watch, fallback, eager
-        self._tally, self.serving, self.label = tally, serving, label
+        self._tally, self._own, self.label = tally, serving, label
+        self._others = others
+        self.differs = ""
+
+    @property
+    def serving(self) -> Serving:
+        """Its own, or that of what serves other weights."""
+        return self._others.serving if self.differs and self._others is not None else self._own
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         changed = self._watch.changed()
         if changed:
-            return self._as_it_is(Refusal("model", changed), args, kwargs)
+            return self._instead(self._eager, Refusal("model", changed), args, kwargs)
         refusal = None
         for guard, run in self._programs:
             accepted = guard(args, kwargs)
@@ -253,17 +263,23 @@ class ProgramServer:
                 continue
             try:
                 output = run(accepted)
-            except (WeightsDiffer, NotLoadable) as difference:
-                return self._as_it_is(Refusal("weights", str(difference)), args, kwargs)
-            self._tally.served(self.serving)
+            except NotLoadable as fault:
+                return self._instead(self._eager, Refusal("program", str(fault)), args, kwargs)
+            except WeightsDiffer as difference:
+                self.differs = str(difference)
+                return self._instead(self._others or self._eager, Refusal("weights", self.differs), args, kwargs)
+            if self.differs:
+                self.differs = ""
+            self._tally.served(self._own)
             return output
         assert refusal is not None
-        self._tally.refused(refusal)
-        return self._fallback(args, kwargs)
+        return self._instead(self._fallback, refusal, args, kwargs)
 
-    def _as_it_is(self, refusal: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _instead(self, server: Server, refusal: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(server, NoModel):  # an error that nothing serves, and is none of the fallback's calls
+            return server(args, kwargs, refusal.message)
         self._tally.refused(refusal)
-        return self._eager(args, kwargs)
+        return server(args, kwargs)
 
 
 def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autocompile.core.manifest import Absence, Manifest
+from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.core.units import format_duration
 
 
-def start_of(manifest: Manifest, serving: Serving) -> float | None:
-    """Seconds that the manifest's own configuration takes to start in this way, as far as that is known."""
-    return next((s.startup_s for s in manifest.served if s.serving == serving and s.plan == manifest.plan), None)
+def start_of(manifest: Manifest, serving: Serving, plan: Plan | None = None) -> float | None:
+    """Seconds that a plan, by default the manifest's own, takes to start in this way, as far as that is known."""
+    own = manifest.plan if plan is None else plan
+    return next((s.startup_s for s in manifest.served if s.serving == serving and s.plan == own), None)
 
 
 def compiles(startup_s: float | None, when: str = "at the first call") -> str:

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from autocompile.cli import doctor, profile, schema, show, tune, verify
+from autocompile.cli import doctor, export, profile, schema, show, tune, verify
 
 app = typer.Typer(
     name="autocompile",
@@ -19,6 +19,7 @@ app.command("tune")(tune.tune)
 app.command("profile")(profile.profile)
 app.command("show")(show.show)
 app.command("verify")(verify.verify)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import sys
 
+_MARKS = {
+    "good": ("ok", "green"),
+    "poor": ("!", "yellow"),
+    "optional": ("-", "dim"),
+    "missing": ("no", "red"),
+}
+
 
 def doctor() -> None:
-    """Check this machine: what will be unavailable, why, and the command that mends it."""
+    """Check this machine: what will be unavailable, why, and the command that mends it.
+
+    Exit status 1 if something is missing that is no extra.
+    """
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from autocompile.checkup import check_up
 
@@ -18,8 +29,8 @@ def doctor() -> None:
         table.add_column(name, overflow="fold")
     findings = check_up()
     for finding in findings:
-        mark = {"good": "[green]ok[/]", "poor": "[yellow]![/]", "missing": "[red]no[/]"}[finding.state]
-        table.add_row(mark, finding.subject, finding.found, finding.remedy)
+        # Text, as brackets in a string are markup to rich: those of an extra would be left out.
+        table.add_row(Text(*_MARKS[finding.state]), *map(Text, (finding.subject, finding.found, finding.remedy)))
     console.print(table)
     if any(finding.state == "missing" for finding in findings):
         sys.exit(1)

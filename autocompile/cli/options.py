@@ -13,9 +13,8 @@ Output = Annotated[Path, Option(help="Keeps the recommendation and the study; a 
 Preset = Annotated[str, Option(help="quick, balanced, thorough, or a TOML file.")]
 Calls = Annotated[int | None, Option(help="Amortize start-up over so many calls of a process.")]
 Horizon = Annotated[str | None, Option(help="Or over as many as eager makes in this time (default: 1h).")]
-Deploy = Annotated[
-    str, Option(help="How production starts: jit (the cold compile counts) or artifact (its load does).")
-]
+Deploy = Annotated[str, Option(help="How production starts: artifact (loads what was packed) or jit (compiles).")]
+Processes = Annotated[int, Option(help="So many processes load the artifact, and share what packing it took.")]
 Objective = Annotated[str, Option(help="time (amortized), latency or throughput.")]
 Percentile = Annotated[int | None, Option(help="Of the latency objective and --max-latency: 50, 90, 95, 99.")]
 MaxLatency = Annotated[str | None, Option(help="A call may take no longer: 5ms; with its unit.")]

@@ -21,7 +21,8 @@ def tune(
     strategy: options.Preset = "balanced",
     calls: options.Calls = None,
     horizon: options.Horizon = None,
-    deploy: options.Deploy = "jit",
+    deploy: options.Deploy = "artifact",
+    processes: options.Processes = 1,
     objective: options.Objective = "time",
     percentile: options.Percentile = None,
     max_latency: options.MaxLatency = None,
@@ -49,7 +50,7 @@ def tune(
     from autocompile.tuning import Request, from_script
 
     goal = Goal(
-        calls=calls, horizon=horizon, deploy=deploy, objective=objective, percentile=percentile,  # type: ignore[arg-type]
+        calls=calls, horizon=horizon, deploy=deploy, processes=processes, objective=objective, percentile=percentile,  # type: ignore[arg-type]
         max_latency=max_latency, max_startup=max_startup, max_memory=max_memory, tolerance=tolerance,
         batch=batch_from(batch),
     )  # fmt: skip

@@ -22,7 +22,7 @@ from autocompile.core.serde import Record
 from autocompile.core.serving import Serving, Start
 from autocompile.core.workload import Signature
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 VerdictWord = Literal[
     "winner",
@@ -47,8 +47,9 @@ class TrialEntry(Record, frozen=True):
     `latency_ms`: p50 of single calls, the median over its processes; `latency` has the last process's
     quantiles and mean. `speedup`: baseline time over this one's, paired, for a sample, with its 95% interval;
     `paired_ms`: milliseconds for the samples of one of the baseline's calls, from that. `amortized_ms`: the
-    same over the goal's calls, start-up included. `compile_s`: the first pass over all signatures, compiling
-    included; `startup_s`: all that a process pays once, as the goal's `deploy` has it start. `excess`: by
+    same over the goal's calls, start-up included. `compile_s`: compiling what is loaded, or else the first pass over
+    all signatures, compiling included; `startup_s`: what a process takes to start, as the goal's `deploy` has it start;
+    `packing_s`: its share of compiling what all processes load. `excess`: by
     constraint, how far it is beyond it, relative to the limit (0 or less keeps it). `error`: root mean square
     error against the reference, relative to it; `error_limit`: what it may be. `verdict` is against the
     baseline, by what the goal ranks by; the first by rank is the `winner`, or, where nothing keeps the goal's
@@ -74,6 +75,7 @@ class TrialEntry(Record, frozen=True):
     amortized_ms: float | None = None
     compile_s: float | None = None
     startup_s: float | None = None
+    packing_s: float | None = None
     excess: dict[str, float] = {}
     error: float | None = None
     error_limit: float | None = None
@@ -114,17 +116,16 @@ class TradeOff(Record, frozen=True):
 
 
 class ArtifactEntry(Record, frozen=True):
-    """What `autocompile.load` serves, measured as loaded in fresh processes; what was not measured is null.
+    """What `autocompile.load` serves: the winner, whose figures are what was measured as loaded.
 
-    `untimed`: why what was packed and verified was not timed as loaded, or "" if it was or nothing was packed.
-    `expected_startup_s`: what a start is expected to take where it was not timed; what compiles at its first
-    call takes what the configuration's own cold start took. `excess`: by constraint, how far what was timed as loaded
-    is beyond it, relative to the limit (0 or less keeps it).
+    `untimed`: why what was packed and verified was not timed as loaded, or "" if it was or nothing was packed; then
+    the figures are those of the configuration.
 
     `runtime` and `start`: see `core.serving`; `absences`: why nothing better. `digest` pins it. `inputs` tells the
     calls that a compiled program takes, each argument with the range of its sizes; others go to the fallback.
-    `startup_s`: loading and the first calls, beyond what steady calls take. `envelope`: what `load(calls=)` serves
-    for how many calls of the workload that was tuned; it is the verdict with what was packed in the winner's place.
+    `standby`: which runtime serves the model where its weights are not those that the programs hold, "" if none does.
+    `envelope`: what `load(calls=)` serves for how many calls of the workload that was tuned, of what the artifact can
+    serve: what was packed needs no packing any more.
     """
 
     runtime: str
@@ -134,21 +135,24 @@ class ArtifactEntry(Record, frozen=True):
     size_bytes: int
     absences: tuple[Absence, ...]
     inputs: tuple[str, ...] = ()
-    startup_s: float | None = None
-    latency_ms: float | None = None
-    speedup: Estimate | None = None
-    error: float | None = None
-    error_limit: float | None = None
-    processes: int = 0
+    standby: str = ""
     envelope: tuple[Segment, ...] = ()
     untimed: str = ""
-    expected_startup_s: float | None = None
-    excess: dict[str, float] = {}
 
     @property
     def serving(self) -> Serving:
         """How it serves."""
         return Serving(self.runtime, self.start)
+
+
+class WithoutArtifact(Record, frozen=True):
+    """The best of what runs without an artifact, which compiles, if it does, in each process.
+
+    `winner` has the start-up that it has then; `envelope` tells for how many calls which of these is best.
+    """
+
+    winner: TrialEntry
+    envelope: tuple[Segment, ...]
 
 
 class Document(Record, frozen=True):
@@ -164,7 +168,8 @@ class Document(Record, frozen=True):
     once for its compiler, in no candidate's figures. `complete`: false if the run ended early, for the reason in
     `stopped`: the user interrupted it, or what runs the trials broke.
     `time_spent_s`: seconds by purpose, together the whole run. `notices`: what the user should know first, each told
-    as soon as it was found. `open_to`: labels of those that had no final, and so leave the verdict open: the winner
+    as soon as it was found. `without_artifact`: null where the goal has production start
+    without one anyway. `open_to`: labels of those that had no final, and so leave the verdict open: the winner
     itself, or what reads as good or better in every column.
     """
 
@@ -199,3 +204,4 @@ class Document(Record, frozen=True):
     notices: tuple[str, ...] = ()
     open_to: tuple[str, ...] = ()
     stopped: str = ""
+    without_artifact: WithoutArtifact | None = None

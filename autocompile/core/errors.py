@@ -8,6 +8,7 @@ AutocompileError
 │   ├── OutputConflict          the output directory holds something else
 │   ├── InvalidRecommendation   a directory that does not hold a readable recommendation
 │   │   └── InvalidArtifact     damaged, incomplete, changed, or where others may change it: nothing of it was opened
+│   ├── NotExportable           a model that cannot be had in the format that was asked for
 │   ├── BudgetTooSmall          not even the baseline fits
 │   └── GoalUnmet               nothing that was measured keeps the goal's constraints, and that was to be an error
 └── RunnerError                 the machinery that runs children broke
@@ -60,6 +61,10 @@ class InvalidRecommendation(UsageError):
 
 class InvalidArtifact(InvalidRecommendation):
     """Files that are not the ones that were packed, or that others may change; nothing of them was opened."""
+
+
+class NotExportable(UsageError):
+    """A model that cannot be had in a format, or whose file does not compute what the model computes."""
 
 
 class BudgetTooSmall(UsageError):

@@ -31,8 +31,9 @@ class Goal:
     """What is best, under which constraints, and what still counts as correct.
 
     `calls`: how many calls a process makes; or `horizon`, how long it lives, which is as many as the baseline
-    makes in that time (default "1h"). `deploy`: how production starts, and so what start-up costs: `jit`, the
-    cold compile, or `artifact`, the artifact's load. `objective`: `time`, the amortized seconds a sample,
+    makes in that time (default "1h"). `deploy`: how production starts, and so what start-up costs: `artifact` (the
+    default), the load of what was packed, which is compiled once for all `processes` that load it; or `jit`, the cold
+    compile in every process. `objective`: `time`, the amortized seconds a sample,
     start-up included; `latency`, that of single calls at `percentile` (default 50); `throughput`, samples a
     second. Neither of the latter counts start-up.
 
@@ -51,7 +52,8 @@ class Goal:
 
     calls: int | None = None
     horizon: Duration | None = None
-    deploy: Deploy = "jit"
+    deploy: Deploy = "artifact"
+    processes: int = 1
     objective: Objective = "time"
     percentile: int | None = None
     max_latency: Limit | None = None
@@ -88,6 +90,14 @@ class Goal:
                 remedy=f"drop {name}, or take the objective time",
             )
         _ = self.horizon_s
+        if type(self.processes) is not int or self.processes < 1:
+            raise InvalidValue(
+                f"{self.processes} is not a number of processes", where="processes", remedy="give 1 or more"
+            )
+        if self.processes > 1 and self.deploy == "jit":
+            raise InvalidValue(
+                "every process compiles for itself where deploy is 'jit'", where="processes", remedy="drop processes"
+            )
 
     def _check_constraints(self) -> None:
         for name in ("max_latency", "max_startup"):
@@ -136,6 +146,11 @@ class Goal:
             raise InvalidValue(f"a {type(self.metric).__name__} cannot be called", where="metric")
 
     @property
+    def loads_artifacts(self) -> bool:
+        """Whether production starts from what was packed."""
+        return self.deploy == "artifact"
+
+    @property
     def horizon_s(self) -> float:
         """The horizon in seconds."""
         return parse_duration(_DEFAULT_HORIZON if self.horizon is None else self.horizon, where="horizon")
@@ -182,7 +197,7 @@ class Goal:
     def digest(self) -> str:
         """Eight letters; equal for goals that rank alike: what one study's sampler learned is not another's."""
         ranked_by = (
-            self.objective, self.deploy, self.calls, self.horizon_s, self.percentile,
+            self.objective, self.deploy, self.processes, self.calls, self.horizon_s, self.percentile,
             self.max_latency, self.max_startup, self.max_memory, self.batch,
         )  # fmt: skip
         return hashlib.sha256(repr(ranked_by).encode()).hexdigest()[:8]
@@ -192,6 +207,7 @@ class Goal:
         return GoalEntry(
             objective=self.objective,
             deploy=self.deploy,
+            processes=self.processes,
             calls=self.calls,
             horizon_s=None if self.calls is not None else self.horizon_s,
             percentile=self.percentile or 50,
@@ -234,3 +250,4 @@ class GoalEntry(Record, frozen=True):
     tolerance: float | None
     metric: str
     max_drop: float
+    processes: int = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from autocompile.core.export import Verified
 from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Measurement, Toolchain
 from autocompile.core.plan import Plan
@@ -99,7 +100,8 @@ class BatchProbe(Record, tag="batch-probe", frozen=True):
 class TrialTask(Record, tag="trial-task", frozen=True):
     """Build `plan`, compare its outputs with `reference`, and time it against the baseline.
 
-    With `artifact`, a recommendation's directory, what is loaded from there is measured in its place.
+    With `artifact`, a recommendation's directory, what is loaded from there is measured in its place; with
+    `starts_afresh` its start is measured in a new process, as production has it, and not in the trial's own.
     """
 
     workload: Workload
@@ -109,6 +111,7 @@ class TrialTask(Record, tag="trial-task", frozen=True):
     acceptance: Acceptance
     seed: int
     artifact: str = ""
+    starts_afresh: bool = False
 
 
 class PackTask(Record, tag="pack-task", frozen=True):
@@ -126,7 +129,8 @@ class Packed(Record, tag="packed", frozen=True):
     """What was packed: the programs, if any, and what they need to be loaded; `notes` are worth telling.
 
     `attributes`: plain attributes of the model that are written into the programs, by path; null where the model's own
-    code runs. `weights`: digests of the model's tensors, by path, where the programs have copies of them.
+    code runs. `weights`: digests of the model's tensors, by path, where the programs have copies of them;
+    `weight_samples`: those of a sample of each.
     """
 
     programs: tuple[Program, ...]
@@ -135,6 +139,26 @@ class Packed(Record, tag="packed", frozen=True):
     attributes: dict[str, str] | None = None
     phases_s: dict[str, float] = {}
     weights: dict[str, str] = {}
+    weight_samples: dict[str, str] = {}
+
+
+class ExportTask(Record, tag="export-task", frozen=True):
+    """Write the model as a file of `format`, by the plan's runtime, into `directory`, and compare what it computes."""
+
+    workload: Workload
+    plan: Plan
+    format: str
+    reference: str
+    acceptance: Acceptance
+    directory: str
+
+
+class Exported(Record, tag="exported", frozen=True):
+    """What was written: the `program`, whose own record is a `core.export.Interface`, and how it was verified."""
+
+    program: Program
+    verified: Verified
+    phases_s: dict[str, float] = {}
 
 
 class FreshTask(Record, frozen=True):
@@ -165,8 +189,8 @@ class FreshStart(Record, frozen=True):
         return self.load_s + max(0.0, self.first_pass_s - self.steady_pass_s)
 
 
-Task = CaptureTask | ToolchainTask | ProfileTask | BatchTask | TrialTask | PackTask
-Reply = Measurement | Failure | Profile | BatchProbe | Workload | Toolchain | Packed
+Task = CaptureTask | ToolchainTask | ProfileTask | BatchTask | TrialTask | PackTask | ExportTask
+Reply = Measurement | Failure | Profile | BatchProbe | Workload | Toolchain | Packed | Exported
 
 
 class Limits(Record, frozen=True):

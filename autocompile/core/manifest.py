@@ -10,7 +10,7 @@ from autocompile.core.program import Program
 from autocompile.core.serde import Record
 from autocompile.core.serving import Serving
 
-MANIFEST_VERSION = 4
+MANIFEST_VERSION = 5
 
 
 class FileEntry(Record, frozen=True):
@@ -60,6 +60,19 @@ class Served(Record, frozen=True):
     expected: bool = False
 
 
+class Standby(Record, frozen=True):
+    """What serves where the model's weights are not those that the programs hold: programs that run on the model's own.
+
+    `identity` is the model's, with the attributes that these programs depend on.
+    """
+
+    plan: Plan
+    identity: Identity
+    programs: tuple[Program, ...]
+    requirements: Requirements
+    files: tuple[FileEntry, ...]
+
+
 class Manifest(Record, frozen=True):
     """All that `autocompile.load` needs. Its own digest pins the artifact, as it holds every file's.
 
@@ -69,7 +82,8 @@ class Manifest(Record, frozen=True):
     `served` starts with the artifact as it is loaded, if there is one; then come the configurations that are best
     for some number of calls, eager among them, as they were measured. `envelope`: which of these to serve for how many
     calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
-    `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them.
+    `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them;
+    `weight_samples`: of a sample of each.
     """
 
     manifest_version: int
@@ -86,3 +100,11 @@ class Manifest(Record, frozen=True):
     served: tuple[Served, ...] = ()
     envelope: tuple[Segment, ...] = ()
     weights: dict[str, str] = {}
+    weight_samples: dict[str, str] = {}
+    standby: Standby | None = None
+
+    @property
+    def all_files(self) -> tuple[FileEntry, ...]:
+        """Those of the programs, and of what stands by."""
+        own = {entry.path: entry for entry in (*self.files, *(self.standby.files if self.standby else ()))}
+        return tuple(own.values())

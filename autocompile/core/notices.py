@@ -5,7 +5,7 @@ Each is told as soon as it is known, and kept in the document; on one subject th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from autocompile.core.outcome import Contamination
 from autocompile.core.profile import Profile
@@ -61,6 +61,13 @@ def of_compiling(problem: str, *, others: bool = False) -> Iterator[Notice]:
     if problem:
         rest = "torch.compile will not be tried" if others else "only eager will be tuned, nothing compiled"
         yield Notice("compiling", f"{rest}: {problem}")
+
+
+def of_missing(installs: Mapping[str, str]) -> Iterator[Notice]:
+    """Runtimes that could be tried as well if their libraries were there; the commands that install them, by name."""
+    if installs:
+        names = " and ".join(installs)
+        yield Notice("runtimes", f"{names} would be tried, too, where installed: {'; '.join(installs.values())}")
 
 
 def _others(disturbance: str) -> Notice:

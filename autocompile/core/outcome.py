@@ -48,16 +48,17 @@ class Latency(Record, frozen=True):
 class Startup(Record, frozen=True):
     """Seconds before the first steady call, beyond what those calls take anyway.
 
-    `import_s`: torch's compiler packages. `build_s`: copying and transforming the model. `compile_s`:
-    the first pass over all signatures, where compiling happens. `warmup_s`: the passes until it is
-    steady. One-off costs per machine (instruction-set probes, precompiled headers) are not in it: see
-    `Toolchain`.
+    `import_s`: torch's compiler packages. `build_s`: copying and transforming the model, or loading what was packed.
+    `compile_s`: the first pass over all signatures, where compiling happens. `warmup_s`: the passes until it is
+    steady. `pack_s`: compiling what is loaded, once for all processes that load it, which is no part of a start.
+    One-off costs per machine (instruction-set probes, precompiled headers) are not in it: see `Toolchain`.
     """
 
     import_s: float
     build_s: float
     compile_s: float
     warmup_s: float
+    pack_s: float = 0.0
 
     @property
     def total_s(self) -> float:

@@ -32,6 +32,11 @@ def from_json(data: bytes | str, kind: type[T]) -> T:
     return msgspec.json.decode(data, type=kind)
 
 
+def from_plain(plain: dict[str, Any], kind: type[T]) -> T:
+    """The record that `to_plain` was given. Raises msgspec.ValidationError naming the offending field."""
+    return msgspec.convert(plain, kind)
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write beside `path`, then rename: a killed writer leaves the old content or the new, never half."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")

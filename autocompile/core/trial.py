@@ -13,7 +13,10 @@ Origin = Literal["baseline", "plain", "seed", "search"]
 
 
 class Trial(Record, frozen=True):
-    """A candidate, why it was tried (`origin`), its screening `outcome`, and its `finals` in fresh processes."""
+    """A candidate, why it was tried (`origin`), its screening `outcome`, and its `finals` in fresh processes.
+
+    `served_s`: seconds of a start, measured as production has it, where it was.
+    """
 
     number: int
     label: str
@@ -23,6 +26,7 @@ class Trial(Record, frozen=True):
     outcome: Outcome
     changes: int
     finals: tuple[Measurement, ...] = ()
+    served_s: float | None = None
 
     @property
     def measurement(self) -> Measurement | None:

@@ -77,6 +77,7 @@ class Workload(Record, tag="workload", frozen=True):
     identity: Identity = Identity()
     left_out: str = ""
     active_in_training: tuple[str, ...] = ()
+    has_recurrence: bool = False
 
     @property
     def device_type(self) -> str:

@@ -4,65 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autocompile.artifact.starting import compiles, starts_the_compiler, why_not_packed
+from autocompile.artifact.starting import compiles, why_not_packed
 from autocompile.core.document import ArtifactEntry, Document
-from autocompile.core.limits import beyond
-from autocompile.core.units import format_duration
+from autocompile.core.units import format_count, format_duration
 
 # Of a reason, in a headline: an exporter's own words can be long.
 _LONGEST = 120
 
 
 def packed_words(document: Document) -> str:
-    """For the headline: what `load` serves, and where it compiles, for how long and why; "" if nothing compiles."""
-    artifact, winner = document.artifact, document.winner
-    if artifact.label != winner.label or artifact.start == "none":
+    """For the headline: how `load` starts, and where nothing is packed, why; "" if there is nothing to pack."""
+    artifact = document.artifact
+    if artifact.start == "none":
         return ""
-    if not artifact.serving.is_packed:
-        reason = _reason(artifact)
-        return f" Not packed{f': {reason}' if reason else ''}; `load` {compiles(_start_s(document))}."
-    serving = str(artifact.serving)
-    if artifact.start == "cache":
-        serving += f", which {starts_the_compiler(artifact.expected_startup_s)}"
-        serving += "".join(f"; not as {absence.serving}: {_short(absence.reason)}" for absence in artifact.absences)
-    if artifact.speedup is None or artifact.startup_s is None:
-        return f" Packed, verified, not timed as loaded: {artifact.untimed} ({serving})."
-    speed, start = f"{artifact.speedup.value:.2f}x", f"{format_duration(artifact.startup_s)} to start"
-    return f" Packed: {speed}, {start} ({serving}).{missed(artifact)}"
-
-
-def missed(artifact: ArtifactEntry) -> str:
-    """` As packed it misses max_latency by 25.0%.`, for what was timed as loaded; "" if it keeps every limit."""
-    which = beyond(artifact.excess)
-    return f" As packed it misses {which}." if which else ""
+    if artifact.start == "compile":
+        reason = _short(why_not_packed(artifact.absences))
+        return f" Not packed{f': {reason}' if reason else ''}; `load` {compiles(document.winner.startup_s)}."
+    if artifact.untimed:
+        return f" Packed and verified ({artifact.serving}), not timed as loaded: {artifact.untimed}."
+    starts = ", which starts the compiler" if artifact.start == "cache" else ""
+    return f" Packed ({artifact.serving}{starts}): this is what `load` serves."
 
 
 def delivery(document: Document) -> Iterator[str]:
     """The same as sentences."""
-    artifact = document.artifact
-    if artifact.speedup is not None and artifact.startup_s is not None:
-        speed = artifact.speedup
-        yield (
-            f"Packed ({artifact.serving}) it starts in {format_duration(artifact.startup_s)} and runs at "
-            f"{speed.value:.2f}x eager's speed ({speed.low:.2f} to {speed.high:.2f}), measured as loaded in "
-            f"{artifact.processes} fresh processes.{missed(artifact)}"
-        )
-    elif artifact.untimed:
+    artifact, winner = document.artifact, document.winner
+    start = format_duration(winner.startup_s or 0.0)
+    if artifact.untimed:
         yield f"It is packed ({artifact.serving}) and verified, but not timed as loaded: {artifact.untimed}."
+    elif artifact.serving.is_packed:
+        yield f"It is packed ({artifact.serving}); these are its figures as `load` serves it, {start} to start."
     elif artifact.start == "compile":
-        yield f"It is not packed, so `load` {compiles(_start_s(document))}."
+        yield f"It is not packed, so `load` {compiles(winner.startup_s)}."
     for absence in artifact.absences[:1]:
         yield f"It is not packed as {absence.serving}: {absence.reason}."
+    if artifact.standby:
+        yield f"If the model's weights change, {artifact.standby} serves them, compiled."
+    yield from _without(document)
 
 
-def _start_s(document: Document) -> float | None:
-    """What compiling at the first call takes; documents of before have it in the winner's own row."""
-    expected_s = document.artifact.expected_startup_s
-    return document.winner.startup_s if expected_s is None else expected_s
+def _without(document: Document) -> Iterator[str]:
+    """What the best of those takes that need no artifact, if it is another one, and for how many calls it pays."""
+    without = document.without_artifact
+    if without is None or without.winner.number == document.winner.number or without.winner.speedup is None:
+        return
+    one, speed = without.winner, without.winner.speedup.value
+    line = f"Without an artifact {one.label} is best: {speed:.2f}x, {format_duration(one.startup_s or 0.0)} to start"
+    segment = next((s for s in without.envelope if s.label == one.label and s.from_calls > 1), None)
+    pays = segment.break_even if segment else None
+    yield f"{line}, which is paid back after {format_count(pays)} calls." if pays else f"{line}."
 
 
-def _reason(artifact: ArtifactEntry) -> str:
-    return _short(why_not_packed(artifact.absences))
+def artifact_notes(artifact: ArtifactEntry) -> Iterator[str]:
+    """Which calls what was packed takes, what serves the others and changed weights, and what is not there."""
+    for accepted in artifact.inputs:
+        yield f"takes {accepted}"
+    if artifact.inputs:
+        yield "other calls are served by the fallback, and counted in module.status"
+    if artifact.standby:
+        yield f"holds its weights; a model whose weights are others is served by {artifact.standby}, compiled"
+    for absence in artifact.absences:
+        yield f"not packed as {absence.serving}: {absence.reason}"
 
 
 def _short(reason: str) -> str:

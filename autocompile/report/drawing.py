@@ -54,7 +54,7 @@ class _Frame:
 
 def _each_ms(entry: TrialEntry, calls: float) -> float:
     assert entry.paired_ms is not None
-    return entry.paired_ms.value + (entry.startup_s or 0.0) * 1e3 / calls
+    return entry.paired_ms.value + ((entry.startup_s or 0.0) + (entry.packing_s or 0.0)) * 1e3 / calls
 
 
 def _axes(frame: _Frame) -> Iterator[str]:

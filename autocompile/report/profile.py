@@ -100,7 +100,7 @@ def _submodule_lines(submodules: tuple[Submodule, ...]) -> Iterator[str]:
 
 def _compiler_lines(profile: Profile) -> Iterator[str]:
     if profile.trace_failure:
-        yield f"cannot be traced as a whole: {profile.trace_failure}"
+        yield f"not traced as a whole: {profile.trace_failure}"
     count = len(profile.graph_breaks)
     if not profile.trace_failure:
         breaks = f"{count} graph break{'s' * (count != 1)}" if count else "no graph breaks"

@@ -10,7 +10,7 @@ from autocompile.search.recheck import Recheck
 _WORDS = {
     "good": "still correct, and no slower than it was beyond noise",
     "regression": "correct, but slower than it was, beyond noise",
-    "unusable": "not used on this machine any more: production serves its fallback; tune it again",
+    "unusable": "not served on this machine any more; tune it again",
     "wrong": "no longer correct",
 }
 

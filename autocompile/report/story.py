@@ -104,8 +104,9 @@ def _payback(document: Document) -> Iterator[str]:
     segment = next((s for s in document.envelope if s.label == winner.label and s.from_calls > 1), None)
     if segment is not None and segment.break_even is not None:
         high = f"to {format_count(segment.from_high)}" if segment.from_high else "or never"
+        share = f", and its share of compiling, {format_duration(winner.packing_s)}," if winner.packing_s else ""
         yield (
-            f"Its start-up of {format_duration(winner.startup_s or 0.0)} is paid back after "
+            f"Its start-up of {format_duration(winner.startup_s or 0.0)}{share} is paid back after "
             f"{format_count(segment.break_even)} calls ({format_count(segment.from_low)} {high}); "
             f"a process here makes {format_count(document.calls)}."
         )

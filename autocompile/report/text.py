@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from autocompile.core.document import ArtifactEntry, Document, TrialEntry
+from autocompile.core.document import Document, TrialEntry
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
-from autocompile.report.delivery import missed, packed_words
+from autocompile.report.delivery import artifact_notes, packed_words
 from autocompile.report.limits import all_break, verdict_words
 from autocompile.report.profile import profile_lines
 from autocompile.report.story import story
@@ -66,7 +66,7 @@ def render(document: Document) -> RenderableType:
         trial_table(document),
         *section("Not measured", _failure_lines(document)),
         *section("Profile of the baseline", profile_lines(document.profile, document.workload)),
-        *section("Artifact", artifact_lines(document.artifact)),
+        *section("Artifact", artifact_lines(document)),
         *section("Why", story(document)),
         *section("Decisions", _decision_lines(document)),
         *section("Best for how many calls", _envelope_lines(document)),
@@ -101,7 +101,7 @@ def headline(document: Document) -> RenderableType:
         text.append(_throughput_words(document))
     if document.open_to:
         text.append(f" The verdict is open: no final for {', '.join(document.open_to)}.", style="yellow")
-    is_good = document.artifact.start == "load" and not missed(document.artifact)
+    is_good = document.artifact.start == "load"
     text.append(packed_words(document), style="green" if is_good else "yellow")
     if not document.complete:
         why = f"{document.stopped}; " if document.stopped else ""
@@ -185,23 +185,17 @@ _START_WORDS = {
 }
 
 
-def artifact_lines(artifact: ArtifactEntry) -> Iterable[str]:
+def artifact_lines(document: Document) -> Iterable[str]:
     """What was packed, how it was measured, and which calls it takes."""
+    artifact, winner = document.artifact, document.winner
     yield f"{artifact.serving}: {_START_WORDS[artifact.start]}"
-    if artifact.speedup is not None and artifact.startup_s is not None:
-        yield (
-            f"loaded {artifact.processes} times in fresh processes: {format_duration(artifact.startup_s)} to start, "
-            f"{_ms(artifact.latency_ms)} a call, {_interval(artifact.speedup)} times the speed of eager, "
-            f"error {artifact.error:.1e}"
-        )
-    elif artifact.untimed:
+    if artifact.untimed:
         yield f"packed and verified, not timed as loaded: {artifact.untimed}"
-    for accepted in artifact.inputs:
-        yield f"takes {accepted}"
-    if artifact.inputs:
-        yield "other calls are served by the fallback, and counted in module.status"
-    for absence in artifact.absences:
-        yield f"not packed as {absence.serving}: {absence.reason}"
+    elif artifact.serving.is_packed:
+        made = f"; {format_duration(winner.compile_s or 0.0)} to compile, once" if winner.packing_s else ""
+        count = f"{winner.processes} process{'es' * (winner.processes != 1)}"
+        yield f"{count} loaded it; {format_duration(winner.startup_s or 0.0)} to start{made}"
+    yield from artifact_notes(artifact)
     if len(artifact.envelope) > 1:
         yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope)}"
     size = f"{format_bytes(artifact.size_bytes)}, " if artifact.size_bytes else ""

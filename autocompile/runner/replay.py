@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from autocompile.core.environment import Environment
 from autocompile.core.errors import RunnerError
-from autocompile.core.job import Limits, ProfileTask, Reply, Task, ToolchainTask, TrialTask
+from autocompile.core.job import Limits, Packed, PackTask, ProfileTask, Reply, Task, ToolchainTask, TrialTask
+from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Outcome, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
@@ -20,6 +23,7 @@ from autocompile.core.runner import PendingReply
 from autocompile.core.serde import Record, from_json, to_json
 from autocompile.core.workload import Workload
 from autocompile.runner.simulated import SimulatedLanes, SimulatedTask, VirtualClock
+from autocompile.runtime.catalogue import kinds
 
 _BEFORE_COMPILING = ("start", "load", "build")
 
@@ -46,13 +50,15 @@ class Recording:
 
     about: Recorded
     outcomes: dict[str, Outcome]
+    plans: tuple[Plan, ...] = ()
 
     @staticmethod
     def read(path: Path) -> Recording:
         """Read a file. Raises msgspec.ValidationError for one of another version."""
         first, *rest = path.read_text().splitlines()
         trials = [from_json(line, RecordedTrial) for line in rest]
-        return Recording(from_json(first, Recorded), {trial.plan.key: trial.outcome for trial in trials})
+        outcomes = {trial.plan.key: trial.outcome for trial in trials}
+        return Recording(from_json(first, Recorded), outcomes, tuple(trial.plan for trial in trials))
 
 
 class ReplayRunner:
@@ -86,16 +92,47 @@ class ReplayRunner:
     def _recorded(self, task: Task, limits: Limits) -> tuple[Reply, str]:
         """The reply, and of a trial its plan's key."""
         if isinstance(task, ToolchainTask):
-            return self.recording.about.toolchain, ""
+            return self._toolchain(), ""
         if isinstance(task, ProfileTask):
             return self.recording.about.profile, ""
-        if not isinstance(task, TrialTask) or task.plan.key not in self.recording.outcomes:
+        if not isinstance(task, TrialTask | PackTask) or task.plan.key not in self.recording.outcomes:
             raise RunnerError(f"there is no recording of {type(task).__name__} {getattr(task, 'plan', '')}")
-        return _within(self.recording.outcomes[task.plan.key], limits), task.plan.key
+        outcome = self.recording.outcomes[task.plan.key]
+        if isinstance(task, PackTask):
+            return _packing(task, outcome, limits), ""
+        return _within(_as_loaded(outcome) if task.artifact else outcome, limits), task.plan.key
+
+    def _toolchain(self) -> Toolchain:
+        """The recorded one; runtimes of which no trial was recorded are missing."""
+        recorded = {plan.runtime for plan in self.recording.plans}
+        missing = {kind.name: "no trial of it was recorded" for kind in kinds() if kind.name not in recorded}
+        return msgspec.structs.replace(self.recording.about.toolchain, missing=missing)
 
     def _note(self, task: SimulatedTask) -> None:
         if task.name:
             self.timeline.append((self.clock.now, task.name))
+
+
+def _packing(task: PackTask, outcome: Outcome, limits: Limits) -> Packed | Failure:
+    """What packing came to: for its trial as it was recorded; nothing else was packed."""
+    if isinstance(outcome, Failure):
+        return outcome
+    if task.serving.start != "load":
+        return Failure(stage="pack", kind="unsupported", message="no packing was recorded")
+    took_s = outcome.startup.pack_s
+    if took_s > min(limits.total_s, limits.compile_s or limits.total_s):
+        return _ended("compile", {"compile": min(limits.total_s, limits.compile_s or limits.total_s)})
+    Path(task.directory).mkdir(parents=True)
+    here = Requirements(torch="", architecture="", instructions=(), capability="")
+    return Packed((), here, phases_s={"compile": took_s})
+
+
+def _as_loaded(outcome: Outcome) -> Outcome:
+    """A trial of what was packed before it: without what packing took."""
+    if isinstance(outcome, Failure):
+        return outcome
+    compile_s = max(0.0, outcome.phases_s.get("compile", 0.0) - outcome.startup.pack_s)
+    return msgspec.structs.replace(outcome, phases_s={**outcome.phases_s, "compile": compile_s})
 
 
 def _within(outcome: Outcome, limits: Limits) -> Outcome:

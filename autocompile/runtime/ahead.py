@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.base import Loaded, NotPackable, Runtime
 from autocompile.runtime.built import Built, transformed
+from autocompile.runtime.files import Files
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import Watch
 from autocompile.scratch import Scratch
@@ -29,22 +30,14 @@ class AheadRuntime(Runtime):
         if not samples:
             raise NotPackable("nothing can be compiled ahead without a call to compile for")
         target = transformed(step.model, plan, isolate=isolate)
-        with Scratch() as directory:
-            programs = [
-                self.compile_ahead(target, plan, sample, (), directory, f"program{number}")
-                for number, sample in enumerate(samples)
-            ]
-            guarded = Guarded(programs, self.load, directory, target, device_of(samples[0]))
+        kept = Scratch()
+        programs = [
+            self.compile_ahead(target, plan, sample, (), kept.path, f"program{number}")
+            for number, sample in enumerate(samples)
+        ]
+        guarded = Guarded(programs, self.load, kept.path, target, device_of(samples[0]), keeps=kept)
         # Precision is within the programs.
         return Built(guarded, replace(plan, autocast=""), step.device_type, target)
-
-    def refusal(self, _plan: Plan) -> str:
-        """Why a plan cannot be packed whatever the model, or ""."""
-        return ""
-
-    def notes(self, _plan: Plan) -> tuple[str, ...]:
-        """What of a plan the packed program goes without."""
-        return ()
 
     @abstractmethod
     def compile_ahead(
@@ -56,8 +49,8 @@ class AheadRuntime(Runtime):
         """
 
     @abstractmethod
-    def load(self, program: Program, files: Mapping[str, bytes], model: Any, watch: Watch) -> Loaded:
-        """What serves a program; `files` are what its files hold, by name, and `watch` is the model's.
+    def load(self, program: Program, files: Files, model: Any, watch: Watch) -> Loaded:
+        """What serves a program; its `files` lie there as long as that is kept, and `watch` is the model's.
 
         Raises WeightsDiffer and NotLoadable.
         """

@@ -18,7 +18,15 @@ from autocompile.workload.samples import Sample
 
 
 class NotPackable(Exception):
-    """Why what a runtime makes of a model cannot be packed, in one line."""
+    """Why what a runtime makes of a model cannot be packed, in one line.
+
+    `cause`: `model` if it lies in the model, whatever the settings, `export` if the model cannot be exported in this
+    precision; else "".
+    """
+
+    def __init__(self, message: str, cause: FailureCause = "") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class NotLoadable(Exception):

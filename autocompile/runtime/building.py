@@ -92,4 +92,5 @@ def _words(name: str, fault: Exception) -> str:
     """What is missing, by its name where the fault tells it."""
     library = isinstance(fault, ImportError) and fault.name
     said = str(fault) if isinstance(fault, ImportError) else f"{type(fault).__name__}: {fault}"
-    return f"runtime {name}: {library or 'what it needs'} cannot be imported ({said}); install it"
+    remedy = kind(name).install or "install it"
+    return f"runtime {name}: {library or 'what it needs'} cannot be imported ({said}); {remedy}"

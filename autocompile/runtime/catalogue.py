@@ -6,7 +6,8 @@ A runtime is a folder beside this file with a `KIND`; one of another distributio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
 from msgspec.structs import replace
@@ -18,14 +19,17 @@ from autocompile.core.serving import Serving
 from autocompile.runtime.aot.kind import KIND as AOT
 from autocompile.runtime.distributions import OURS, found
 from autocompile.runtime.eager.kind import KIND as EAGER_KIND
+from autocompile.runtime.format import Format
 from autocompile.runtime.inductor.kind import KIND as INDUCTOR
 from autocompile.runtime.kind import Kind
-from autocompile.space.dimension import Choice, Dimension
+from autocompile.runtime.onnxruntime.kind import KIND as ONNX_RUNTIME
+from autocompile.runtime.openvino.kind import KIND as OPENVINO
+from autocompile.space.dimension import Choice, Dimension, Values
 from autocompile.space.dimensions import SHARED
 from autocompile.space.space import Space
 from autocompile.space.surroundings import Surroundings
 
-_OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT)}
+_OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT, OPENVINO, ONNX_RUNTIME)}
 
 
 @cache
@@ -59,32 +63,44 @@ def kind(name: str) -> Kind:
     return known
 
 
+def formats() -> dict[str, tuple[Kind, Format]]:
+    """The files that a model can be exported as, by name, each with the first runtime that writes it."""
+    found: dict[str, tuple[Kind, Format]] = {}
+    for one in kinds():
+        for form in one.formats:
+            found.setdefault(form.name, (one, form))
+    return found
+
+
+def format_named(name: str) -> tuple[Kind, Format]:
+    """The format of this name, and the runtime that writes it. Raises InvalidValue if there is none."""
+    known = formats().get(name)
+    if known is None:
+        raise InvalidValue(f"there is no format {name!r}", where="format", remedy=f"give one of {', '.join(formats())}")
+    return known
+
+
 def kind_of(plan: Plan) -> Kind:
     """The runtime of a plan."""
     return kind(plan.runtime)
 
 
-def servings_of(plan: Plan) -> tuple[Serving, ...]:
-    """How a plan can be packed, the best first; none where there is nothing to pack.
-
-    Who packs plans of others starts their programs without what the plan's own runtime needs, so it comes first.
-    """
-    others = (other for other in kinds() if other.name != plan.runtime and other.packs(plan) is not None)
-    return tuple(Serving(packer.name, packer.packs_as) for packer in (*others, kind_of(plan)) if packer.packs_as)
+def serving_of(plan: Plan) -> Serving:
+    """How an artifact of this plan starts."""
+    own = kind_of(plan)
+    return Serving(own.name, own.packs_as) if own.packs_as else own.unpacked
 
 
-def packed_plan(plan: Plan, serving: Serving) -> Plan:
-    """The plan that is packed where `plan` is to serve so: itself, or what the packing runtime makes of it."""
-    if serving.runtime == plan.runtime:
+def on_live_weights(plan: Plan) -> Plan | None:
+    """A plan that does what this one does and follows the model's weights, of the first runtime that has one."""
+    return next((live for kind in kinds() if (live := kind.on_live_weights(plan)) is not None), None)
+
+
+def in_process(plan: Plan) -> Plan:
+    """A plan that needs nothing that was packed: itself, or `torch.compile` in the same precision, if it is loaded."""
+    if kind_of(plan).packs_as != "load":
         return plan
-    own = kind(serving.runtime).packs(plan)
-    assert own is not None, f"{serving.runtime} does not pack plans of {plan.runtime}"
-    return own
-
-
-def candidates() -> tuple[Kind, ...]:
-    """The runtimes that are searched over, eager first."""
-    return tuple(kind for kind in kinds() if kind.is_candidate)
+    return replace(plan, runtime=plain().name, settings={}, memory_format="")
 
 
 def plain() -> Kind:
@@ -95,30 +111,56 @@ def plain() -> Kind:
 def problem_here(kind: Kind, around: Surroundings) -> str:
     """Why a runtime cannot be tried here and what to do, or ""."""
     unverifiable = "" if kind.name == EAGER else around.unverifiable
+    if kind.packs_as == "load" and not around.loads_artifacts:
+        return "it is loaded from an artifact, which a goal that deploys 'jit' has none of"
     return dict(around.missing).get(kind.name) or kind.problem(around) or unverifiable
+
+
+def _conflict(values: Values, around: Surroundings) -> str:
+    return kind(str(values["runtime"])).conflict(values, around)
 
 
 RUNTIME = Dimension(
     name="runtime",
     meaning="what runs the model",
-    choices=lambda around: tuple(Choice(kind.name, problem_here(kind, around)) for kind in candidates()),
-    fold=lambda plan, value, _around: replace(plan, runtime=str(value)),
+    choices=lambda around: tuple(Choice(kind.name, problem_here(kind, around)) for kind in kinds()),
+    fold=lambda plan, value, around: replace(plan, runtime=str(value), settings=kind(str(value)).settings(around)),
+    conflict=_conflict,
 )
 
 
 @cache
 def dimensions() -> tuple[Dimension, ...]:
     """All of them, in the order in which values are chosen and folded. Raises InvalidValue where two have one name."""
-    own = _owned(candidates())
-    ordered = [RUNTIME, *(dimension for dimension in own if not dimension.after), *SHARED]
+    own = [_where(one, _has_it) for one in _owned(kinds())]
+    shared = [_where(one, _takes_it) for one in SHARED]
+    ordered = [RUNTIME, *(dimension for dimension in own if not dimension.after), *shared]
     for follower in (dimension for dimension in own if dimension.after):
         place = next(i for i, dimension in enumerate(ordered, 1) if dimension.name == follower.after)
         ordered.insert(place, follower)
     return tuple(ordered)
 
 
+def _has_it(kind: Kind, dimension: Dimension) -> bool:
+    return dimension in kind.dimensions
+
+
+def _takes_it(kind: Kind, dimension: Dimension) -> bool:
+    return dimension.name in kind.takes
+
+
+def _where(dimension: Dimension, of: Callable[[Kind, Dimension], bool]) -> Dimension:
+    """The same dimension, which applies to those runtimes only that it is one of."""
+    names = {one.name for one in kinds() if of(one, dimension)}
+    applies = dimension.applies
+    return dataclasses.replace(dimension, applies=lambda values: values["runtime"] in names and applies(values))
+
+
 def _owned(candidates: Iterable[Kind]) -> list[Dimension]:
-    """The runtimes' own dimensions. Values are kept by a dimension's name alone, so no two may have one."""
+    """The runtimes' own dimensions. Values are kept by a dimension's name alone, so no two may have one.
+
+    One that several runtimes have is one object.
+    """
     owners = {dimension.name: (dimension, OURS) for dimension in (RUNTIME, *SHARED)}
     shared = len(owners)
     for one in candidates:
@@ -164,10 +206,10 @@ def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -
 
 
 def _unheard_of(allowed: Mapping[str, tuple[Value, ...]]) -> Iterator[str]:
-    """The dimensions of runtimes that whoever wrote `allowed` need not have known; plain `torch.compile` he did."""
-    for kind in candidates() if allowed.get("runtime") == () else ():
-        own = [dimension.name for dimension in kind.dimensions]
-        if not kind.is_plain_compile and not any(name in allowed for name in own):
+    """The dimensions that whoever wrote `allowed` need not have known, as plain `torch.compile` has none of them."""
+    for kind in kinds() if allowed.get("runtime") == () else ():
+        own = [dimension.name for dimension in kind.dimensions if dimension not in plain().dimensions]
+        if not any(name in allowed for name in own):
             yield from own
 
 

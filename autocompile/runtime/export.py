@@ -137,7 +137,7 @@ def _export(module: nn.Module, sample: Sample, axes: Sequence[FreeAxis]) -> Expo
     except NotPackable:
         raise
     except Exception as fault:  # the exporter raises dozens of types
-        raise NotPackable(_in_words(fault)) from fault
+        raise NotPackable(_in_words(fault), "export") from fault
 
 
 def _in_words(fault: BaseException) -> str:
@@ -152,7 +152,8 @@ def _in_words(fault: BaseException) -> str:
 def _guards(sample: Sample, axes: Sequence[FreeAxis]) -> tuple[TensorGuard | ConstantGuard, ...]:
     guards: list[TensorGuard | ConstantGuard] = []
     names = {place: axis.name for axis in axes for place in axis.places}
-    for position, (where, leaf) in enumerate(named_leaves((sample.args, sample.kwargs))[0]):
+    for position, (path, leaf) in enumerate(named_leaves((sample.args, sample.kwargs))[0]):
+        where = path.replace("[0]", "args", 1) if path.startswith("[0]") else path.replace("[1]", "kwargs", 1)
         if isinstance(leaf, torch.Tensor):
             guards.append(_tensor_guard(where, leaf, {axis: n for (i, axis), n in names.items() if i == position}))
         elif is_literal(leaf):

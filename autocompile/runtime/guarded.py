@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +10,37 @@ import torch
 
 from autocompile.core.program import Program
 from autocompile.runtime.base import Loaded, NotPackable
+from autocompile.runtime.files import Files
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.call import Call
 
-# As `AheadRuntime.load` loads: a program, what its files hold, the model, and what watches that.
-Load = Callable[[Program, Mapping[str, bytes], Any, Watch], Loaded]
+# As `AheadRuntime.load` loads: a program, its files, the model, and what watches that.
+Load = Callable[[Program, Files, Any, Watch], Loaded]
 
 
 class Guarded(Call):
-    """Raises what `load` raises. A call that no program takes raises NotPackable."""
+    """Raises what `load` raises. A call that no program takes raises NotPackable.
+
+    `keeps`: what the files in `directory` lie there as long as, if they do not stay.
+    """
 
     def __init__(
-        self, programs: Sequence[Program], load: Load, directory: Path, model: Any, device: torch.device
+        self,
+        programs: Sequence[Program],
+        load: Load,
+        directory: Path,
+        model: Any,
+        device: torch.device,
+        *,
+        keeps: object = None,
     ) -> None:
         super().__init__(model)
+        self._keeps = keeps
         watch = Watch(model)
         self._programs = []
         for program in programs:
-            files = {name: (directory / name).read_bytes() for name in program.files}
-            self._programs.append((Guard(program, model, device), load(program, files, model, watch)))
+            self._programs.append((Guard(program, model, device), load(program, Files(directory), model, watch)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         said = ""

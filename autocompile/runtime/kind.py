@@ -9,14 +9,17 @@ from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Literal
+from typing import Any, Literal
 
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving, Start
-from autocompile.space.dimension import Dimension
+from autocompile.runtime.format import Format
+from autocompile.space.dimension import Dimension, Values
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
+
+OWN_DISTRIBUTION = "torch-autocompile"
 
 
 @dataclass(frozen=True)
@@ -52,32 +55,40 @@ class Compiled:
 class Kind(ABC):
     """One runtime, as the search, the judge and the packer see it.
 
-    `implementation`: the module whose `RUNTIME` is its other half. `is_candidate`: whether it is searched over.
+    `akin`: another runtime with the same compiler; what is known of its candidates is expected of these, and `usual`
+    has what differs. `implementation`: the module whose `RUNTIME` is its other half.
     `compiles`: when it compiles in a process that runs it: at the first `call`, or during the `build`, for the calls
     that it is given (in production, where none are known ahead, for the first); None if it does not. `recompiles`:
     whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
     artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`:
     what `torch.compile(model)` does, which is always tried. `warm_share`: what compiling again takes, of what it took,
-    where the compiler finds the cache that it left; 1 if there is none. `holds_weights`: whether what it makes of a
-    model has a copy of the weights; it then serves only while the model's are the same (`runtime/weights.py`).
+    where the compiler finds the cache that it left; 1 if there is none. `takes`: those of the dimensions that all
+    runtimes share which mean something to it. `has_own_threads`: whether it computes in threads of its own, and not in
+    torch's.
     `cached_for_programs`: patterns of the names of what its cache holds for single programs; the rest is the machine's
-    toolchain's, made once, and every new cache starts with it. `library`: the distribution that it needs beside torch,
-    as pip names it, or "".
+    toolchain's, made once, and every new cache starts with it. `arrays`: the module whose `load_arrays` serves NumPy
+    arrays where torch is not imported, "" if that cannot be. `library`: the distribution that it needs beside torch,
+    as pip names it, or ""; `extra`: this package's own that installs it, or "". `formats`: the files that it can write,
+    which its library runs without this one.
     """
 
     name: str
     meaning: str
     implementation: str
-    is_candidate: bool = True
+    akin: str = ""
     is_plain_compile: bool = False
     compiles: Literal["call", "build"] | None = None
     warm_share: float = 1.0
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
-    holds_weights: bool = False
+    takes: tuple[str, ...] = ("amp", "memory_format", "threads", "batch")
+    has_own_threads: bool = False
     cached_for_programs: tuple[str, ...] = ("*",)
+    arrays: str = ""
     library: str = ""
+    extra: str = ""
+    formats: tuple[Format, ...] = ()
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
@@ -97,6 +108,13 @@ class Kind(ABC):
         """What its dimensions come to here that no choice's reason says: each a dimension and a sentence."""
         return ()
 
+    @property
+    def install(self) -> str:
+        """The command that installs what it needs, or "" if that is torch alone."""
+        if self.extra:
+            return f'pip install "{OWN_DISTRIBUTION}[{self.extra}]"'
+        return f"pip install {self.library}" if self.library else ""
+
     def version(self) -> str:
         """Its library's, as it is installed here; "" if that is torch's own, or is not installed."""
         try:
@@ -104,26 +122,51 @@ class Kind(ABC):
         except metadata.PackageNotFoundError:
             return ""
 
+    def distribution(self, _device_type: str) -> str:
+        """The one that brings its library for such a device, as pip names it; "" if that is torch alone."""
+        return self.library
+
+    def on_live_weights(self, _plan: Plan) -> Plan | None:
+        """A plan of this runtime that does what this one, of any runtime, does, on the model's own weights.
+
+        None if there is none.
+        """
+        return None
+
     def lacks(self, _device_type: str) -> str:
         """What this machine lacks to run it in production, or ""."""
         return ""
 
+    def holds_weights(self, _plan: Plan) -> bool:
+        """Whether what it makes of a model has a copy of the weights.
+
+        It then serves only while the model's are the same (`runtime/weights.py`).
+        """
+        return False
+
+    def conflict(self, _values: Values, _around: Surroundings) -> str:
+        """Why it cannot take these values of the dimensions that all runtimes share, or ""."""
+        return ""
+
     def keeps_weights(self, plan: Plan) -> str:
-        """Why later changes of the model's weights are not followed, or "" if they are."""
-        if plan.memory_format:
+        """Why later changes of the model's weights are neither followed nor seen, or "" if they are."""
+        if plan.memory_format and not self.holds_weights(plan):
             return "weights in another memory format are copies: later changes of them are not followed"
         return ""
 
-    def fails_alike(self, _failure: Failure, _plan: Plan, _other: Plan) -> bool:
+    def settings(self, _around: Surroundings) -> dict[str, Any]:
+        """The settings of a plan of this runtime, with all its dimensions at their defaults."""
+        return {}
+
+    def fails_alike(self, failure: Failure, plan: Plan, other: Plan) -> bool:
         """Whether `other`, a plan of this runtime too, must fail for the reason that `plan` failed for."""
-        return False
+        if plan.batch != other.batch:
+            return False
+        return failure.cause == "model" or (failure.cause == "export" and plan.autocast == other.autocast)
 
-    def packs(self, _plan: Plan) -> Plan | None:
-        """A plan of this runtime that does what one of another runtime does, or None if it packs no such plan.
-
-        Settings are asked for as plain data, as rooms know nothing of each other.
-        """
-        return None
+    def warm_s(self, cold_s: float) -> float:
+        """Seconds of compiling again with the cache that compiling left, which took `cold_s`."""
+        return self.warm_share * cold_s
 
     def packing_s(self, compiled: Compiled) -> float:
         """Seconds that packing takes, beside loading the model and checking: by default it is compiled once more."""

@@ -7,9 +7,8 @@ count; only after a write are they looked through.
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
 from autocompile.core.identity import moved_attributes, summary
+from autocompile.runtime.dictionaries import Written
 from autocompile.workload.identity.facts import attribute_text, held_at
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -39,9 +39,9 @@ class Identities:
 
 
 class State(NamedTuple):
-    """What a look at the modules found: how new their dictionaries are, and what differs, or ""."""
+    """What a look at the modules found: their dictionaries as they were before it, and what differs, or ""."""
 
-    version: int
+    dictionaries: Written
     fault: str
 
 
@@ -61,7 +61,6 @@ class Watch:
         self._children = Identities(self._modules, "_modules")
         self._built_as = self._look()
         self._renewing = threading.Lock()
-        self._dictionaries: list[dict[str, Any]] = []
         self._hooks: list[dict[int, Any]] = []
         self._handles = self._handles_before = -1
         # As of the last look; another object whenever one of the modules' dictionaries was written to since.
@@ -71,7 +70,7 @@ class Watch:
         """What differs now, in words, or ""."""
         if not self._modules:
             return ""
-        if _version_of(self._dictionaries) != self.state.version:
+        if self.state.dictionaries.is_newer():
             with self._renewing:  # so that an older state is never put in the place of a newer one
                 self.state = self._renewed()
         if self.state.fault:
@@ -79,18 +78,17 @@ class Watch:
         return "the model has hooks" if self._has_hooks() else ""
 
     def _renewed(self) -> State:
-        """The version is taken before anything is looked at, so that what is written meanwhile is seen next time."""
-        dictionaries = [written for module in self._modules for written in _dictionaries_of(module)]
+        """The dictionaries are noted before anything is looked at: what is written meanwhile is seen next time."""
+        dictionaries = [one for module in self._modules for one in _dictionaries_of(module)]
         dictionaries += self._settings()
-        version = _version_of(dictionaries)
+        written = Written(dictionaries)
         self._hooks = _hooks_of(self._modules)
         self._handles = self._handles_before = -1
-        self._dictionaries = dictionaries
         now = self._look()
         faults = [words for words, value in now.items() if value != self._built_as[words]]
         faults += [] if self._children.hold() else ["a submodule was replaced"]
         moved = summary(moved_attributes(self._values, self._texts()))
-        return State(version, next(filter(None, (*faults, moved)), ""))
+        return State(written, next(filter(None, (*faults, moved)), ""))
 
     def _look(self) -> dict[str, list[Any]]:
         """What is compared, by what is said where it differs."""
@@ -165,21 +163,3 @@ def _dictionaries_of(module: nn.Module) -> list[dict[str, Any]]:
 
 def _names_and_ids(held: list[list[tuple[str, Any]]]) -> list[list[tuple[str, int]]]:
     return [[(name, id(one)) for name, one in part] for part in held]
-
-
-def _counter() -> Callable[[dict[str, Any]], int]:
-    """The interpreter's version of a dictionary, as torch tells it: a higher one after every write to it.
-
-    Where this torch does not tell, each question has another answer, and everything is looked at every time.
-    """
-    guards: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)  # noqa: SLF001
-    ticks = itertools.count(1)
-    return getattr(guards, "dict_version", lambda _dictionary: next(ticks))
-
-
-_version = _counter()
-
-
-def _version_of(dictionaries: list[dict[str, Any]]) -> int:
-    """The latest of theirs."""
-    return max(map(_version, dictionaries), default=0)

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.core.program import Program
+from autocompile.runtime.structure import missing_class, structure_of
 
 Assemble = Callable[[Sequence[torch.Tensor]], Any]
 # Where the libraries' output records are filled, when they are constructed.
@@ -23,8 +24,15 @@ _GENERATED = "<string>"
 
 
 def assembler(program: Program) -> Assemble:
-    """What puts the program's tensors into its output's structure."""
-    spec = pytree.treespec_loads(program.output_spec)
+    """What puts the program's tensors into its output's structure.
+
+    A record whose class cannot be imported here becomes a dict with the same names.
+    """
+    missing_class(program.output_spec)  # imports what is there, which makes torch know it
+    try:
+        spec = pytree.treespec_loads(program.output_spec)
+    except NotImplementedError:  # a class that torch does not know here
+        return _plainly(program)
     fixed = [None if literal is None else ast.literal_eval(literal) for literal in program.outputs]
     is_tensor = [literal is None for literal in program.outputs]
     if spec.is_leaf():
@@ -41,6 +49,19 @@ def assembler(program: Program) -> Assemble:
         following: Iterator[torch.Tensor] = iter(tensors)
         leaves = [next(following) if tensor else value for tensor, value in zip(is_tensor, fixed, strict=True)]
         return pytree.tree_unflatten(leaves, spec)
+
+    return assemble
+
+
+def _plainly(program: Program) -> Assemble:
+    structure = structure_of(program.output_spec)
+    literals = [None if literal is None else ast.literal_eval(literal) for literal in program.outputs]
+    is_tensor = [literal is None for literal in program.outputs]
+
+    def assemble(tensors: Sequence[torch.Tensor]) -> Any:
+        following = iter(tensors)
+        leaves = (next(following) if tensor else value for tensor, value in zip(is_tensor, literals, strict=True))
+        return structure.filled(leaves)
 
     return assemble
 

@@ -10,7 +10,7 @@ from autocompile.core.job import Limits
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import servings_of
+from autocompile.runtime.catalogue import serving_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
 from autocompile.search.run import Bench
 
@@ -21,7 +21,7 @@ ENOUGH_TO_COMPARE = 2
 def allowance(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
     """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
     if len(known) >= ENOUGH_TO_COMPARE:
-        kept = kept_for_later_s(bench, known, to_come=bool(servings_of(plan)))
+        kept = kept_for_later_s(bench, known, to_come=serving_of(plan).is_packed)
     else:  # without these two there is nothing to be final about
         kept = kept_at_first_s(plan)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept))
@@ -35,15 +35,16 @@ def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: fl
     The calls of that pass are not start-up, so they are allowed for.
     """
     yield left_s, f"the {format_duration(left_s)} left before packing ended while it compiled"
-    if bench.settings.goal.deploy != "jit" or plan == Plan():
+    goal = bench.settings.goal
+    if plan == Plan():
         return
     pass_s = bench.pass_seconds(known, plan)
-    most_s = bench.settings.goal.entry().max_startup_s
-    if most_s is not None:
+    most_s = goal.entry().max_startup_s
+    if most_s is not None and not goal.loads_artifacts:
         yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
     best = bench.best(known)
-    if best is not None and bench.settings.goal.objective == "time":
-        calls = bench.calls(known)
-        whole_s = best.per_call_s(calls).value * calls
+    if best is not None and goal.objective == "time":
+        calls = bench.calls(known) * goal.processes
+        whole_s = best.per_call_s(bench.calls(known)).value * calls
         needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} calls"
         yield whole_s + pass_s, f"compiling alone took more than the {needs}"

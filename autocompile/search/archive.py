@@ -31,7 +31,7 @@ from autocompile.space.space import Space
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 # Raised where what is kept of a trial has another form: studies of another version are left alone.
-STUDY_VERSION = 2
+STUDY_VERSION = 3
 # Attributes of a study: of a trial's finals, each with its position among them, and of what a final found wrong.
 _FINAL, _DISQUALIFIED = "final:{number}:", "disqualified:{number}"
 

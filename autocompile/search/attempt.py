@@ -11,12 +11,14 @@ from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
+from autocompile.runtime.catalogue import kind_of
 from autocompile.search.allowance import ENOUGH_TO_COMPARE, allowance
 from autocompile.search.archive import Archive, Claim
 from autocompile.search.choose.alike import closed_by
 from autocompile.search.errand import Errand
 from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.judge.scatter import scatter_of
+from autocompile.search.packages import PackedFirst, drop, submit_trial, with_packing
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
 
@@ -29,7 +31,7 @@ class Attempt:
     """
 
     claim: Claim
-    source: Errand[Measurement] | Trial
+    source: Errand[Measurement] | PackedFirst | Trial
     bound: str
 
 
@@ -44,7 +46,7 @@ def begin(bench: Bench, space: Space, archive: Archive, claim: Claim) -> Attempt
     timing = replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan))
     task = bench.trial_task(plan, timing, claim.number)
     try:
-        return Attempt(claim, bench.submit(task, limits, Measurement, cache=plan.key), bound)
+        return Attempt(claim, submit_trial(bench, space.label(claim.candidate), task, limits), bound)
     except BaseException:
         archive.abandon(claim.number)
         raise
@@ -57,7 +59,7 @@ def finish(bench: Bench, space: Space, archive: Archive, attempt: Attempt) -> Tr
     """
     claim, source = attempt.claim, attempt.source
     try:
-        outcome = source.reply() if isinstance(source, Errand) else source.outcome
+        outcome = source.outcome if isinstance(source, Trial) else _with_cache(claim.plan, source.reply())
     except BaseException:
         archive.abandon(claim.number)
         raise
@@ -74,12 +76,20 @@ def finish(bench: Bench, space: Space, archive: Archive, attempt: Attempt) -> Tr
     if isinstance(outcome, Failure):
         _write_down(bench, trial, outcome, attempt.bound)
     elif outcome.decided:
+        drop(bench, trial.plan)
         bench.ledger.decide("stopped", trial.label, "its timing was ended: surely behind the best so far")
     known = archive.trials()
     archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
     _close_alike(bench, space, archive, trial, known)
     return trial
+
+
+def _with_cache(plan: Plan, outcome: Measurement | Failure) -> Measurement | Failure:
+    """Where production starts from the compiler's cache, filling that is what is compiled once for all processes."""
+    if isinstance(outcome, Failure) or kind_of(plan).packs_as != "cache":
+        return outcome
+    return with_packing(outcome, outcome.startup.compile_s)
 
 
 def _close_alike(bench: Bench, space: Space, archive: Archive, trial: Trial, earlier: Sequence[Trial]) -> None:

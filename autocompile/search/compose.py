@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from statistics import median
-
-from msgspec.structs import replace
 
 from autocompile.artifact.integrity import manifest_digest
-from autocompile.core.document import SCHEMA_VERSION, ArtifactEntry, Document, TrialEntry, WorkloadEntry
+from autocompile.core.document import (
+    SCHEMA_VERSION,
+    ArtifactEntry,
+    Document,
+    TrialEntry,
+    WithoutArtifact,
+    WorkloadEntry,
+)
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.profile import Profile
 from autocompile.core.program import accepted_calls
@@ -19,25 +24,34 @@ from autocompile.runtime.snippet import snippet
 from autocompile.search.judge.standings import failed_entry, measured_entry, ranked
 from autocompile.search.judge.trade_offs import trade_offs
 from autocompile.search.judge.verdict import Verdict
-from autocompile.search.pack.packing import Artifact
+from autocompile.search.pack.delivery import Delivery
+from autocompile.search.packages import is_loaded
 from autocompile.search.run import Bench
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a run leaves: the profile, the toolchain, the verdict, all trials, and what was packed.
+    """What a run leaves: the profile, the toolchain, and what is delivered.
 
     `as_given` is the verdict among those that take the samples as they were given, where others were tried too.
-    `stopped`: why the run ended early, "" if it did not.
+    `before`: the trials as they were before anything of them was packed or loaded.
     """
 
     profile: Profile
     toolchain: Toolchain
-    verdict: Verdict
     as_given: Verdict | None
-    trials: tuple[Trial, ...]
-    artifact: Artifact
-    stopped: str
+    before: tuple[Trial, ...]
+    delivery: Delivery
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of all that was measured, as it is served."""
+        return self.delivery.verdict
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All of them, the winner as it is served."""
+        return self.delivery.trials
 
 
 def compose(bench: Bench, findings: Findings) -> Document:
@@ -60,12 +74,12 @@ def compose(bench: Bench, findings: Findings) -> Document:
         strategy_digest=settings.strategy.digest,
         seed=settings.seed,
         budget_s=ledger.budget_s,
-        complete=not findings.stopped,
+        complete=not findings.delivery.stopped,
         is_feasible=verdict.is_feasible,
         baseline=baseline,
         winner=measured[0],
         winner_as_given=_as_given(findings, measured),
-        artifact=_artifact_entry(bench, findings.artifact),
+        artifact=_artifact_entry(bench, findings.delivery),
         reason=verdict.reason,
         snippet=snippet(measured[0].plan, device_type=workload.device_type, is_module=workload.is_module),
         margin=verdict.margin,
@@ -81,7 +95,8 @@ def compose(bench: Bench, findings: Findings) -> Document:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         notices=ledger.notices,
         open_to=tuple(contender.label for contender in verdict.owed),
-        stopped=findings.stopped,
+        stopped=findings.delivery.stopped,
+        without_artifact=_without_artifact(bench, findings.before),
     )
 
 
@@ -96,31 +111,32 @@ def _as_given(findings: Findings, measured: tuple[TrialEntry, ...]) -> TrialEntr
     return next(entry for entry in measured if entry.number == findings.as_given.winner.number)
 
 
-def _artifact_entry(bench: Bench, artifact: Artifact) -> ArtifactEntry:
-    manifest, measured = artifact.manifest, artifact.measured
-    entry = ArtifactEntry(
+def _artifact_entry(bench: Bench, delivery: Delivery) -> ArtifactEntry:
+    manifest = delivery.manifest
+    return ArtifactEntry(
         runtime=manifest.serving.runtime,
         start=manifest.serving.start,
         label=manifest.label,
         digest=manifest_digest(bench.artifact),
-        size_bytes=sum(file.size_bytes for file in manifest.files),
+        size_bytes=sum(file.size_bytes for file in manifest.all_files),
         absences=manifest.absences,
         inputs=tuple(line for program in manifest.programs for line in accepted_calls(program)),
-    )
-    if artifact.latency is None:
-        expected_s = None if manifest.serving.start == "none" else artifact.startup_s
-        return replace(entry, untimed=artifact.untimed, expected_startup_s=expected_s, envelope=manifest.envelope)
-    return replace(
-        entry,
-        startup_s=artifact.startup_s,
-        latency_ms=median(m.latency.p50_ms for m in measured),
-        speedup=artifact.speedup,
-        error=measured[0].accuracy.error,
-        error_limit=measured[0].accuracy.limit,
-        processes=len(measured),
+        standby=manifest.standby.plan.runtime if manifest.standby else "",
         envelope=manifest.envelope,
-        excess=artifact.excess,
+        untimed=delivery.untimed,
     )
+
+
+def _without_artifact(bench: Bench, trials: tuple[Trial, ...]) -> WithoutArtifact | None:
+    """The best of what needs none; None where nothing is loaded anyway."""
+    if not bench.settings.goal.loads_artifacts:
+        return None
+    goal = dataclasses.replace(bench.settings.goal, deploy="jit", processes=1)
+    some = [trial for trial in trials if trial.measurement and not is_loaded(trial.plan)]
+    verdict = bench.verdict(some, goal)
+    by_number, given, calls = {trial.number: trial for trial in some}, _given_batch(trials), bench.calls(trials)
+    entries = [measured_entry(by_number[c.number], c, given) for c in verdict.ranking]
+    return WithoutArtifact(ranked(entries, verdict, calls, goal.spread_over(calls))[0], verdict.envelope)
 
 
 def _workload_entry(workload: Workload) -> WorkloadEntry:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from autocompile.core.job import BatchProbe, BatchTask, Limits, Packed, ProfileTask, Reply, Task, TrialTask
+from autocompile.core.job import BatchProbe, BatchTask, Exported, Limits, Packed, ProfileTask, Reply, Task, TrialTask
 from autocompile.core.outcome import Failure, Measurement, Toolchain
 from autocompile.core.profile import Profile
 from autocompile.core.runner import PendingReply, Runner
 from autocompile.core.workload import Workload
 
-ReplyT = TypeVar("ReplyT", bound=Measurement | Profile | BatchProbe | Workload | Toolchain | Packed)
+ReplyT = TypeVar("ReplyT", bound=Measurement | Profile | BatchProbe | Workload | Toolchain | Packed | Exported)
 # Books what a task's phases took, which lies in a span of the run's clock; see `search.ledger.Ledger.charge`.
 Charge = Callable[[Mapping[str, float], tuple[float, float]], None]
 

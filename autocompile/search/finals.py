@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.runtime.catalogue import kind_of
 from autocompile.search.archive import Archive
 from autocompile.search.judge.contender import Contender, gain, hopeless, open_between
 from autocompile.search.judge.verdict import Verdict
+from autocompile.search.packages import drop, is_loaded, is_packed, submit_again
 from autocompile.search.reserve import kept_for_packing_s, limits_of
 from autocompile.search.run import Bench
 
@@ -33,6 +34,10 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     if len(finalists) == 1:
         bench.ledger.decide("skipped", "finals", f"only {finalists[0].label} was measured")
         return
+    entered = {trial.number for trial in finalists}
+    for trial in archive.trials():  # what follows the model's weights may be packed beside the winner
+        if trial.number not in entered and kind_of(trial.plan).holds_weights(trial.plan):
+            drop(bench, trial.plan)
     left_out = sum(trial.measurement is not None for trial in archive.trials()) - len(finalists)
     if left_out:
         bench.ledger.decide("narrowed", "finals", f"{left_out} measured candidates are too far behind to win")
@@ -40,7 +45,7 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     durations: list[float] = []
     for round_number, trial in _rounds(bench, archive, finalists):
         left = bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials()))
-        if left < max(durations, default=_guess_s(trial)):
+        if left < max(durations, default=_guess_s(bench, trial)):
             reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
             bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} was to be next")
             return
@@ -147,20 +152,23 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     seed = 1000 * (round_number + 1) + trial.number
     task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, seed)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials())))
-    reply = bench.reply_to(task, limits, Measurement, cache=trial.plan.key)
+    reply = submit_again(bench, trial.label, task, limits).reply()
     if isinstance(reply, Failure):
         bench.ledger.decide("failed", f"final of {trial.label}", reply.message)
         if reply.kind != "timeout" and trial.origin != "baseline":
             archive.disqualify(trial.number, reply)
+            drop(bench, trial.plan)
         return
     archive.add_final(trial.number, reply)
     bench.listener.on_trial(replace(trial, finals=(reply,)))
 
 
-def _guess_s(trial: Trial) -> float:
+def _guess_s(bench: Bench, trial: Trial) -> float:
     """What a final takes, as long as none was run: what its screening took, compiled from its cache if it has one."""
     assert trial.measurement is not None
     phases_s = trial.measurement.phases_s
     kind = kind_of(trial.plan)
     again = kind.warm_share if kind.compiles else _FIRST_PASS_SHARE
+    if is_loaded(trial.plan):
+        again = 0.0 if is_packed(bench, trial.plan) else 1.0
     return sum(phases_s.values()) - (1 - again) * phases_s.get("compile", 0.0)

@@ -33,7 +33,7 @@ class Recheck(Record, frozen=True):
     `then_as_configured`: the artifact was not timed when it was packed, so `then` is its configuration's own.
 
     `verdict`: `good`, `regression` (slower than then, beyond the noise of both), `unusable` (the artifact is not
-    for this machine any more: production serves its fallback), or `wrong`; the latter two with `fault`.
+    for this machine any more), or `wrong`; the latter two with `fault`.
     """
 
     label: str
@@ -56,7 +56,7 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
     """
     prepare_toolchain(bench)
     take_profile(bench)
-    then = document.artifact.speedup or document.winner.speedup
+    then = document.winner.speedup
     assert then is not None
     measured: list[Measurement] = []
     bench.listener.on_stage("verify")
@@ -116,7 +116,7 @@ def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, ve
         fault=fault,
         changes=_changes(bench, document),
         noisy=False,
-        then_as_configured=_is_packed(document) and document.artifact.speedup is None,
+        then_as_configured=bool(document.artifact.untimed),
     )
 
 

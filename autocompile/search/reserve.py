@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autocompile.core.job import Limits
 from autocompile.core.plan import Plan
-from autocompile.core.serving import Serving
 from autocompile.core.trial import Trial
-from autocompile.runtime.catalogue import kind, servings_of
+from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.runtime.kind import Compiled
 from autocompile.search.judge.contender import baseline_seconds, beats
+from autocompile.search.packages import is_packed
 from autocompile.search.run import Bench
 
 # A child starts, and imports what the forkserver has not.
@@ -28,60 +28,49 @@ _AT_LEAST = 0.75
 
 @dataclass(frozen=True)
 class Packing:
-    """Seconds that packing one candidate takes: `takes_s` by the ways that it can be packed, the best first, checked;
-    and `loaded_s` for one process that measures what was packed.
+    """Seconds that packing a candidate takes, checked (0 if it was packed for its trial, or needs no packing).
+
+    `loaded_s`: one process that measures what is loaded.
     """
 
-    takes_s: Mapping[Serving, float]
+    takes_s: float
     loaded_s: float
 
-    def limit_s(self, serving: Serving, left_s: float) -> float:
-        """How long packing it so may take; 0 if it is not worth starting.
-
-        Where a compiled program takes too long, there is still time for the cache, if the candidate has one.
-        """
-        most_s = left_s - self._carried_s if serving.start == "load" else left_s
-        return most_s if most_s >= _AT_LEAST * self.takes_s[serving] else 0.0
+    def limit_s(self, left_s: float) -> float:
+        """How long packing it may take; 0 if it is not worth starting."""
+        return left_s if left_s >= max(_AT_LEAST * self.takes_s, 1.0) else 0.0
 
     def reserve_s(self, left_s: float) -> float:
-        """How much of what is left to keep for the best that still fits; 0 if nothing does."""
-        best = next((serving for serving in self.takes_s if self.limit_s(serving, left_s)), None)
-        if best is None:
-            return 0.0
-        behind_s = max(self._carried_s, self.loaded_s) if best.start == "load" else self.loaded_s
-        return min(left_s, self.takes_s[best] + behind_s)
-
-    @property
-    def _carried_s(self) -> float:
-        """What the cache takes, 0 if there is none to carry."""
-        return next((seconds for serving, seconds in self.takes_s.items() if serving.start == "cache"), 0.0)
+        """How much of what is left to keep for it; 0 if it does not fit."""
+        return min(left_s, self.takes_s + self.loaded_s) if self.limit_s(left_s) else 0.0
 
 
-def packing_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Packing:
-    """What packing a measured candidate takes, as far as this run has shown.
-
-    What plain `torch.compile` took counts, too, as it compiles the whole model.
-    """
+def compiled_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Compiled:
+    """What compiling took so far. What plain `torch.compile` took counts, too, as it compiles the whole model."""
     assert trial.measurement is not None
-    latest, cold_s = trial.measurements[-1], trial.measurement.startup.compile_s
+    cold_s = trial.measurement.startup.compile_s
     plain = next((t.measurement for t in trials if t.origin == "plain"), None)
-    compiled = Compiled(
+    return Compiled(
         device_type=bench.workload.device_type,
         cold_s=cold_s,
         whole_s=max(cold_s, plain.startup.compile_s) if plain else cold_s,
-        warm_s=latest.startup.compile_s if trial.finals else None,
+        warm_s=trial.measurements[-1].startup.compile_s if trial.finals else None,
         one_off_s=bench.ledger.worked_s().get("toolchain", 0.0),
     )
-    phases_s = latest.phases_s
-    around_s = _START_S + phases_s.get("load", 0.0) + phases_s.get("verify", 0.0)
-    checking_s = {"load": _CHECKING_S + _CHECKING_CALLS * baseline_seconds(trials)}
-    return Packing(
-        takes_s={
-            serving: around_s + kind(serving.runtime).packing_s(compiled) + checking_s.get(serving.start, 0.0)
-            for serving in servings_of(trial.plan)
-        },
-        loaded_s=_START_S + _FRESH_START_S + sum(phases_s.values()) - phases_s.get("compile", 0.0),
-    )
+
+
+def packing_of(bench: Bench, trial: Trial, trials: Sequence[Trial]) -> Packing:
+    """What packing a measured candidate takes, as far as this run has shown."""
+    assert trial.measurement is not None
+    phases_s = trial.measurements[-1].phases_s
+    loaded_s = _START_S + _FRESH_START_S + sum(phases_s.values()) - phases_s.get("compile", 0.0)
+    start = serving_of(trial.plan).start
+    if start == "cache":
+        around_s = _START_S + phases_s.get("load", 0.0) + phases_s.get("verify", 0.0)
+        return Packing(around_s + kind_of(trial.plan).packing_s(compiled_of(bench, trial, trials)), loaded_s)
+    again_s = trial.measurement.startup.pack_s + _CHECKING_S + _CHECKING_CALLS * baseline_seconds(trials)
+    is_to_be_packed = start == "load" and not is_packed(bench, trial.plan)
+    return Packing(_START_S + again_s if is_to_be_packed else 0.0, loaded_s)
 
 
 def kept_for_packing_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool = False) -> float:
@@ -90,7 +79,8 @@ def kept_for_packing_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool =
     0 if only eager candidates may. `to_come`: whether another compiled candidate is about to be tried.
     """
     left_s = bench.ledger.left_s()
-    needed = [packing_of(bench, trial, trials).reserve_s(left_s) for trial in _leading(bench, trials)]
+    leading = _leading(bench, trials)
+    needed = [packing_of(bench, trial, trials).reserve_s(left_s) for trial in leading]
     if not needed and not to_come:
         return 0.0
     share_s = bench.settings.strategy.stages.packing * bench.ledger.budget_s
@@ -105,7 +95,12 @@ def kept_for_later_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool) ->
 
 def kept_at_first_s(plan: Plan) -> float:
     """What the first trials leave, before there is anything to compare: what can be packed must still be."""
-    return _PACKING_GUESS_S if servings_of(plan) else 0.0
+    return _PACKING_GUESS_S if _is_delivered(plan) else 0.0
+
+
+def _is_delivered(plan: Plan) -> bool:
+    """Whether it has to be packed, or what was packed of it has to be started once more."""
+    return serving_of(plan).is_packed
 
 
 def limits_of(bench: Bench, left_s: float) -> Limits:
@@ -115,7 +110,7 @@ def limits_of(bench: Bench, left_s: float) -> Limits:
 
 def _leading(bench: Bench, trials: Sequence[Trial]) -> list[Trial]:
     """What can be packed and may win: those that the best does not beat; all, while nothing keeps the goal."""
-    packable = {trial.number: trial for trial in trials if trial.measurement and servings_of(trial.plan)}
+    packable = {trial.number: trial for trial in trials if trial.measurement and _is_delivered(trial.plan)}
     if not packable:
         return []
     best, calls = bench.best(trials), bench.spread_over(trials)

@@ -65,6 +65,11 @@ class Bench:
     metric: str = ""
     artifact: Path = Path()
 
+    @property
+    def packages(self) -> Path:
+        """Where what trials load is packed, each plan in a directory of its own."""
+        return self.artifact.with_name(f"{self.artifact.name}-packages")
+
     def trial_task(self, plan: Plan, timing: Timing, seed: int) -> TrialTask:
         """What a child is asked, to measure a plan."""
         goal = self.settings.goal
@@ -73,9 +78,14 @@ class Bench:
             plan=plan,
             reference=str(self.reference),
             timing=replace(timing, calls=goal.calls_to_time),
-            acceptance=Acceptance(goal.tolerance_for(plan.autocast), self.metric, goal.max_drop),
+            acceptance=self.acceptance(plan),
             seed=self.settings.seed + seed,
         )
+
+    def acceptance(self, plan: Plan) -> Acceptance:
+        """When a plan's outputs are correct."""
+        goal = self.settings.goal
+        return Acceptance(goal.tolerance_for(plan.autocast), self.metric, goal.max_drop)
 
     def submit(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> Errand[ReplyT]:
         """Have a task run; its seconds are this run's. Raises what `Runner.submit` raises."""
@@ -97,13 +107,13 @@ class Bench:
         """Over how many calls start-up is spread when candidates are ranked."""
         return self.settings.goal.spread_over(self.calls(trials))
 
-    def contenders(self, trials: Sequence[Trial], loads_s: dict[str, float] | None = None) -> list[Contender]:
+    def contenders(self, trials: Sequence[Trial]) -> list[Contender]:
         """All that was measured, to be compared; see `contenders_of`."""
-        return contenders_of(trials, self.settings.goal, loads_s)
+        return contenders_of(trials, self.settings.goal)
 
-    def verdict(self, trials: Sequence[Trial], loads_s: dict[str, float] | None = None) -> Verdict:
-        """Who is best of these trials, which must hold the measured baseline."""
-        contenders = self.contenders(trials, loads_s)
+    def verdict(self, trials: Sequence[Trial], goal: Goal | None = None) -> Verdict:
+        """Who is best of these trials, which must hold the measured baseline, for this goal or the run's own."""
+        contenders = contenders_of(trials, goal or self.settings.goal)
         margin = scatter_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
         return judge(contenders, self.spread_over(trials), margin)
 

@@ -13,7 +13,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import kind_of, plain, problem_here, servings_of
+from autocompile.runtime.catalogue import kind_of, plain, problem_here, serving_of
 from autocompile.search.archive import Archive
 from autocompile.search.attempt import begin, finish
 from autocompile.search.choose.alike import foregone
@@ -22,13 +22,12 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
 from autocompile.search.choose.seeds import ordered_seeds
-from autocompile.search.judge.contender import TYPICAL_LOAD_S, baseline_seconds
+from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
 
 # A trial is not started when less than this share of a typical one's time is left.
-_WORTH_STARTING = 1.0
 _FIRST_GUESS_S = 3.0
 # Samplers repeat themselves in small categorical spaces; after so many known programs in a row they are helped out.
 _PATIENCE = 5
@@ -129,10 +128,13 @@ def following(
         hopeless.add((value.dimension, value.value))
         _narrow(bench, value)
     untried = _without(hopeless, untried)
-    reason = _reason_to_stop(bench, archive, untried)
+    left_s = _left_s(bench, trials, untried)
+    # What takes longer than is left may not keep back what does not.
+    affordable = [candidate for candidate in untried if forecast.seconds(candidate) <= left_s]
+    reason = _reason_to_stop(bench, archive, untried, is_time_left=bool(affordable))
     if reason:
         return reason
-    choice = choose(forecast, space, untried, _stakes(bench, trials), out)
+    choice = choose(forecast, space, affordable, _stakes(bench, trials), out)
     probe = next((probe for probe in probes(space, choice.candidate) if probe in untried), None)
     first = f"before {space.label(choice.candidate)}: " if probe else ""
     bench.ledger.decide("chosen", space.label(probe or choice.candidate), first + choice.reason)
@@ -148,8 +150,7 @@ def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
     calls, baseline_s = bench.spread_over(trials), baseline_seconds(trials)
     best = bench.best(trials)  # None while nothing keeps the goal: as if it were the baseline
     ratio = best.per_call_s(calls).value / baseline_s if best else 1.0
-    startup_s = TYPICAL_LOAD_S if bench.settings.goal.deploy == "artifact" else None
-    return Stakes(math.log(ratio), calls * baseline_s, startup_s)
+    return Stakes(math.log(ratio), calls * baseline_s, bench.settings.goal.processes)
 
 
 def _narrow(bench: Bench, value: Dropped) -> None:
@@ -207,19 +208,30 @@ def one_trial(
     return finish(bench, space, archive, begin(bench, space, archive, claim))
 
 
-def _reason_to_stop(bench: Bench, archive: Archive, untried: Sequence[Candidate]) -> str:
+def _reason_to_stop(
+    bench: Bench, archive: Archive, untried: Sequence[Candidate], *, is_time_left: bool | None = None
+) -> str:
+    """Why none of these is tried, or "". Whether there is time for one is judged by what trials took, if not told."""
     trials = archive.trials()
     tried = f"{len(trials)} distinct programs tried, {len(untried)} not"
     if not untried:
         return "every distinct program was tried"
     if len(trials) + len(archive.claims) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
-    spent = [sum(t.outcome.phases_s.values()) for t in trials if kind_of(t.plan).compiles and t.measurement]
-    to_come = any(servings_of(Plan(runtime=str(name))) for name in {candidate["runtime"] for candidate in untried})
-    left = bench.ledger.left_s(keeping_s=kept_for_later_s(bench, trials, to_come=to_come))
-    if left < _WORTH_STARTING * (median(spent) if spent else _FIRST_GUESS_S):
+    left = _left_s(bench, trials, untried)
+    if is_time_left is None:
+        spent = [sum(t.outcome.phases_s.values()) for t in trials if kind_of(t.plan).compiles and t.measurement]
+        is_time_left = left >= (median(spent) if spent else _FIRST_GUESS_S)
+    if not is_time_left:
         return f"{format_duration(left)} left before the finals and packing, too little for another trial; {tried}"
     return ""
+
+
+def _left_s(bench: Bench, trials: Sequence[Trial], untried: Sequence[Candidate]) -> float:
+    """Seconds for the search, beside what is kept for the finals and packing."""
+    runtimes = {str(candidate["runtime"]) for candidate in untried}
+    to_come = any(serving_of(Plan(runtime=name)).is_packed for name in runtimes)
+    return bench.ledger.left_s(keeping_s=kept_for_later_s(bench, trials, to_come=to_come))
 
 
 def _keys(archive: Archive) -> set[str]:

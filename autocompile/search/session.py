@@ -10,20 +10,20 @@ from autocompile.core.document import Document
 from autocompile.core.errors import InvalidValue, InvalidWorkload, RunnerError
 from autocompile.core.goal import Objective
 from autocompile.core.job import Limits, ProfileTask, ToolchainTask
-from autocompile.core.notices import of_compiling, of_profile
+from autocompile.core.notices import of_compiling, of_missing, of_profile
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.plan import EAGER
 from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
-from autocompile.runtime.catalogue import candidates, open_space, plain, problem_here
+from autocompile.runtime.catalogue import kinds, open_space, plain, problem_here
 from autocompile.search.archive import STUDY_VERSION, Archive, StudyName
 from autocompile.search.batches import find_batches
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
 from autocompile.search.judge.verdict import Verdict, judge
+from autocompile.search.pack.delivery import deliver_winner
 from autocompile.search.pack.loading import INTERRUPTED
-from autocompile.search.pack.packing import Artifact, pack_nothing, pack_winner, winner_of
 from autocompile.search.run import Bench
 from autocompile.search.screening import search, try_first
 from autocompile.space.space import Space
@@ -45,8 +45,11 @@ def run_study(bench: Bench) -> Document:
     toolchain = prepare_toolchain(bench)
     profile = take_profile(bench)
     around = surroundings_of(bench.workload, bench.environment, profile, toolchain)
-    others = any(not problem_here(kind, around) for kind in candidates() if kind.name not in (EAGER, plain().name))
+    around = replace(around, loads_artifacts=bench.settings.goal.loads_artifacts)
+    others = any(not problem_here(kind, around) for kind in kinds() if kind.name not in (EAGER, plain().name))
     bench.ledger.notice(of_compiling(problem_here(plain(), around), others=others))
+    missing = dict(around.missing)
+    bench.ledger.notice(of_missing({k.name: k.install for k in kinds() if k.name in missing and k.extra}))
     archive = _archive(bench, around)
     space, eager_ms = _space(bench, archive, around, profile)
     stopped = ""
@@ -65,9 +68,9 @@ def run_study(bench: Bench) -> Document:
         else:
             bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
     trials = _measured_trials(bench, archive)
-    verdict, artifact, stopped = _packed(bench, trials, stopped)
-    as_given = _as_given(bench, trials, verdict)
-    return compose(bench, Findings(profile, toolchain, verdict, as_given, tuple(trials), artifact, stopped))
+    delivery = deliver_winner(bench, trials, stopped)
+    as_given = _as_given(bench, delivery.trials, delivery.verdict)
+    return compose(bench, Findings(profile, toolchain, as_given, tuple(trials), delivery))
 
 
 def _as_given(bench: Bench, trials: Sequence[Trial], verdict: Verdict) -> Verdict | None:
@@ -168,13 +171,12 @@ def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profil
 
     values = archive.remembered("values", find)
     batches = tuple(map(int, values["batch"]))
-    # A study of an earlier version has no times.
-    eager_ms = dict(zip(batches, (int(us) / 1e3 for us in values.get("eager_us", ())), strict=False))
+    eager_ms = dict(zip(batches, (int(us) / 1e3 for us in values["eager_us"]), strict=True))
     around = replace(around, batches=batches, hottest=tuple(map(str, values["hottest"])))
     space, left_out = open_space(around, bench.settings.strategy.dimensions)
     for subject, reason in left_out:
         bench.ledger.decide("narrowed", subject, reason)
-    for kind in candidates():
+    for kind in kinds():
         for subject, note in kind.notes(around) if not problem_here(kind, around) else ():
             bench.ledger.decide("narrowed", subject, note)
     return space, eager_ms
@@ -184,22 +186,6 @@ def _measured_trials(bench: Bench, archive: Archive) -> list[Trial]:
     if not _has_baseline(archive):
         raise bench.too_small()
     return archive.trials()
-
-
-def _packed(bench: Bench, trials: Sequence[Trial], stopped: str) -> tuple[Verdict, Artifact, str]:
-    """The verdict, and the winner packed, unless the run was stopped; why it ended early, "" if it did not."""
-    # Nothing packed yet: whatever is compiled starts by compiling.
-    verdict = bench.verdict(trials, {trial.plan.key: trial.startup_s for trial in trials if trial.measurement})
-    if stopped:
-        return verdict, pack_nothing(bench, winner_of(verdict, trials), stopped), stopped
-    try:
-        verdict, artifact = pack_winner(bench, trials)
-    except KeyboardInterrupt:
-        bench.ledger.decide("stopped", "packing", "stopped by hand")
-        return verdict, pack_nothing(bench, winner_of(verdict, trials), "packing was stopped by hand"), INTERRUPTED
-    except RunnerError as fault:
-        return verdict, pack_nothing(bench, winner_of(verdict, trials), str(fault)), ""
-    return verdict, artifact, artifact.stopped
 
 
 def _has_baseline(archive: Archive) -> bool:

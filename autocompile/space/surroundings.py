@@ -25,7 +25,7 @@ class Surroundings:
     in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
     be filled up to, or None and `padding_problem`. `compiler_problem`: why what needs torch's compiler cannot run here;
     `unverifiable`: why nothing but the model itself, eager, could be checked. `missing`: runtimes that cannot be used
-    here at all, with why.
+    here at all, with why. `loads_artifacts`: whether production starts from what was packed.
     """
 
     device_type: str
@@ -33,6 +33,7 @@ class Surroundings:
     is_module: bool
     has_conv: bool
     signature_count: int
+    has_recurrence: bool = False
     has_matrix_products: bool = True
     reduced_precision: bool = False
     blocks: tuple[RepeatedBlock, ...] = ()
@@ -45,6 +46,7 @@ class Surroundings:
     unverifiable: str = ""
     batches: tuple[int, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
+    loads_artifacts: bool = True
 
 
 def surroundings_of(
@@ -63,6 +65,7 @@ def surroundings_of(
         cores=environment.cores,
         is_module=workload.is_module,
         has_conv=workload.has_conv,
+        has_recurrence=workload.has_recurrence,
         signature_count=len(workload.signatures),
         has_matrix_products=profile.matrix_kernels > 0,
         reduced_precision=workload.parameter_dtype in ("bfloat16", "float16"),

@@ -10,7 +10,17 @@ from pathlib import Path
 import msgspec
 
 from autocompile.runtime.preparing import keep_in  # isort: skip  first, as it times its imports
-from autocompile.core.job import BatchTask, CaptureTask, Job, PackTask, ProfileTask, Reply, ToolchainTask, TrialTask
+from autocompile.core.job import (
+    BatchTask,
+    CaptureTask,
+    ExportTask,
+    Job,
+    PackTask,
+    ProfileTask,
+    Reply,
+    ToolchainTask,
+    TrialTask,
+)
 from autocompile.core.protocol import JOB_FILE, REPLY_FILE
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.heap import settle_heap
@@ -18,6 +28,7 @@ from autocompile.trial.batches import probe_batches
 from autocompile.trial.faults import failure_of
 from autocompile.trial.measure import measure
 from autocompile.trial.memory import limit_memory
+from autocompile.trial.pack.exporting import export
 from autocompile.trial.pack.packing import pack
 from autocompile.trial.phases import Phases
 from autocompile.trial.profile.profiling import take_profile
@@ -58,8 +69,8 @@ def _do(job: Job, phases: Phases) -> Reply:
         return take_profile(task, phases)
     if isinstance(task, BatchTask):
         return probe_batches(task, phases)
-    if isinstance(task, PackTask):
-        return pack(task, phases)
+    if isinstance(task, PackTask | ExportTask):
+        return pack(task, phases) if isinstance(task, PackTask) else export(task, phases)
     assert isinstance(task, TrialTask)
     return measure(task, phases)
 

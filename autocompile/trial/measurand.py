@@ -75,13 +75,16 @@ class BuiltHere(Measurand):
 
     def startup(self, warmup: Warmup, phases: Phases) -> Startup:
         """As it was in this process, whose compiler cache was empty."""
-        passes = warmup.passes_s
         return Startup(
             import_s=IMPORT_S[self._task.plan.runtime],
             build_s=phases.seconds["build"],
             compile_s=self._compiled_s + max(0.0, warmup.first_pass_s - warmup.steady_pass_s),
-            warmup_s=max(0.0, sum(passes) - len(passes) * warmup.steady_pass_s),
+            warmup_s=_beyond_steady(warmup),
         )
+
+
+def _beyond_steady(warmup: Warmup) -> float:
+    return max(0.0, sum(warmup.passes_s) - len(warmup.passes_s) * warmup.steady_pass_s)
 
 
 class Delivered(Measurand):
@@ -102,10 +105,17 @@ class Delivered(Measurand):
     def check_served(self) -> None:
         self.step.check_served()
 
-    def startup(self, warmup: Warmup, phases: Phases) -> Startup:  # noqa: ARG002
-        """In a process of its own, as production starts."""
-        with phases("start-up"):
-            return fresh_startup(self._task)
+    def startup(self, warmup: Warmup, phases: Phases) -> Startup:
+        """As it was in this process; or in one of its own, as production starts, if the task asks for that."""
+        if self._task.starts_afresh:
+            with phases("start-up"):
+                return fresh_startup(self._task)
+        return Startup(
+            import_s=IMPORT_S[self._task.plan.runtime],
+            build_s=self.step.load_s,
+            compile_s=max(0.0, warmup.first_pass_s - warmup.steady_pass_s),
+            warmup_s=_beyond_steady(warmup),
+        )
 
 
 def building_phase(task: TrialTask) -> str:

@@ -13,6 +13,7 @@ from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Failure, Measurement, Outcome
 from autocompile.core.plan import Plan
 from autocompile.runtime.building import build, runtime
+from autocompile.runtime.catalogue import kind_of
 from autocompile.trial.check.compare import Comparison, compare
 from autocompile.trial.check.new_sizes import Unseen
 from autocompile.trial.check.reference import Reference
@@ -94,8 +95,9 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
     with phases(building_phase(task)):
         measurand = measurand_of(task, given, own_samples)
         sides = [side.on_copies() if reference.mutates_inputs else side for side in (eager, measurand.step)]
-        baseline = subject(sides[0], samples, device, threads)
-        candidate = subject(sides[1], own_samples, device, threads, batch_factor)
+        settles = kind_of(task.plan).has_own_threads
+        baseline = subject(sides[0], samples, device, threads, settles=settles)
+        candidate = subject(sides[1], own_samples, device, threads, batch_factor, settles=settles)
         candidate.apply_threads()
     runtime(task.plan.runtime).forbid_giving_up()
     return _Trial(task, phases, reference, measurand, candidate, baseline)

@@ -30,11 +30,14 @@ _FILE = "workload.pt"
 _ENOUGH = 4
 
 
-def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loaders: bool = False) -> Workload:
+def spool(
+    model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loaders: bool = False, keep: Path | None = None
+) -> Workload:
     """Write `model` and `inputs` into `directory`, so that a child process can have them.
 
     Classes and functions of `__main__` travel by value, so a child never imports the user's script. A DataLoader
     stays here: its first batches travel, and how long they take to come (with `tries_loaders`, in other settings too).
+    `keep`: a file that gets the samples by themselves, for `kept_inputs`.
     Raises InvalidWorkload if it is not callable, the inputs have no form that it knows or differ in a way
     that the model does not take, or something in it cannot be pickled, naming the attribute.
     """
@@ -51,6 +54,8 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
     check_alike(model, samples)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, directory / _FILE)
+    if keep is not None:
+        torch.save(samples, keep, pickle_module=cloudpickle)
     signatures = signatures_of(samples)
     identity = identity_of(model)
     module = model if isinstance(model, nn.Module) else None
@@ -78,6 +83,7 @@ def spool(model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loa
         notes=notes,
         left_out=taken.left_out if taken else "",
         active_in_training=active_in_training(model),
+        has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
     )
 
 
@@ -92,6 +98,12 @@ def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, .
         torch.cuda.set_device(workload.device)
     model, samples = torch.load(Path(workload.directory) / _FILE, weights_only=False, pickle_module=revival)
     return model, at_batch(samples, batch) if batch else samples
+
+
+def kept_inputs(path: Path) -> list[Any]:
+    """The samples that `spool` kept by themselves, in a form in which it takes them."""
+    samples = torch.load(path, weights_only=False, pickle_module=revival)
+    return [sample.kwargs or sample.args for sample in samples]
 
 
 def at_batch(samples: Sequence[Sample], size: int) -> tuple[Sample, ...]:

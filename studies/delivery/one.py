@@ -32,8 +32,8 @@ def tune(name: str, budget_s: float, directory: Path) -> dict[str, Any]:
         "winner": rec.document.winner.label,
         "speedup": round(rec.speedup.value, 3),
         "packed": str(artifact.serving),
-        "timed": artifact.processes,
-        "packed_speedup": round(artifact.speedup.value, 3) if artifact.speedup else None,
+        "timed": 0 if artifact.untimed else rec.document.winner.processes,
+        "packed_speedup": None if artifact.untimed else round(rec.speedup.value, 3),
         "candidates": sum(entry.status == "measured" for entry in rec.trials),
         "headline": " ".join(str(rec).split("\n\n")[0].split()),
     }

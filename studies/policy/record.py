@@ -23,8 +23,8 @@ from autocompile.host import environment
 from autocompile.runner.local import LocalRunner
 from autocompile.runner.replay import Recorded, RecordedTrial, Recording, to_lines
 from autocompile.runtime.catalogue import open_space
-from autocompile.search.errand import reply_to
 from autocompile.search.ledger import Ledger
+from autocompile.search.packages import drop, submit_trial
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import prepare_toolchain, take_profile
 from autocompile.search.strategy import load_strategy
@@ -61,8 +61,9 @@ def record(name: str, path: Path, directory: Path) -> None:
             if plan.key in known:
                 continue
             task = bench.trial_task(plan, bench.settings.strategy.screening.timing, 0)
-            outcome = reply_to(runner, task, Limits(LONGEST_S), Measurement, cache=plan.key)
+            outcome = submit_trial(bench, space.label(candidate), task, Limits(LONGEST_S)).reply()
             runner.forget(plan.key)
+            drop(bench, plan)
             with path.open("a") as stream:
                 stream.write(to_lines(RecordedTrial(plan, outcome)))
             print(name, space.label(candidate), _said(outcome), flush=True)
@@ -81,6 +82,7 @@ def bench_for(name: str, runner: LocalRunner, directory: Path) -> Bench:
         listener=Silence(),
         settings=Settings(Goal(), load_strategy(str(SPACE)), 0, None),
         reference=directory / "reference.pt",
+        artifact=directory / "artifact",
     )
 
 

@@ -19,18 +19,16 @@ from autocompile.artifact.integrity import write_manifest
 from autocompile.artifact.load import load
 from autocompile.artifact.mismatch import requirements
 from autocompile.artifact.module import CompiledModule
-from autocompile.core.job import Timing
-from autocompile.core.manifest import MANIFEST_VERSION, Manifest
+from autocompile.core.job import Packed, Timing
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.heap import settle_heap
 from autocompile.runtime.aot.compile import compile_ahead
-from autocompile.runtime.inductor.settings import compiled
-from autocompile.search.pack.packing import with_files
+from autocompile.search.packages import manifest_of
 from autocompile.trial.clock.timing import subject, time_pairs
 from autocompile.workload.call import Call
-from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.samples import Sample
+from autocompile.workload.spool import spool
 
 PROCESS_TIMING = Timing(precision=0.002, limit_s=30.0)
 
@@ -109,19 +107,11 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
     """The model as production loads it."""
     left = directory / "aot"
     left.mkdir()
-    program = compile_ahead(model, Plan(runtime="aot"), sample, (), left, "program")
-    manifest = Manifest(
-        manifest_version=MANIFEST_VERSION,
-        label="study",
-        plan=compiled(),
-        device_type="cpu",
-        identity=identity_of(model),
-        serving=Serving("aot", "load"),
-        absences=(),
-        requirements=requirements("aot", with_python=False, device_type="cpu"),
-        programs=(program,),
-    )
-    write_manifest(directory, with_files(directory, manifest))
+    plan = Plan(runtime="aot")
+    program = compile_ahead(model, plan, sample, (), left, "program")
+    made = Packed((program,), requirements("aot", with_python=False, device_type="cpu"))
+    workload = spool(model, sample.kwargs or sample.args, directory / "workload")
+    write_manifest(directory, manifest_of(workload, plan, Serving("aot", "load"), made, directory))
     module = load(directory, model)
     assert module.status.runtime == "aot", module.status
     return module

@@ -121,7 +121,8 @@ def beside(*, busy: bool):
 def results_path() -> Path:
     """One file for each kind of machine and version of torch."""
     machine = environment()
-    device = machine.gpus[0].name if machine.gpus else f"{machine.cores}-core-cpu"
+    cpu = machine.cpu.replace("(R)", "").lower()
+    device = machine.gpus[0].name if machine.gpus else f"{cpu} {machine.cores} cores"
     path = HERE / "results" / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
     if not path.exists():
         described = {"kind": "machine", **{n: getattr(machine, n) for n in ("cpu", "cores", "cpu_features", "torch")}}

@@ -17,7 +17,8 @@ def main() -> None:
     """Print it."""
     print("# Trust: is noise ever called a win?\n")
     print("Made by `table.py` from `results/`: processes recorded by `aa.py` and `agreement.py`, which say how, judged")
-    print("by `autocompile.search.judge` as it is now; coverage simulated by `coverage.py`.\n")
+    print("by `autocompile.search.judge` as it is now; coverage simulated by `coverage.py`; runtimes with threads of")
+    print("their own timed by `threads.py`.\n")
     for path in sorted((HERE / "results").glob("*.jsonl")):
         machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
         print(f"## {machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}\n")
@@ -25,6 +26,7 @@ def main() -> None:
         agreement([row for row in rows if row["kind"] == "agreement"])
         planted([row for row in rows if row["kind"] == "planted"])
         coverage([row for row in rows if row["kind"] == "coverage"])
+        threads([row for row in rows if row["kind"] == "threads"])
 
 
 def identical(rows: list[Row]) -> None:
@@ -32,6 +34,8 @@ def identical(rows: list[Row]) -> None:
 
     Judged as if noise had not been noticed, since the product calls nothing faster on a noisy host.
     """
+    if not rows:
+        return
     print("### Verdicts between identical programs\n")
     print("Judged as if the noise had not been noticed; the product calls nothing faster on a noisy host.\n")
     print("| host | model | one call | verdicts | false wins | false losses | median interval | noise reported |")
@@ -107,6 +111,27 @@ def coverage(rows: list[Row]) -> None:
     for row in rows:
         cells = (row["condition"], row["candidates"], row["processes"], row["intervals"], f"{row['coverage']:.1%}")
         print(f"| {' | '.join(map(str, cells))} |")
+    print()
+
+
+def threads(rows: list[Row]) -> None:
+    """What a runtime with threads of its own reads beside eager, over what it reads alone."""
+    if not rows:
+        return
+    ways = [way for way in rows[0]["ms"] if way != "alone"]
+    print("### Runtimes with threads of their own, beside torch's\n")
+    print("Time a call over what the runtime takes alone, the median and the range over processes: as trials pair it")
+    print(
+        "with eager, the same without the unmeasured calls before each block, and right after an operator of torch.\n"
+    )
+    print(f"| runtime | model | processes | alone | {' | '.join(ways)} |")
+    print("|---|---|---|---|" + "---|" * len(ways))
+    for runtime, model in dict.fromkeys((row["runtime"], row["model"]) for row in rows):
+        seen = [row["ms"] for row in rows if (row["runtime"], row["model"]) == (runtime, model)]
+        alone = median(ms["alone"] for ms in seen)
+        ratios = [sorted(ms[way] / alone for ms in seen) for way in ways]
+        cells = [f"{median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})" for found in ratios]
+        print(f"| {runtime} | {model} | {len(seen)} | {alone:.3g} ms | {' | '.join(cells)} |")
     print()
 
 

@@ -13,7 +13,7 @@ from autocompile.core.outcome import Measurement
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
-from autocompile.runtime.inductor.dimensions import MODES
+from autocompile.runtime.compiler_options import MODES
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.workload.spool import spool
 

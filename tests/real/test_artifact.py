@@ -20,6 +20,7 @@ from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
 
 import autocompile
 from autocompile.artifact.integrity import entry_for, open_manifest, write_manifest
+from autocompile.core.envelope import Segment
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
 from autocompile.core.estimate import Estimate
 from autocompile.core.manifest import Absence, Served
@@ -423,7 +424,8 @@ call = {{"x": torch.randn(3, 9, 16), "mask": torch.ones(3, 9)}}
 with torch.no_grad():
     torch.testing.assert_close(module(**call).scores, model(**call).scores, rtol=1e-4, atol=1e-4)
 status = module.status
-packers = ("aot.compile", "aot.compile_placement", "explanations", "export")
+aot = ("compile", "compile_placement", "noted_constants", "unpack", "write_constants")
+packers = (*("aot." + name for name in aot), "explanations", "export")
 foreign = ("optuna", "torch._inductor", "torch._dynamo", *("autocompile.runtime." + name for name in packers))
 loaded = [m for m in foreign if m in sys.modules]
 print(status.runtime, status.start, loaded, status.cache)
@@ -497,7 +499,8 @@ def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
     broken = edited(scorer[1], tmp_path)
     manifest = open_manifest(broken)
     (program,) = manifest.programs
-    (broken / program.directory / package_of(program).file).write_bytes(b"not a package")
+    for name in package_of(program).code_files:
+        (broken / program.directory / name).write_bytes(b"not a package")
     files = tuple(entry_for(broken, entry.path) for entry in manifest.files)
     write_manifest(broken, replace(manifest, files=files))
     with pytest.raises(InvalidArtifact, match="its program cannot be loaded"):
@@ -507,12 +510,13 @@ def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"file": "elsewhere.pt2"}, "names elsewhere.pt2, which is none of its files"),
-        ({"file": None}, "its record cannot be read: Expected `str`, got `null`"),
+        ({"code": "elsewhere"}, "names elsewhere, which is none of its files"),
+        ({"code_files": ["code/elsewhere.so"]}, "names code/elsewhere.so, which is none of its files"),
+        ({"code": None}, "its record cannot be read: Expected `str`, got `null`"),
         ({"weights": 3}, "its record cannot be read: Expected `array`, got `int`"),
         ({"weights": [{"name": "up.weight", "path": "up.weight", "dtype": "odd", "shape": [], "stride": []}]}, "odd"),
     ],
-    ids=["strange file", "no file", "no weights", "odd dtype"],
+    ids=["strange code", "strange file", "no code", "no weights", "odd dtype"],
 )
 def test_a_program_whose_record_cannot_be_read_is_said(scorer, tmp_path, fields, said):
     (program,) = open_manifest(scorer[1]).programs
@@ -576,7 +580,9 @@ def test_another_configuration_whose_runtime_is_not_there_is_served_eager(scorer
         Served(AHEAD, "packed", open_manifest(artifact).plan, 5.0, 0.001, one),
         Served(Serving("nonesuch", "none"), "nonesuch", Plan("nonesuch"), 0.0, 0.01, one),
     )
-    module = autocompile.load(edited(artifact, tmp_path, served=served, envelope=()), model, calls=10)
+    module = autocompile.load(
+        edited(artifact, tmp_path, served=served, envelope=(Segment("nonesuch", 1, None),)), model, calls=10
+    )
     agrees(module, model, call_of(3, 9))
     assert module.status.runtime == "eager"
     assert "there is no runtime 'nonesuch'" in module.status.absences[0].reason
@@ -586,7 +592,8 @@ def test_wrong_arguments_of_load_are_said(scorer):
     model, artifact = scorer
     with pytest.raises(UsageError, match=r"the model is missing; call load\(path, model\)"):
         autocompile.load(artifact)
-    for wrong in ({"on_mismatch": "ignore"}, {"fallback": "luck"}, {"calls": 0}, {"digest": "x"}):
+    wrong_options = [{"on_mismatch": "ignore"}, {"fallback": "luck"}, {"calls": 0}, {"digest": "x"}]
+    for wrong in (*wrong_options, {"weight_check": "none"}, {"arrays": "jax"}):
         with pytest.raises(InvalidValue, match=next(iter(wrong))):
             autocompile.load(artifact, model, **wrong)
 
@@ -646,6 +653,7 @@ def test_what_compiles_at_the_first_call_says_so_where_it_is_loaded(scorer, tmp_
     model, artifact = scorer
     absences = (Absence(AHEAD, "it does not export"), Absence(CARRIED, "2 s of the budget left"))
     parts = {
+        "plan": COMPILED,
         "serving": COMPILING,
         "programs": (),
         "files": (),
@@ -680,7 +688,7 @@ def test_a_fallback_that_compiles_says_for_how_long(scorer, tmp_path):
 def test_a_carried_cache_tells_what_its_start_takes_and_whether_it_was_timed(scorer, tmp_path):
     model, artifact = scorer
     served = (as_served(CARRIED, 4.2, expected=True), as_served(COMPILING, 24.2))
-    carried = edited(artifact, tmp_path, serving=CARRIED, programs=(), files=(), served=served)
+    carried = edited(artifact, tmp_path, plan=COMPILED, serving=CARRIED, programs=(), files=(), served=served)
     assert autocompile.load(carried, model).status.notes == (
         "starts the compiler at the first call, some 4.2 s",
         "packed and verified, but not timed as loaded",
@@ -749,7 +757,7 @@ def test_the_carried_cache_hits_and_needs_a_compiler(runner, tmp_path):
 @COMPILES_HERE
 def test_in_the_background_no_call_waits_or_fails(scorer, tmp_path):
     model, artifact = scorer
-    jit = edited(artifact, tmp_path, serving=COMPILING, programs=(), files=())
+    jit = edited(artifact, tmp_path, plan=COMPILED, serving=COMPILING, programs=(), files=())
     module = autocompile.load(jit, model, background=True)
     call = call_of(4, 6)
     agrees(module, model, call)
@@ -830,8 +838,10 @@ def test_a_function_without_weights_needs_no_model(laboratory):
     artifact = laboratory.pack(COMPILED)
     module = autocompile.load(artifact)
     torch.testing.assert_close(module(torch.ones(3, 4)), torch.nn.functional.softplus(torch.ones(3, 4)))
-    with pytest.raises(UsageError, match="there is no model to serve it"):
+    with pytest.raises(UsageError, match=r"has shape \(3, 5\).*, and there is no model to serve it"):
         module(torch.ones(3, 5))
+    # Nothing served it, so it is none of the fallback's calls.
+    assert (module.status.calls, module.status.fallbacks) == ({"aot": 1}, ())
 
 
 UNSUPPORTED = {

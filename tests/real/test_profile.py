@@ -67,7 +67,7 @@ def test_what_bounds_a_model_is_told_with_its_evidence(examine, model, inputs, b
     assert said in found.evidence
     assert found.ceilings.flops_per_s > 1e9
     assert found.ceilings.bytes_per_s > 1e8
-    assert found.kernels_per_call in (1, 4, 200)
+    assert found.kernels_per_call in (1, 16, 200)
 
 
 def test_the_work_of_a_call_is_counted(examine):

@@ -118,7 +118,8 @@ def path():
 def test_a_runtime_of_another_distribution_is_searched_and_reported(tmp_path, path):
     around = {**os.environ, "PYTHONPATH": path}
     (tmp_path / "waiting.py").write_text(WAITING)
-    (tmp_path / "light.toml").write_text(LIGHT.replace("runtime = []", "runtime = ['exported']").split("[[seeds]]")[0])
+    light = LIGHT.replace("runtime = ['inductor']", "runtime = ['exported']").split("[[seeds]]")[0]
+    (tmp_path / "light.toml").write_text(light)
     tuned = command(
         "tune", "waiting.py", "--budget", AMPLE, "--strategy", "light.toml", "--json", cwd=tmp_path, env=around
     )
@@ -171,7 +172,7 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
     assert without.returncode == 0, without.stderr
     assert json.loads(without.stdout) == ["eager", "none", {"eager": 2}]
     assert "there is no runtime 'exported'" in without.stderr
-    assert "install it; here are eager, inductor, aot; it is served eager" in without.stderr
+    assert "install it; here are eager, inductor, aot, openvino, onnxruntime; it is served eager" in without.stderr
     monkeypatch.setenv("ON_MISMATCH", "error")
     refused = production(tmp_path, dict(os.environ))
     assert "InvalidRecommendation: rec: runtime: there is no runtime 'exported'" in refused.stderr

@@ -22,7 +22,7 @@ LIGHT = """
 [search]
 max_trials = 4
 [dimensions]
-runtime = []
+runtime = ['inductor']
 freezing = []
 [[seeds]]
 runtime = "inductor"
@@ -36,7 +36,7 @@ processes = 1
 limit_s = 1.0
 """
 
-_OPEN = ("runtime = []\nfreezing = []", "runtime = ['eager']\namp = []\nthreads = []")
+_OPEN = ("runtime = ['inductor']\nfreezing = []", "runtime = ['eager']\namp = []\nthreads = []")
 EAGER_ONLY = LIGHT.replace(*_OPEN).split("[[seeds]]", maxsplit=1)[0]
 
 SMALL = """
@@ -117,7 +117,9 @@ def test_a_script_without_a_main_guard_a_class_of_its_own_and_everything_a_recom
     script.write_text(
         SMALL
         + f"""
+import runpy
 import autocompile
+from autocompile.runtime.catalogue import formats
 
 print("module level runs once")
 rec = autocompile.optimize(model, inputs, budget="{AMPLE}", strategy={str(light)!r}, progress=False)
@@ -138,6 +140,11 @@ with torch.no_grad():
     scope = {{"run": None, "model": model}}
     exec(rec.snippet(), scope)
     torch.testing.assert_close(scope["run"](inputs), model(inputs))
+    if not formats()["openvino"][1].missing():
+        rec.export("openvino", "exported", progress=False)
+        example = runpy.run_path("exported/example.py")
+        made = torch.from_numpy(example["run"](inputs.numpy())[0])  # with the weights that the model has now
+        torch.testing.assert_close(made, model(inputs)["scores"], rtol=1e-4, atol=1e-5)
 print("status", fast.status.runtime)
 """
     )
@@ -244,7 +251,7 @@ def test_ctrl_c_keeps_the_best_so_far_and_exits_130(tmp_path, small, light):
 
 
 def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, small):
-    (tmp_path / "strategy.toml").write_text(EAGER_ONLY.replace("runtime = ['eager']", "runtime = []"))
+    (tmp_path / "strategy.toml").write_text(EAGER_ONLY.replace("runtime = ['eager']", "runtime = ['inductor']"))
     nothing = tmp_path / "bin"
     nothing.mkdir()
     environment = {**os.environ, "PATH": str(nothing), "CXX": ""}
@@ -315,7 +322,7 @@ def test_loading_reaches_neither_optuna_nor_the_compiler(tmp_path):
 def test_every_mode_is_torchs_own():
     from torch._inductor import list_mode_options
 
-    from autocompile.runtime.inductor.dimensions import MODES
+    from autocompile.runtime.compiler_options import MODES
 
     installed = list_mode_options()
     assert {name: dict(sorted(installed[name].items())) for name in MODES} == MODES

@@ -9,6 +9,7 @@ from torch import nn
 from autocompile.artifact.serving import Holding, Ready, Tally
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
+from autocompile.runtime import records
 from autocompile.runtime.base import WeightsDiffer
 from autocompile.runtime.building import build
 from autocompile.runtime.model_watch import Watch
@@ -65,6 +66,28 @@ def another_parameter(model):
     model.layers[0].weight = nn.Parameter(torch.ones(4, 4))
 
 
+def moving_average(model):
+    for parameter in model.parameters():
+        parameter.data.mul_(0.9).add_(0.05)
+
+
+def merged_adapter(model):
+    model.layers[0].weight.data += torch.full((), 0.01)
+
+
+def through_numpy(model):
+    model.layers[0].weight.detach().numpy()[:] *= 2
+
+
+def swapped(model):
+    torch.utils.swap_tensors(model.layers[0].weight, nn.Parameter(torch.ones(4, 4)))
+
+
+def one_element(model):
+    with torch.no_grad():
+        model.layers[0].weight[0, 0] += 1
+
+
 def transposed(model):
     model.layers[0].weight.data = model.layers[0].weight.data.t()
 
@@ -86,13 +109,31 @@ def trained(model):
 CHANGES = [
     stepped(torch.optim.SGD), stepped(torch.optim.SGD, foreach=True), stepped(torch.optim.Adam, foreach=True),
     stepped(torch.optim.AdamW, fused=True), loaded, in_place, of_another_type, other_memory, another_parameter,
-    transposed, a_buffer, a_plain_attribute, trained,
+    moving_average, merged_adapter, through_numpy, swapped, one_element, transposed, a_buffer,
+    a_plain_attribute, trained,
 ]  # fmt: skip
 
 
+BEHIND_TORCH = (moving_average, merged_adapter, through_numpy)
+
+
+@pytest.fixture(params=["records", "python"])
+def asked(request, monkeypatch):
+    """Both ways to ask whether something was written: torch's records, and where these are not found, Python."""
+    if request.param == "python":
+        monkeypatch.setattr("autocompile.runtime.records._layout", lambda: None)
+    elif records._layout() is None:
+        pytest.skip("torch's records are not found here")
+    return request.param
+
+
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_every_change_is_seen_and_its_undoing_too(model, change):
+def test_every_change_is_seen_and_its_undoing_too(model, asked, change, monkeypatch):
+    if change not in BEHIND_TORCH:  # what torch counts is seen without looking at elements
+        monkeypatch.setattr("autocompile.runtime.unwritten.witnesses", lambda _tensors: [])
     weights = Weights(model, digests(model), Watch(model, ()))
+    from_records = asked == "records"
+    assert isinstance(weights._look._unwritten._looks[0], records.Words) == from_records
     run = weights.holding(lambda tensors: tensors)
     before = copy.deepcopy(model)
     assert run([]) == []
@@ -106,6 +147,27 @@ def test_every_change_is_seen_and_its_undoing_too(model, change):
     model.load_state_dict(before.state_dict())
     weights.watch.changed()
     assert run([]) == []
+
+
+def test_a_sample_tells_other_weights_and_after_a_change_all_is_compared(model):
+    packed, samples = digests(model), digests(model, sampled=True)
+    assert Weights(model, packed, Watch(model, ()), samples).difference() == ""
+    wide = nn.Linear(256, 256)
+    known, sampled = digests(wide), digests(wide, sampled=True)
+    between = 300  # of 256 KiB, of which the first 256 bytes are a piece of the sample and the next begins at 17 KB
+    with torch.no_grad():
+        wide.weight.view(-1)[between] += 1
+    weights = Weights(wide, known, Watch(wide, ()), sampled)
+    assert weights.difference() == ""
+    with torch.no_grad():
+        wide.bias += 0
+    weights.watch.changed()
+    assert "weight differs" in weights.difference()
+    tuned = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in tuned.parameters():
+            parameter.mul_(1.01)
+    assert "differs" in Weights(tuned, packed, Watch(tuned, ()), samples).difference()
 
 
 def test_nothing_is_read_again_while_nothing_changes(model, monkeypatch):

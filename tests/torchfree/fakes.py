@@ -17,8 +17,11 @@ from autocompile.core.job import (
     TrialTask,
 )
 from autocompile.core.manifest import Requirements
-from autocompile.core.outcome import Toolchain
+from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.program import Program
+from autocompile.runtime.catalogue import kind_of
+
+LOAD_S = 0.05
 
 
 class FakeClock:
@@ -56,7 +59,9 @@ class FakePending:
 class FakeRunner:
     """Answers trials from a function of the plan: `(ratio, startup_s)`, or a Failure, or an exception to raise.
 
-    A child ends at its limits. A program that was compiled before is compiled from its cache, as in a real run.
+    A child ends at its limits. A program that was compiled before is compiled from its cache, as in a real run. What is
+    loaded takes `startup_s` to pack, and `LOAD_S` to start. `artifact` is what a process answers that starts as
+    production does; by default what is answered of the plan.
     """
 
     answer: object
@@ -73,6 +78,7 @@ class FakeRunner:
     probes: object = lambda task: BatchProbe(1, "", tuple(BatchPoint(n, 10.0 / n, "") for n in task.sizes or (1, 2, 4)))
     probed: list = field(default_factory=list)
     packed: list = field(default_factory=list)
+    packed_plans: list = field(default_factory=list)
     directory: Path = Path()
     toolchain_s: float = 0.0
     profile_s: float = 0.0
@@ -100,13 +106,33 @@ class FakeRunner:
             return self.probes(task)
         if isinstance(task, PackTask):
             self.packed.append(task.serving)
-            return self._spend(self.pack_s.get(task.serving.start, 0.0), limits) or self.packs(task)
+            self.packed_plans.append(task.plan)
+            return self.pack(task, limits)
         assert isinstance(task, TrialTask)
         return self.measure(task, limits)
 
+    def pack(self, task, limits):
+        answered = self.answer(task.plan) if task.serving.start == "load" else ()
+        if isinstance(answered, BaseException):
+            raise answered
+        if isinstance(answered, Failure):
+            return answered
+        seconds = self.pack_s.get(task.serving.start, answered[1] if answered else 0.0)
+        reply = self._spend(seconds, limits) or self.packs(task)
+        return replace(reply, phases_s={"compile": seconds, **reply.phases_s})
+
+    def load(self, task, limits):
+        ended = self._spend(self.load_s or self.seconds, limits)
+        in_trial = kind_of(task.plan).packs_as == "load" and not task.starts_afresh
+        if ended or (self.artifact is not None and not in_trial):
+            return ended or self.artifact
+        ratio, startup_s = self.answer(task.plan)
+        start_s = min(startup_s, 2 + 0.15 * startup_s) if kind_of(task.plan).packs_as == "cache" else LOAD_S
+        return replace(measurement(ratio, startup_s=start_s), batch_factor=float(task.plan.batch or 1))
+
     def measure(self, task, limits):
         if task.artifact:
-            return self._spend(self.load_s or self.seconds, limits) or self.artifact
+            return self.load(task, limits)
         again = task.plan in self.ran
         self.ran.append(task.plan)
         self.limits.append(limits)
@@ -139,13 +165,13 @@ def packs_a_program(task):
     if task.serving.start != "load":
         return failure("unsupported", "pack", "nothing was cached")
     directory = Path(task.directory)
-    directory.mkdir()
+    directory.mkdir(parents=True)
     (directory / "program0.pt2").write_bytes(b"machine code")
     program = Program(
         positional=1, keywords=(), input_spec="[]", guards=(), axes=(), output_spec="[]", outputs=(None,),
         files=("program0.pt2",),
     )  # fmt: skip
-    return Packed((program,), Requirements("2.13.0", "x86_64", ("avx2",), ""), phases_s={"pack": 5.0})
+    return Packed((program,), Requirements("2.13.0", "x86_64", ("avx2",), ""))
 
 
 def packs_either(task):
@@ -153,6 +179,6 @@ def packs_either(task):
     if task.serving.start == "load":
         return packs_a_program(task)
     directory = Path(task.directory)
-    directory.mkdir()
+    directory.mkdir(parents=True)
     (directory / "graph.so").write_bytes(b"machine code")
     return Packed((), Requirements("2.13.0", "x86_64", ("avx2",), "", "3.11"), phases_s={"compile": 3.0})

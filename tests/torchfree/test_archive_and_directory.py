@@ -92,7 +92,7 @@ def test_another_schema_version_is_said(tmp_path, document):
     data["schema_version"] = 99
     data["artifact"] = {"of": "another form"}
     (tmp_path / "recommendation.json").write_text(json.dumps(data))
-    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 4"):
+    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 5"):
         read_document(tmp_path)
 
 

@@ -1,8 +1,11 @@
 """What `autocompile doctor` says of the runtimes."""
 
+import pytest
 from builders import environment
 
 from autocompile import checkup
+from autocompile.checkup import Finding
+from autocompile.cli.doctor import doctor
 from autocompile.core.outcome import Toolchain
 from autocompile.runtime.catalogue import kind, kinds
 from autocompile.runtime.kind import Kind
@@ -19,6 +22,10 @@ class Lacking(Kind):
     name, meaning, implementation, library = "lacking", "of a test", "nowhere", "no-such-distribution"
 
 
+class Extra(Lacking):
+    extra = "lacking"
+
+
 def findings(monkeypatch, *more, broken=(), **toolchains):
     listed = (*kinds(), *more)
     monkeypatch.setattr(checkup, "kinds", lambda: listed)
@@ -28,8 +35,8 @@ def findings(monkeypatch, *more, broken=(), **toolchains):
 
 def test_every_runtime_is_listed_with_its_version(monkeypatch):
     said = findings(monkeypatch, Plugged(), cpu=WORKS)
-    assert list(said) == ["runtime eager", "runtime inductor", "runtime aot", "runtime plugged"]
-    assert {one.state for one in said.values()} == {"good"}
+    assert list(said) == [f"runtime {kind.name}" for kind in (*kinds(), Plugged())]
+    assert {said[f"runtime {name}"].state for name in ("eager", "inductor", "aot", "plugged")} == {"good"}
     assert said["runtime eager"].found == "torch's operators, one by one (torch 2.13.0)"
     assert said["runtime plugged"].found == f"of a test (msgspec {Plugged().version()})"
 
@@ -57,3 +64,21 @@ def test_what_is_broken_is_told(monkeypatch):
 def test_a_library_that_is_not_installed_has_no_version():
     assert Lacking().version() == kind("eager").version() == ""
     assert Plugged().version()
+
+
+def test_an_extra_that_is_not_installed_is_optional(monkeypatch):
+    missing = {"lacking": "runtime lacking: nothing.of_it cannot be imported (no module); install it"}
+    said = findings(monkeypatch, Extra(), cpu=Toolchain(1.0, "AVX2", missing=missing))["runtime lacking"]
+    assert (said.state, said.remedy) == ("optional", 'pip install "torch-autocompile[lacking]"')
+
+
+def test_doctor_prints_brackets_and_fails_only_for_what_is_no_extra(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "160")
+    extra = Finding(subject="x", state="optional", found="no x [y]", remedy='pip install "torch-autocompile[x]"')
+    monkeypatch.setattr(checkup, "check_up", lambda: [extra])
+    doctor()
+    assert capsys.readouterr().out.splitlines()[1].split(maxsplit=2) == ["-", "x", f"no x [y]  {extra.remedy}".strip()]
+    monkeypatch.setattr(checkup, "check_up", lambda: [extra, Finding(subject="z", state="missing", found="no z")])
+    with pytest.raises(SystemExit) as ended:
+        doctor()
+    assert ended.value.code == 1

@@ -5,8 +5,9 @@ from itertools import cycle
 
 import optuna
 import pytest
-from builders import failure, measurement
-from fakes import FakeClock, FakeRunner, packs_a_program
+from builders import failure
+from fakes import LOAD_S, FakeClock, FakeRunner, packs_a_program, packs_either
+from servings import CARRIED
 from test_search import run, said, usual
 from typer.testing import CliRunner
 
@@ -75,7 +76,7 @@ def test_a_limit_on_latency_rules_out_who_is_beyond_it():
 
 
 def test_what_starts_too_slowly_is_ended_and_cannot_win():
-    document, runner = run(goal=Goal(max_startup="5s"), budget_s=3000)
+    document, runner = run(goal=Goal(max_startup="5s", deploy="jit"), budget_s=3000)
     assert document.winner.label == "eager"
     assert runner.limits[1].compile_s == pytest.approx(5.0, abs=0.02)  # and the pass itself
     assert any("more than the 5 s that a start may take" in line for line in said(document, "stopped"))
@@ -100,18 +101,43 @@ def test_limits_are_constraints_of_optunas(tmp_path):
     assert study.user_attrs["workload"] == "net"
 
 
-def test_started_from_an_artifact_the_compile_is_not_counted():
-    runner = FakeRunner(usual, FakeClock(), packs=packs_a_program, artifact=measurement(0.3, startup_s=0.05))
-    document, _ = run(runner=runner, goal=Goal(calls=100, deploy="artifact"), budget_s=3000)
-    assert document.winner.label == "inductor freezing=True"
-    assert document.winner.startup_s == pytest.approx(0.05)
-    assert runner.limits[1].compile_s > 100
+def test_what_is_loaded_starts_quickly_and_its_compile_is_paid_once_for_all_processes():
+    def document_for(processes):
+        runner = FakeRunner(usual, FakeClock(), packs=packs_a_program)
+        goal = Goal(calls=1000, processes=processes)
+        return run(runner=runner, goal=goal, budget_s=3000)[0]
+
+    alone = document_for(1)
+    assert alone.winner.label == "eager", "8 s of compiling are more than 1,000 calls of 10 ms gain"
+    many = document_for(100)
+    assert many.winner.label == "aot freezing=True"
+    assert many.winner.startup_s == pytest.approx(LOAD_S)
+    assert many.winner.packing_s == pytest.approx(8.0 / 100)
+    assert many.winner.amortized_ms == pytest.approx(3.5 + (LOAD_S + 0.08), rel=0.01)
 
 
-def test_what_cannot_be_packed_starts_by_compiling_after_all():
-    document, _ = run(goal=Goal(calls=100, deploy="artifact"), budget_s=3000)
-    assert document.winner.label == "eager"
-    assert any("starts in 8 s (inductor at the first call)" in line for line in said(document, "preferred"))
+def test_what_starts_from_a_cache_starts_the_compiler_each_time():
+    runner = FakeRunner(usual, FakeClock(), packs=packs_either)
+    runner.packs = lambda task: packs_either(task) if task.serving == CARRIED else failure("unsupported", "pack", "no")
+    document, _ = run(runner=runner, goal=Goal(calls=10**6), budget_s=3000)
+    assert (document.winner.label, document.artifact.serving) == ("inductor freezing=True", CARRIED)
+    assert document.winner.startup_s == pytest.approx(2 + 0.15 * 8)
+    assert document.winner.packing_s == pytest.approx(8.0)
+
+
+def test_what_cannot_be_packed_compiles_in_every_process():
+    document, _ = run(goal=Goal(calls=10**6, processes=10), budget_s=3000)
+    assert document.artifact.start == "compile"
+    assert document.winner.startup_s == pytest.approx(8.0)
+    assert document.winner.packing_s == 0.0
+
+
+def test_who_deploys_jit_loads_nothing():
+    runner = FakeRunner(usual, FakeClock(), packs=packs_a_program)
+    document, _ = run(runner=runner, goal=Goal(calls=10**6, deploy="jit"), budget_s=3000)
+    assert (document.winner.label, document.artifact.start) == ("inductor freezing=True", "compile")
+    assert document.without_artifact is None
+    assert any("a goal that deploys 'jit' has none of" in line for line in said(document, "narrowed"))
 
 
 def per_sample(plan):

@@ -4,6 +4,8 @@ import ast
 import tomllib
 from pathlib import Path
 
+from places import REPOSITORY
+
 import autocompile
 from autocompile.core.plan import EAGER
 from autocompile.runtime.catalogue import kinds
@@ -14,7 +16,13 @@ ROOMS = tuple(f"autocompile.runtime.{kind.name}" for kind in kinds())
 # Which runtime is the baseline's has to be said once; `load` has an option of that name, and Dynamo a backend.
 NO_RUNTIMES = {
     (file, EAGER)
-    for file in ("core/plan.py", "artifact/load.py", "artifact/options.py", "trial/profile/graphbreaks.py")
+    for file in (
+        "core/plan.py",
+        "artifact/entry.py",
+        "artifact/load.py",
+        "artifact/options.py",
+        "trial/profile/graphbreaks.py",
+    )
 }
 
 
@@ -63,3 +71,9 @@ def test_functions_are_small():
         if isinstance(node, ast.FunctionDef)
     }
     assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
+def test_no_two_test_files_have_one_name():
+    """Pytest imports them by name, and takes the one for the other where all of them run."""
+    names = [path.name for path in (REPOSITORY / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert sorted({name for name in names if names.count(name) > 1}) in ([], ["__init__.py"])

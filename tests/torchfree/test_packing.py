@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders import failure, measurement
-from fakes import FakeClock, FakeRunner, packs_a_program
+from fakes import FakeClock, FakeRunner, packs_a_program, packs_either
 from msgspec.structs import replace
 from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
 from test_search import run, said, usual
@@ -17,77 +17,157 @@ from autocompile.artifact.store import deliver
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.manifest import FileEntry
-from autocompile.core.outcome import Startup
 from autocompile.report.story import story
 from autocompile.report.text import as_text
 
-
-def packing(packs=packs_a_program, artifact=None, **figures):
-    loaded = measurement(0.3, **figures)
-    loaded = replace(loaded, startup=Startup(0.0, 0.02, 0.01, 0.0))
-    return FakeRunner(usual, FakeClock(), packs=packs, artifact=artifact or loaded)
+FOREVER = Goal(calls=1_000_000)
+NOT_AHEAD = failure("unsupported", "pack", "it does not export")
 
 
-def test_the_best_that_holds_is_packed_and_measured_as_loaded():
-    document, runner = run(runner=packing())
-    assert runner.packed == [AHEAD]
-    entry = document.artifact
-    assert (entry.serving, entry.processes, entry.absences) == (AHEAD, 3, ())
-    assert entry.startup_s == pytest.approx(0.03)
-    assert entry.speedup.value == pytest.approx(1 / 0.3, rel=0.01)
-    assert entry.size_bytes == len(b"machine code")
-    assert entry.envelope[-1].label.endswith(", packed")
-    assert document.winner.startup_s == pytest.approx(8.0), "the trial's own figures stay in the table"
+def packing(packs=packs_a_program, **fields):
+    return FakeRunner(usual, FakeClock(), packs=packs, **fields)
+
+
+def cached(**fields):
+    """Of a model that no program can be made of ahead."""
+    return packing(lambda task: packs_either(task) if task.serving == CARRIED else NOT_AHEAD, **fields)
+
+
+def tuned(runner, goal=FOREVER, **fields):
+    return run(runner=runner, goal=goal, **fields)
+
+
+def test_the_winner_is_what_was_packed_for_its_trial_and_its_figures_are_those_of_what_is_loaded():
+    document, runner = tuned(packing(artifact=measurement(0.3, startup_s=0.03)))
+    entry, winner = document.artifact, document.winner
+    assert (winner.label, entry.label) == ("aot freezing=True", "aot freezing=True")
+    assert (entry.serving, entry.absences, entry.untimed) == (AHEAD, (), "")
+    assert winner.startup_s == pytest.approx(0.03), "the start of a new process, measured last"
+    assert winner.packing_s == pytest.approx(8.0)
     text = " ".join(as_text(document).split())
-    assert "Packed: 3.33x, 30 ms to start (aot)." in text
+    assert "Packed (aot): this is what `load` serves." in text
+    assert "8 s to compile, once" in text
     assert entry.digest in text
-    manifest = open_manifest(runner.directory, entry.digest)
-    assert [one.serving for one in manifest.served] == [AHEAD, COMPILING, AS_IT_IS]
+    own, *others = open_manifest(runner.directory, entry.digest).served
+    assert own.serving == AHEAD
+    assert (own.startup_s, own.speedup) == (winner.startup_s, winner.speedup)
+    assert {one.serving for one in others} <= {COMPILING, AS_IT_IS}
 
 
-def test_what_does_not_export_goes_on_to_the_next_best_and_says_why():
-    document, runner = run()
-    assert runner.packed == [AHEAD, CARRIED]
+def test_a_program_is_packed_once_for_all_processes_that_measure_it():
+    _document, runner = tuned(packing())
+    assert len(runner.packed) == len({plan.key for plan in runner.packed_plans})
+
+
+def test_beside_what_holds_its_weights_lies_what_follows_them():
+    document, runner = tuned(packing())
+    manifest = open_manifest(runner.directory)
+    assert document.artifact.standby == manifest.standby.plan.runtime == "aot"
+    assert not manifest.standby.plan.settings
+    assert {entry.path for entry in manifest.standby.files} <= {entry.path for entry in manifest.all_files}
+    assert "a model whose weights are others is served by aot, compiled" in as_text(document)
+
+
+def test_where_there_is_no_time_for_it_that_is_said():
+    only_frozen = "freezing"
+
+    def answer(plan):
+        if plan.runtime == "aot" and only_frozen not in plan.settings.get("options", {}):
+            return failure("error", "pack", "it breaks")
+        return usual(plan)
+
+    document, runner = run(runner=FakeRunner(answer, FakeClock(), packs=packs_a_program), goal=FOREVER)
+    assert open_manifest(runner.directory).standby is None
+    assert [absence.reason for absence in document.artifact.absences] == ["for changed weights: it breaks"]
+
+
+def test_what_starts_from_a_cache_is_measured_as_it_is_loaded():
+    document, _ = tuned(cached(artifact=measurement(0.3, startup_s=1.5)))
+    assert (document.artifact.serving, document.winner.processes) == (CARRIED, 3)
+    assert document.winner.startup_s == pytest.approx(1.5)
+    assert document.winner.speedup.value == pytest.approx(1 / 0.3, rel=0.01)
+    assert document.winner.packing_s == pytest.approx(8.0)
+
+
+def test_who_does_not_hold_what_was_promised_loses_to_who_does():
+    """From its cache the winner reads slower than it was measured, and another one wins then."""
+
+    class Disappoints(FakeRunner):
+        def load(self, task, limits):
+            reply = super().load(task, limits)
+            frozen = "freezing" in task.plan.settings.get("options", {})
+            return replace(reply, ratio=measurement(0.9).ratio) if frozen else reply
+
+    runner = Disappoints(usual, FakeClock(), packs=cached().packs)
+    document, _ = tuned(runner, budget_s=3000.0)
+    assert document.winner.label == document.artifact.label == "inductor"
+    assert any("as loaded inductor freezing=True takes 9 ms a call" in line for line in said(document, "preferred"))
+
+
+def test_what_does_not_export_is_no_candidate_and_what_cannot_be_carried_compiles():
+    document, _ = run(goal=FOREVER)
     assert document.artifact.start == "compile"
-    assert [(a.serving, a.reason) for a in document.artifact.absences] == [
-        (AHEAD, "it does not export"),
-        (CARRIED, "it does not export"),
-    ]
-    assert "not packed as aot: it does not export" in as_text(document)
+    assert [(a.serving, a.reason) for a in document.artifact.absences] == [(CARRIED, "it does not export")]
+    assert "not packed as inductor from its cache: it does not export" in as_text(document)
+    failed = {entry.label: entry.failure.message for entry in document.trials if entry.failure}
+    assert failed["aot"] == "it does not export"
 
 
-def test_an_artifact_that_is_wrong_when_loaded_is_not_kept():
-    document, _ = run(runner=packing(artifact=failure("wrong_result", "verify", "output is off")))
+def test_a_cache_that_is_wrong_when_loaded_is_not_kept():
+    document, _ = tuned(cached(artifact=failure("wrong_result", "verify", "output is off")))
     assert document.artifact.start == "compile"
     assert document.artifact.absences[0].reason == "it did not hold when it was loaded: output is off"
 
 
+def test_a_program_that_is_wrong_when_it_is_started_afresh_has_failed():
+    document, _ = tuned(packing(artifact=failure("wrong_result", "verify", "output is off")))
+    assert (document.winner.plan.runtime, document.artifact.start) == ("inductor", "compile")
+    failed = next(entry for entry in document.trials if entry.label == "aot freezing=True")
+    assert failed.failure.message == "it did not hold when it was loaded: output is off"
+
+
+def test_the_best_without_an_artifact_stands_beside_the_winner():
+    document, _ = tuned(packing())
+    without = document.without_artifact
+    assert without.winner.plan.runtime == "inductor"
+    assert without.winner.startup_s == pytest.approx(8.0)
+    assert without.winner.packing_s == 0.0
+    assert without.envelope[-1].label == without.winner.label
+    assert any(
+        line.startswith(f"Without an artifact {without.winner.label} is best: 2.86x, 8 s to start, which is paid back")
+        for line in story(document)
+    )
+
+
 def test_eager_needs_no_packing():
-    document, runner = run(lambda plan: (1.0 if plan.is_eager else 1.2, 8.0 if not plan.is_eager else 0.0))
-    assert runner.packed == []
+    document, runner = run(
+        lambda plan: (1.0 if plan.is_eager else 1.2, 8.0 if not plan.is_eager else 0.0), goal=FOREVER
+    )
     assert document.artifact.runtime == "eager"
     assert document.artifact.absences == ()
+    assert CARRIED not in runner.packed
 
 
 def test_packing_has_its_share_of_the_budget_and_no_more():
-    runner = packing()
-    runner.pack_s = {"load": 1e6, "cache": 1e6}
-    document, _ = run(runner=runner)
-    reasons = [absence.reason for absence in document.artifact.absences]
-    assert len(reasons) == 2
-    assert all(reason.startswith("packing it took more than the ") for reason in reasons)
+    runner = cached(pack_s={"cache": 1e6})
+    document, _ = tuned(runner)
+    (absence,) = document.artifact.absences
+    assert absence.reason.startswith("packing it took more than the ")
     assert "skipped" in {decision.action for decision in document.decisions}
     assert runner.clock.now <= 600.0
 
 
 def test_ctrl_c_while_packing_keeps_the_verdict():
-    def stopped(_task):
-        raise KeyboardInterrupt
+    def stopped(task):
+        if task.serving == CARRIED:
+            raise KeyboardInterrupt
+        return NOT_AHEAD
 
-    document, _ = run(runner=packing(stopped))
+    document, _ = tuned(packing(stopped))
     assert not document.complete
     assert document.artifact.start == "compile"
-    assert any("packing: stopped by hand" in line for line in said(document, "stopped"))
+    assert document.artifact.label == document.winner.label
+    assert any("packing: interrupted by the user" in line for line in said(document, "stopped"))
 
 
 class Interrupted(FakeRunner):
@@ -96,94 +176,46 @@ class Interrupted(FakeRunner):
     loads = 0
     after = 0
 
-    def measure(self, task, limits):
-        if not task.artifact:
-            return super().measure(task, limits)
+    def load(self, task, limits):
+        if not task.starts_afresh:
+            return super().load(task, limits)
         if self.loads >= self.after:
             raise KeyboardInterrupt
         self.loads += 1
-        return super().measure(task, limits)
+        return super().load(task, limits)
 
 
-def test_ctrl_c_while_the_artifact_is_timed_keeps_it_as_not_timed():
-    document, runner = run(runner=Interrupted(usual, FakeClock(), packs=packs_a_program))
-    assert runner.packed == [AHEAD]
-    assert (document.artifact.serving, document.artifact.untimed) == (AHEAD, "stopped by hand")
-    assert document.artifact.excess == {}
-    assert open_manifest(runner.directory, document.artifact.digest).serving.runtime == "aot"
+def test_ctrl_c_while_a_cache_is_timed_keeps_it_as_not_timed():
+    runner = Interrupted(usual, FakeClock(), packs=cached().packs)
+    document, _ = tuned(runner)
+    assert (document.artifact.serving, document.artifact.untimed) == (CARRIED, "stopped by hand")
+    assert open_manifest(runner.directory, document.artifact.digest).serving == CARRIED
     assert not document.complete
     text = " ".join(as_text(document).split())
-    assert "Packed, verified, not timed as loaded: stopped by hand (aot)." in text
+    assert "Packed and verified (inductor from its cache), not timed as loaded: stopped by hand." in text
     assert "Stopped: interrupted by the user; this is the best so far." in text
 
 
 def test_ctrl_c_after_one_process_keeps_what_that_one_measured():
-    runner = Interrupted(usual, FakeClock(), packs=packs_a_program, artifact=measurement(0.3, startup_s=0.05))
+    runner = Interrupted(usual, FakeClock(), packs=cached().packs, artifact=measurement(0.3, startup_s=1.5))
     runner.after = 1
-    document, _ = run(runner=runner)
-    assert (document.artifact.serving, document.artifact.processes, document.artifact.untimed) == (AHEAD, 1, "")
-    assert document.artifact.speedup.value == pytest.approx(1 / 0.3, rel=0.01)
+    document, _ = tuned(runner)
+    assert (document.artifact.serving, document.winner.processes, document.artifact.untimed) == (CARRIED, 1, "")
+    assert document.winner.speedup.value == pytest.approx(1 / 0.3, rel=0.01)
     assert not document.complete
 
 
-def test_what_misses_a_limit_as_packed_says_so_and_is_not_preferred():
-    runner = packing(artifact=measurement(1.0, startup_s=0.05))
-    document, _ = run(runner=runner, goal=Goal(max_latency="8ms"), budget_s=3000)
-    assert document.artifact.runtime == "aot"
-    assert document.artifact.excess["max_latency"] == pytest.approx(0.25)
-    assert "As packed it misses max_latency by 25.0%." in " ".join(as_text(document).split())
-    assert "As packed it misses max_latency by 25.0%." in "\n".join(story(document))
-    assert not any(segment.label.endswith(", packed") for segment in document.artifact.envelope)
-
-
-def test_what_keeps_the_limits_as_packed_claims_nothing_else():
-    document, _ = run(runner=packing(), goal=Goal(max_latency="8ms", max_memory="4MiB"), budget_s=3000)
-    assert document.artifact.excess["max_latency"] == pytest.approx(3 / 8 - 1)
-    assert document.artifact.excess["max_memory"] == pytest.approx(1 / 4 - 1)
-    assert "As packed it misses" not in as_text(document)
-    assert document.artifact.envelope[-1].label.endswith(", packed")
-
-
-def test_what_was_loaded_beside_others_is_not_preferred():
-    quiet = measurement(0.3, startup_s=0.05)
-    noisy = replace(quiet, contamination=replace(quiet.contamination, noisy=True))
-    document, _ = run(runner=packing(artifact=noisy))
-    assert document.artifact.runtime == "aot"
-    assert not any(segment.label.endswith(", packed") for segment in document.artifact.envelope)
-
-
-def nearly_alike(plan):
-    """Freezing gains so little that a slow start hides it."""
-    return (
-        ((0.45 if plan.settings.get("options", {}).get("freezing") else 0.5), 8.0) if not plan.is_eager else (1.0, 0.0)
-    )
-
-
-def test_an_artifact_is_kept_where_the_one_to_take_its_place_cannot_be_packed_as_well():
-    """Loaded in 4 s, both are tied and the simpler one wins; but that one does not export."""
-
-    def packs(task):
-        frozen = task.plan.settings.get("options", {}).get("freezing")
-        return packs_a_program(task) if frozen else failure("unsupported", "pack", "it does not export")
-
-    runner = FakeRunner(nearly_alike, FakeClock(), packs=packs, artifact=measurement(0.45, startup_s=4.0))
-    document, _ = run(runner=runner, goal=Goal(calls=1000, deploy="artifact"), budget_s=3000)
-    assert runner.packed == [AHEAD, AHEAD, CARRIED]
-    assert document.winner.label == document.artifact.label == "inductor freezing=True"
-    assert document.artifact.runtime == "aot"
-    manifest = open_manifest(runner.directory, document.artifact.digest)
-    assert (manifest.label, manifest.serving) == (document.winner.label, AHEAD)
-    assert any(
-        "inductor can only be served as inductor at the first call: it does not export; "
-        "the artifact of inductor freezing=True (aot) is kept" in line
-        for line in said(document, "preferred")
-    )
-    assert document.complete
+def test_what_misses_a_limit_as_loaded_does_not_win():
+    runner = cached(artifact=measurement(1.0, startup_s=0.05))
+    document, _ = tuned(runner, Goal(max_latency="8ms"), budget_s=3000)
+    assert not document.is_feasible
+    missed = [entry for entry in document.trials if entry.status == "measured" and entry.excess["max_latency"] > 0]
+    assert len(missed) == len([entry for entry in document.trials if entry.status == "measured"])
 
 
 @pytest.fixture
 def kept(tmp_path):
-    document, runner = run(runner=packing())
+    document, runner = tuned(packing())
     directory = tmp_path / "rec"
     write_recommendation(directory, document, runner.directory, "report")
     return directory
@@ -253,7 +285,7 @@ def escaping(directory):
 
 
 def unlisted(directory):
-    write_manifest(directory, replace(open_manifest(directory), files=()))
+    write_manifest(directory, replace(open_manifest(directory), files=(), standby=None))
     return "names no digest for"
 
 
@@ -261,7 +293,7 @@ def of_another_version(directory):
     path = directory / "manifest.json"
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "manifest_version": 99}))
-    return "has version 99"
+    return "has version 99, and this autocompile reads .*; upgrade autocompile, or tune again"
 
 
 FAULTS = [
@@ -313,7 +345,7 @@ def test_a_new_artifact_takes_the_place_of_the_old_one(kept):
         (Path(task.directory) / "program0.pt2").write_bytes(b"machine code, improved")
         return packed
 
-    document, runner = run(runner=packing(packs_another))
+    document, runner = tuned(packing(packs_another))
     write_recommendation(kept, document, runner.directory, "report")
     assert program_of(kept).read_bytes() == b"machine code, improved"
     assert not old.exists()

@@ -54,14 +54,14 @@ def run(
     clock = FakeClock() if runner is None else runner.clock
     runner = runner or FakeRunner(answer, clock)
     runner.keeps = Scratch()
-    runner.directory = runner.keeps.path
+    runner.directory = runner.keeps.path / "artifact"
     bench = Bench(
         workload=workload(**fields),
         environment=environment(),
         runner=runner,
         ledger=Ledger(budget_s, listener, clock=clock),
         listener=listener,
-        settings=Settings(goal or Goal(calls=calls), load_strategy(strategy), 0, storage),
+        settings=Settings(goal or Goal(calls=calls, deploy="jit"), load_strategy(strategy), 0, storage),
         reference="reference.pt",
         artifact=runner.directory,
     )
@@ -302,7 +302,7 @@ def test_a_recommendation_measured_again():
     assert (wrong.verdict, wrong.fault) == ("wrong", "wrong result: output is off")
     foreign = again(document, lambda _plan: failure("invalid", "build", "packed with torch 2.13.0, and this is 2.14.0"))
     assert foreign.verdict == "unusable"
-    assert "production serves its fallback" in "\n".join(recheck_lines(foreign))
+    assert "not served on this machine any more" in "\n".join(recheck_lines(foreign))
 
 
 def test_measuring_again_is_told_as_tuning_is():

@@ -8,7 +8,7 @@ from autocompile.core.plan import AxisRange, Plan
 from autocompile.core.profile import RepeatedBlock
 from autocompile.runtime import catalogue
 from autocompile.runtime.catalogue import dimensions, kinds, open_space
-from autocompile.runtime.inductor.dimensions import MODES
+from autocompile.runtime.compiler_options import MODES
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.kind import Kind
 from autocompile.runtime.snippet import snippet
@@ -18,7 +18,10 @@ from autocompile.space.surroundings import Surroundings
 BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
 GPU = Surroundings("cuda", 16, True, True, 3, blocks=BLOCKS)
 CPU = Surroundings("cpu", 4, True, True, 3, blocks=BLOCKS)
-BARE = Surroundings("cpu", 1, False, False, 1, has_matrix_products=False, compiler_problem="there is no compiler")
+MISSING = tuple((kind.name, "it is not installed") for kind in kinds() if kind.library)
+BARE = Surroundings(
+    "cpu", 1, False, False, 1, has_matrix_products=False, compiler_problem="there is no compiler", missing=MISSING
+)
 EVERYWHERE = (GPU, CPU, BARE)
 ALL = {dimension.name: () for dimension in dimensions()}
 
@@ -138,6 +141,7 @@ def other(monkeypatch):
 
     here = (*kinds(), Other())
     monkeypatch.setattr(catalogue, "kinds", lambda: here)
+    monkeypatch.setattr(catalogue, "_of_others", lambda: {"other": here[-1]})
     catalogue.dimensions.cache_clear()
     yield
     catalogue.dimensions.cache_clear()
@@ -170,13 +174,14 @@ def test_cuda_graphs_of_chained_blocks_are_ruled_out_with_the_reason():
 
 def test_what_is_not_possible_is_left_out_with_its_reason():
     space, left_out = open_space(BARE, ALL)
-    assert space.open_values["runtime"] == ("eager",)
+    assert not {"inductor", "aot"} & {*space.open_values["runtime"]}
     reasons = dict(left_out)
     assert reasons["runtime=inductor"] == "there is no compiler"
     assert "function" in reasons["freezing=True"]
     assert "matrix product" in reasons["amp=bf16"]
     assert "blocks" in reasons["scope=blocks"]
-    assert list(space.programs) == [(space.baseline(), Plan())]
+    alone, _ = open_space(BARE, {"runtime": ("eager",)})
+    assert list(alone.programs) == [(alone.baseline(), Plan())]
 
 
 def test_what_cannot_be_checked_closes_every_runtime_but_eager_and_a_missing_compiler_only_some(monkeypatch):
@@ -187,13 +192,14 @@ def test_what_cannot_be_checked_closes_every_runtime_but_eager_and_a_missing_com
     monkeypatch.setattr(catalogue, "kinds", lambda: (*kinds(), Other()))
     without = dataclasses.replace(CPU, compiler_problem="there is no compiler")
     random = dataclasses.replace(CPU, unverifiable="the model is random by nature")
-    assert space_of(without).open_values["runtime"] == ("eager", "other")
+    still_open = space_of(without).open_values["runtime"]
+    assert (still_open[0], still_open[-1]) == ("eager", "other")
+    assert not {"inductor", "aot"} & {*still_open}
     space, left_out = open_space(random, ALL)
     assert space.open_values["runtime"] == ("eager",)
     assert dict(left_out) == {
         **dict(open_space(CPU, ALL)[1]),
-        "runtime=inductor": "the model is random by nature",
-        "runtime=other": "the model is random by nature",
+        **{f"runtime={kind.name}": "the model is random by nature" for kind in catalogue.kinds()[1:]},
     }
     both = dataclasses.replace(without, unverifiable="the model is random by nature")
     assert dict(open_space(both, ALL)[1])["runtime=inductor"] == "there is no compiler"

@@ -1,11 +1,12 @@
-"""An exported program, compiled ahead by AOTInductor, its weights left outside."""
+"""An exported program, compiled ahead by AOTInductor: on the model's weights, or on constants that it made of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
+import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,29 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.core.serde import to_plain
 from autocompile.runtime.aot.compile_placement import compiled_placement
+from autocompile.runtime.aot.constants import Mapped
+from autocompile.runtime.aot.noted_constants import noting
 from autocompile.runtime.aot.package import Package, Weight
-from autocompile.runtime.aot.program import runner_of
+from autocompile.runtime.aot.runner import bind, runner_of
 from autocompile.runtime.aot.settings import settings_of
-from autocompile.runtime.base import NotPackable
+from autocompile.runtime.aot.unpack import Unpacked, unpacked
+from autocompile.runtime.aot.write_constants import NotMappable, write_constants
+from autocompile.runtime.base import NotLoadable, NotPackable
+from autocompile.runtime.compiler_options import SILENT
 from autocompile.runtime.export import described, exported
+from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import registered_tensors
 from autocompile.workload.axes import FreeAxis
-from autocompile.workload.samples import Sample
+from autocompile.workload.samples import Sample, device_of
 
+_LOG = logging.getLogger("autocompile")
+# Where the exported function has the model.
+_MODEL = "model."
+IN_THE_CODE = "aot_inductor.package_constants_in_so"
 # The compiler would write small tensors into the code, biases among them, and fold what is computed of uniform ones.
-_WEIGHTS_STAY_OUTSIDE = {
-    "aot_inductor.package_constants_in_so": False,
+_ON_WEIGHTS = {
+    "freezing": False,
+    IN_THE_CODE: False,
     "always_keep_tensor_constants": True,
     "joint_graph_constant_folding": False,
 }
@@ -39,32 +51,85 @@ _WEIGHTS_STAY_OUTSIDE = {
 def compile_ahead(
     model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
 ) -> Program:
-    """Export and compile `model` into `directory`/`name`.pt2, its weights left outside.
+    """Export and compile `model` into `directory`: `name`/ is what torch's loader maps, `name`.constants is beside it.
 
     `sample` is one call with sizes within the axes' ranges. Raises NotPackable where the model cannot be exported so,
     and whatever the compiler raises.
     """
-    from torch._inductor import aoti_compile_and_package  # noqa: PLC0415
-
     outside = _tensors_in_memory()
     export = exported(model, plan, sample, axes)
     _as_buffers(export.program)
-    package = directory / f"{name}.pt2"
-    aoti_compile_and_package(
-        export.program,
-        package_path=str(package),
-        inductor_configs={**settings_of(plan).options, **_WEIGHTS_STAY_OUTSIDE},
-    )
-    weights, lifted = _weights(export.program, package, model, outside)
-    constants_file = ""
-    if lifted:
-        from safetensors.torch import save_file  # noqa: PLC0415
+    own = _tensors_of_its_own(export.program, model, outside)
+    compiling = _Compiling(export.program, settings_of(plan).options, directory, name)
+    if not settings_of(plan).is_frozen:
+        package = compiling.on_weights(model, own, tunes=device_of(sample).type != "cpu")
+    elif device_of(sample).type == "cpu":
+        package = compiling.on_mapped_constants() or compiling.closed()
+    else:
+        package = compiling.closed()
+    package = msgspec.structs.replace(package, device_type=device_of(sample).type)
+    program = described(export, sample, axes, package.files, to_plain(package))
+    return msgspec.structs.replace(program, needs_model=bool(package.weights))
 
-        constants_file = f"{name}.constants.safetensors"
-        save_file(lifted, directory / constants_file)
-    own = Package(package.name, weights, constants_file, compiled_placement(directory))
-    program = described(export, sample, axes, own.files, to_plain(own))
-    return msgspec.structs.replace(program, needs_model=not all(weight.lifted for weight in weights))
+
+class _Compiling:
+    """One program, and where what is made of it is put."""
+
+    def __init__(self, program: ExportedProgram, options: Mapping[str, Any], directory: Path, name: str) -> None:
+        self._program, self._options, self._directory, self._name = program, options, directory, name
+        self._constants = f"{name}.constants"
+
+    def on_weights(self, model: Any, own: Mapping[str, torch.Tensor], *, tunes: bool) -> Package:
+        """A program that takes the model's weights where they lie, and constants of its code from a file.
+
+        `tunes`: whether matrix products may be tuned; on a CPU, tuned ones have copies of the weights.
+        """
+        code = self._compiled(_ON_WEIGHTS if tunes else {**_ON_WEIGHTS, "max_autotune": False})
+        names = runner_of(self._directory / code.name).get_constant_fqns()
+        package = self._with_constants({name: own[name] for name in names if name in own}, code)
+        weights = tuple(_weights((name for name in names if name not in own), model))
+        return msgspec.structs.replace(
+            package, weights=weights, placement_file=compiled_placement(self._directory) if weights else ""
+        )
+
+    def on_mapped_constants(self) -> Package | None:
+        """A program whose constants lie in a file; None if they cannot."""
+        with noting() as noted:
+            code = self._compiled({"freezing": True, IN_THE_CODE: False})
+        try:
+            package = self._with_constants(noted.constants(), code)
+            constants = Mapped(package, Files(self._directory))
+            bind(runner_of(self._directory / code.name), constants.tensors())
+        except (NotLoadable, NotMappable) as fault:
+            _LOG.warning("%s has its weights within its code, and each process copies them: %s", self._name, fault)
+            (self._directory / self._constants).unlink(missing_ok=True)
+            return None
+        return package
+
+    def closed(self) -> Package:
+        """A program that has its constants within its code, as torch packages them by itself."""
+        code = self._compiled({"freezing": True, IN_THE_CODE: True})
+        return Package(code.name, code.files, is_closed=True)
+
+    def _compiled(self, options: Mapping[str, Any]) -> Unpacked:
+        package = self._directory / f"{self._name}.pt2"
+        write_package(self._program, {**self._options, **options}, package)
+        return unpacked(package)
+
+    def _with_constants(self, constants: Mapping[str, torch.Tensor], code: Unpacked) -> Package:
+        if not constants:
+            return Package(code.name, code.files)
+        entries, size = write_constants(constants, self._directory / self._constants)
+        return Package(code.name, code.files, constants=entries, constants_file=self._constants, constants_bytes=size)
+
+
+def write_package(program: ExportedProgram, options: Mapping[str, Any], path: Path) -> None:
+    """Compile it into torch's own package at `path`, with these options. Raises whatever the compiler raises."""
+    import torch._inductor as inductor  # noqa: PLC0415  imports the compiler
+
+    silent = {name: value for name, value in SILENT.items() if hasattr(inductor.config, name)}
+    with torch.no_grad():  # else nothing is frozen
+        inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs={**silent, **options})
 
 
 def _as_buffers(exported: ExportedProgram) -> None:
@@ -78,39 +143,44 @@ def _as_buffers(exported: ExportedProgram) -> None:
             exported.state_dict[spec.target] = constant
 
 
-def _weights(
-    exported: ExportedProgram, package: Path, model: Any, outside: Sequence[torch.Tensor]
-) -> tuple[tuple[Weight, ...], dict[str, torch.Tensor]]:
-    """What the program takes from the model, and what it takes from the artifact: constants of its code."""
+def _tensors_of_its_own(
+    exported: ExportedProgram, model: Any, outside: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """What the program uses and the model does not have: constants of its code.
+
+    Raises NotPackable for one that was there before it was traced, as its changes would not be followed.
+    """
     held = {tensor.untyped_storage().data_ptr() for tensor in outside}
+    used = {node.name for node in exported.graph.find_nodes(op="placeholder") if node.users}
     named = {**exported.state_dict, **exported.constants}
-    weights, lifted = [], {}
+    own = {}
+    for spec in exported.graph_signature.input_specs:
+        tensor = named.get(spec.target) if spec.target is not None and spec.arg.name in used else None
+        if not isinstance(tensor, torch.Tensor) or _in_model(model, str(spec.target)) is not None:
+            continue
+        if tensor.untyped_storage().data_ptr() in held:
+            raise NotPackable("it takes a tensor from outside of itself (a global or a closure)")
+        own[str(spec.target)] = tensor.detach()
+    return own
+
+
+def _weights(names: Iterable[str], model: Any) -> Iterator[Weight]:
+    """What the program takes from the model. Raises NotPackable if that does not have it."""
     shared: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for path, tensor in registered_tensors(model):
         shared[_memory_of(tensor)].append(path)
-    for name in runner_of(str(package)).get_constant_fqns():
-        path = name.removeprefix("model.")
-        live = _reached(model, path) if name.startswith("model.") else None
-        if live is None:
-            constant = named.get(name)
-            if not isinstance(constant, torch.Tensor):
-                raise NotPackable(f"it needs {name}, which cannot be found in the model")
-            if constant.untyped_storage().data_ptr() in held:
-                raise NotPackable("it takes a tensor from outside of itself (a global or a closure)")
-            lifted[name] = constant.detach().clone().contiguous()
-        tensor = lifted[name] if live is None else live
-        weights.append(
-            Weight(
-                name=name,
-                path=path,
-                dtype=str(tensor.dtype).removeprefix("torch."),
-                shape=tuple(tensor.shape),
-                stride=tuple(tensor.stride()),
-                lifted=live is None,
-                tied=() if live is None else tuple(other for other in shared[_memory_of(live)] if other != path),
-            )
+    for name in names:
+        path, found = name.removeprefix(_MODEL), _in_model(model, name)
+        if found is None:
+            raise NotPackable(f"it needs {name}, which cannot be found in the model")
+        yield Weight(
+            name=name,
+            path=path,
+            dtype=str(found.dtype).removeprefix("torch."),
+            shape=tuple(found.shape),
+            stride=tuple(found.stride()),
+            tied=tuple(other for other in shared[_memory_of(found)] if other != path),
         )
-    return tuple(weights), lifted
 
 
 def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -118,13 +188,17 @@ def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
-def _reached(model: Any, path: str) -> torch.Tensor | None:
+def _in_model(model: Any, name: str) -> torch.Tensor | None:
+    """The model's tensor that a program knows by this name."""
+    if not name.startswith(_MODEL):
+        return None
     reached: Any = model
-    for part in path.split("."):
+    for part in name.removeprefix(_MODEL).split("."):
         reached = getattr(reached, part, None)
     return reached if isinstance(reached, torch.Tensor) else None
 
 
 def _tensors_in_memory() -> list[torch.Tensor]:
-    """Every tensor that is there before tracing: a constant among them belongs to somebody else."""
-    return [thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, nn.Parameter)]
+    """Every tensor with memory of its own that is there before tracing: a constant of them belongs to somebody else."""
+    tensors = (thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, nn.Parameter))
+    return [tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel()]

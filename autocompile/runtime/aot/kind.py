@@ -5,16 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from autocompile.core.plan import Plan
-from autocompile.core.serde import to_plain
-from autocompile.runtime.aot.settings import Settings
-from autocompile.runtime.kind import Compiled, Kind
+from autocompile.runtime.aot.settings import settings_of
+from autocompile.runtime.aot.snippet import lines_of
+from autocompile.runtime.aot.usual import NAME, USUAL
+from autocompile.runtime.compiler_options import FREEZING, MODE, mode_options
+from autocompile.runtime.format import Format
+from autocompile.runtime.kind import Compiled, Kind, Lines
+from autocompile.space.dimension import Dimension, Values
 from autocompile.space.surroundings import Surroundings
-
-# AOTInductor is the compiler of these plans, run ahead. Their settings are read here alone, as plain data.
-_SAME_COMPILER = "inductor"
-# Of the compiler's options those that a package cannot have: constants stay outside, graphs are recorded at run time.
-_NOT_IN_A_PACKAGE = ("freezing", "triton.cudagraphs")
-
+from autocompile.space.usual import Feature, Usual
 
 # Export and the C++ around the kernels, some 11 s on 2 cores, and the kernels, which on a CPU are compiled as one file
 # (of a MobileNetV2, a transformer, a small CNN and a stencil: 0.3 to 0.5 of the time that compiling them took in
@@ -22,38 +21,65 @@ _NOT_IN_A_PACKAGE = ("freezing", "triton.cudagraphs")
 _PROGRAM_S = 11.0
 _KERNELS_SHARE = {"cpu": 0.5}
 
+_PACKAGE = Format(
+    name="pt2",
+    meaning="a package of torch's AOTInductor, compiled for this kind of machine",
+    file="model.pt2",
+    implementation="autocompile.runtime.aot.written",
+)
+
 
 class AheadOfTimeKind(Kind):
-    """A program that is compiled ahead, and runs on the model's own weights. It serves just the calls it was made for.
+    """A program that is compiled ahead. It serves just the calls it was made for.
 
-    Not searched over: what was found for the compiler in the process itself is packed as such a program.
+    It runs on the model's own weights, or, with `freezing`, on constants that were made of them: they lie in a file
+    beside its code, which all processes that load it share.
     """
 
-    name = "aot"
+    name = NAME
     meaning = "a program compiled ahead by AOTInductor, which starts without a compiler"
     implementation = "autocompile.runtime.aot.runtime"
-    is_candidate = False
+    akin = "inductor"
     compiles = "build"
     packs_as = "load"
+    formats = (_PACKAGE,)
+
+    @property
+    def dimensions(self) -> tuple[Dimension, ...]:
+        return MODE, FREEZING
+
+    @property
+    def usual(self) -> dict[Feature, Usual]:
+        return USUAL
 
     def problem(self, around: Surroundings) -> str:
         return around.compiler_problem
 
-    def packs(self, plan: Plan) -> Plan | None:
-        if plan.runtime != _SAME_COMPILER:
-            return None
-        options = plan.settings.get("options", {})
-        settings = Settings(
-            options={name: value for name, value in options.items() if name not in _NOT_IN_A_PACKAGE},
-            frozen="freezing" in options,
-            padded=bool(plan.settings.get("buckets")),
-        )
-        return replace(plan, runtime=self.name, settings=to_plain(settings))
+    def conflict(self, values: Values, around: Surroundings) -> str:
+        """What makes copies of the weights, in another layout, goes with frozen ones only."""
+        if values["freezing"]:
+            return ""
+        if values["memory_format"] != "preserve":
+            return "a program on the model's own weights takes them in the model's memory format"
+        tuned = "max_autotune" in mode_options(str(values["mode"]), around)
+        if tuned and around.device_type == "cpu" and around.is_module:
+            return "tuned matrix products on a CPU have copies of the weights, so they go with freezing only"
+        return ""
+
+    def holds_weights(self, plan: Plan) -> bool:
+        return settings_of(plan).is_frozen
+
+    def on_live_weights(self, plan: Plan) -> Plan:
+        """Whatever runs it, and with which settings: tuned kernels would have copies of the weights, too."""
+        return replace(plan, runtime=self.name, settings={}, memory_format="")
 
     def packing_s(self, compiled: Compiled) -> float:
         """A program is compiled whole. Where the compiler was never used, there are headers to precompile for it."""
         kernels_s = compiled.whole_s * _KERNELS_SHARE.get(compiled.device_type, 1.0)
         return compiled.one_off_s + _PROGRAM_S + kernels_s
+
+    def lines(self, plan: Plan) -> Lines:
+        return lines_of(plan)
 
 
 KIND = AheadOfTimeKind()

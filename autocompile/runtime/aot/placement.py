@@ -18,12 +18,10 @@ from typing import Any
 import torch
 
 from autocompile.runtime.placed import InPython
+from autocompile.runtime.records import Unknown, slot_of
 
 _LOG = logging.getLogger("autocompile")
 SOURCE = Path(__file__).with_suffix(".c")
-_WORD = ctypes.sizeof(ctypes.c_void_p)
-# Of every Python object: its count of references, and its type.
-_HEAD_WORDS = 2
 # Nonzero while nothing has changed.
 Holds = Callable[[], int]
 
@@ -39,13 +37,9 @@ def placement_of(tensors: Sequence[torch.Tensor], library: Path | None) -> Holds
         return InPython(distinct).hold
     try:
         return InC(distinct, library).hold
-    except (OSError, AttributeError, _Unknown) as fault:
+    except (OSError, AttributeError, Unknown) as fault:
         _LOG.debug("%s is not used, and Python looks where the weights lie: %s", library, fault)
         return InPython(distinct).hold
-
-
-class _Unknown(Exception):
-    """Tensors here are not what the library takes them for."""
 
 
 class InC:
@@ -53,7 +47,7 @@ class InC:
 
     def __init__(self, tensors: Sequence[torch.Tensor], library: Path) -> None:
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
-            raise _Unknown("the interpreter has no lock that would keep them from being swapped meanwhile")
+            raise Unknown("the interpreter has no lock that would keep them from being swapped meanwhile")
         # Unlike `CDLL`, this keeps the interpreter's lock.
         functions = ctypes.PyDLL(str(library))
         note, unchanged = functions.note, functions.unchanged
@@ -64,17 +58,12 @@ class InC:
         count, room = ctypes.c_int64(len(tensors)), sum(3 + 2 * tensor.dim() for tensor in tensors)
         notes = (ctypes.c_int64 * room)()
         if note(slots, count, notes, ctypes.c_int64(room)) != room:
-            raise _Unknown("torch does not tell where they lie")
+            raise Unknown("torch does not tell where they lie")
         self.hold: Holds = partial(unchanged, slots, count, notes)
 
 
 def _slot_of(tensor: torch.Tensor) -> int:
-    """The address of the `at::Tensor` in a tensor's Python object: one pointer, to what `_cdata` tells."""
+    """Where the library finds it. Raises Unknown."""
     if tensor.is_complex():
-        raise _Unknown("complex ones may be conjugated where they lie, which the library does not see")
-    words = type(tensor).__basicsize__ // _WORD
-    held = (ctypes.c_void_p * words).from_address(id(tensor))
-    for position in range(_HEAD_WORDS, words):
-        if held[position] == tensor._cdata:  # noqa: SLF001
-            return id(tensor) + position * _WORD
-    raise _Unknown("their Python objects do not hold them")
+        raise Unknown("complex ones may be conjugated where they lie, which the library does not see")
+    return slot_of(tensor)

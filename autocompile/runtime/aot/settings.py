@@ -6,18 +6,18 @@ import msgspec
 
 from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
+from autocompile.runtime.compiler_options import Option
 
 
 class Settings(Record, frozen=True, omit_defaults=True):
-    """The settings of a plan.
+    """The settings of a plan: `options`, the compiler's own, sorted by key."""
 
-    `options`: the compiler's own, without those that a package cannot have. What the plan that it was made of asks for
-    and a program cannot do: `frozen`, weights as constants; `padded`, calls filled up to a few sizes.
-    """
+    options: dict[str, Option] = {}
 
-    options: dict[str, str | int | bool] = {}
-    frozen: bool = False
-    padded: bool = False
+    @property
+    def is_frozen(self) -> bool:
+        """Whether weights are constants of the program."""
+        return bool(self.options.get("freezing"))
 
 
 def settings_of(plan: Plan) -> Settings:

@@ -4,47 +4,12 @@ from __future__ import annotations
 
 from autocompile.core.candidate import Value
 from autocompile.core.plan import Plan
-from autocompile.runtime.inductor.settings import Option, settings_of, with_settings
+from autocompile.runtime.compiler_options import FREEZING, MODE, mode_options
+from autocompile.runtime.inductor.settings import with_settings
 from autocompile.space.dimension import Choice, Dimension, Values
 from autocompile.space.surroundings import Surroundings
 
 NAME = "inductor"
-
-# The presets of torch._inductor.list_mode_options(); a test compares them with the installed torch.
-MODES: dict[str, dict[str, Option]] = {
-    "default": {},
-    "reduce-overhead": {"triton.cudagraphs": True},
-    "max-autotune-no-cudagraphs": {"coordinate_descent_tuning": True, "max_autotune": True},
-    "max-autotune": {"coordinate_descent_tuning": True, "max_autotune": True, "triton.cudagraphs": True},
-}
-
-# Options that act on Triton kernels and CUDA graphs only.
-_GPU_ONLY = frozenset({"triton.cudagraphs", "coordinate_descent_tuning"})
-
-
-def mode_options(mode: str, around: Surroundings) -> dict[str, Option]:
-    """What a mode sets that changes anything here.
-
-    On a CPU `reduce-overhead` is the same as `default`; `max-autotune` tunes matrix products there, so
-    without any it is `default` too.
-    """
-    without = _GPU_ONLY if around.device_type == "cpu" else frozenset()
-    if around.device_type == "cpu" and not around.has_matrix_products:
-        without |= {"max_autotune"}
-    return {name: value for name, value in MODES[mode].items() if name not in without}
-
-
-def _applies(values: Values) -> bool:
-    return values["runtime"] == NAME
-
-
-def _with_options(plan: Plan, extra: dict[str, Option]) -> Plan:
-    return with_settings(plan, options=dict(sorted({**settings_of(plan).options, **extra}.items())))
-
-
-def _fold_mode(plan: Plan, value: Value, around: Surroundings) -> Plan:
-    return _with_options(plan, mode_options(str(value), around))
-
 
 _DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": True, "marked": None, "buckets": False}
 
@@ -69,15 +34,6 @@ def _fold_dynamic(plan: Plan, value: Value, around: Surroundings) -> Plan:
         ranges=around.varying if value == "marked" else (),
         buckets=around.buckets if value == "buckets" else None,
     )
-
-
-def _freezing_choices(around: Surroundings) -> tuple[Choice, ...]:
-    reason = "" if around.is_module else "a function has no parameters to freeze"
-    return Choice(value=False), Choice(value=True, unavailable=reason)
-
-
-def _fold_freezing(plan: Plan, value: Value, _around: Surroundings) -> Plan:
-    return _with_options(plan, {"freezing": True}) if value else plan
 
 
 # So many of the hottest submodules are compiled, and no others.
@@ -113,35 +69,20 @@ def _scope_conflict(values: Values, around: Surroundings) -> str:
 
 
 DIMENSIONS = (
-    Dimension(
-        name="mode",
-        meaning="the compiler's preset",
-        choices=lambda _around: tuple(Choice(value=name) for name in MODES),
-        fold=_fold_mode,
-        applies=_applies,
-    ),
+    MODE,
     Dimension(
         name="dynamic",
         meaning="whether shapes are compiled as symbols; or calls filled up to a few sizes",
         choices=_dynamic_choices,
         fold=_fold_dynamic,
-        applies=_applies,
     ),
-    Dimension(
-        name="freezing",
-        meaning="parameters as constants of the compiled program",
-        choices=_freezing_choices,
-        fold=_fold_freezing,
-        applies=_applies,
-        after="threads",
-    ),
+    FREEZING,
     Dimension(
         name="scope",
         meaning="what is compiled: the model; each repeated block, with one shared program; the hottest submodules; or "
         "all but what breaks the graph",
         choices=_scope_choices,
         fold=_fold_scope,
-        applies=_applies,
         conflict=_scope_conflict,
         after="freezing",
     ),

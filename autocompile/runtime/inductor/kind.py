@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from autocompile.compilers import cpp_compiler
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
+from autocompile.core.serde import to_plain
 from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
@@ -44,6 +47,9 @@ class InductorKind(Kind):
     def problem(self, around: Surroundings) -> str:
         return around.compiler_problem
 
+    def settings(self, around: Surroundings) -> dict[str, Any]:
+        return to_plain(Settings(recurrent=around.has_recurrence))
+
     def notes(self, around: Surroundings) -> tuple[tuple[str, str], ...]:
         if around.device_type != "cpu":
             return ()
@@ -59,9 +65,12 @@ class InductorKind(Kind):
             return "the weights are constants of what is compiled: later changes of them are not followed"
         return super().keeps_weights(plan)
 
+    def warm_s(self, cold_s: float) -> float:
+        return min(_WARM_S + _WARM_SHARE * cold_s, cold_s)
+
     def packing_s(self, compiled: Compiled) -> float:
         """What is left in the cache by compiling from it."""
-        warm_s = _WARM_S + _WARM_SHARE * compiled.cold_s if compiled.warm_s is None else compiled.warm_s
+        warm_s = self.warm_s(compiled.cold_s) if compiled.warm_s is None else compiled.warm_s
         return min(warm_s, compiled.cold_s)
 
     def lines(self, plan: Plan) -> Lines:

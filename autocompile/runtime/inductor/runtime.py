@@ -14,6 +14,7 @@ from autocompile.core.outcome import Counters
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import CachingRuntime, Fault
 from autocompile.runtime.built import Built, transformed
+from autocompile.runtime.compiler_options import SILENT
 from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
@@ -107,6 +108,10 @@ def _compiled(target: Any, settings: Settings) -> Callable[..., Any]:
         import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
 
         inductor.freezing = True
+    if settings.recurrent:
+        import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+
+        dynamo.allow_rnn = True
     keywords: dict[str, Any] = {"backend": settings.backend, "dynamic": settings.dynamic}
     if settings.options:
         keywords["options"] = {**settings.options, **_quiet(settings)}
@@ -123,8 +128,7 @@ def _quiet(settings: Settings) -> dict[str, Any]:
         return {}
     import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
 
-    silent = {"max_autotune_report_choices_stats": False, "autotune_num_choices_displayed": 0}
-    return {name: value for name, value in silent.items() if hasattr(inductor, name)}
+    return {name: value for name, value in SILENT.items() if hasattr(inductor, name)}
 
 
 RUNTIME = InductorRuntime()

@@ -9,8 +9,7 @@ import msgspec
 from autocompile.core.buckets import Buckets
 from autocompile.core.plan import AxisRange, Plan
 from autocompile.core.serde import Record, to_plain
-
-Option = str | int | bool
+from autocompile.runtime.compiler_options import Option
 
 
 class Settings(Record, frozen=True, omit_defaults=True):
@@ -19,7 +18,8 @@ class Settings(Record, frozen=True, omit_defaults=True):
     `backend`: Dynamo's backend. `options`: the backend's own, sorted by key. `dynamic`: as `torch.compile` takes it;
     None lets it decide. `scope`: paths of the submodules that are compiled in place, or () for the whole model;
     `left_eager`: of those that the compiler is to leave alone. `ranges`: axes that are marked as varying before
-    anything is compiled for them. `buckets`: what calls are filled up to, or None.
+    anything is compiled for them. `buckets`: what calls are filled up to, or None. `recurrent`: whether RNNs, LSTMs and
+    GRUs are compiled, which Dynamo leaves eager by default.
     """
 
     backend: str = "inductor"
@@ -29,6 +29,7 @@ class Settings(Record, frozen=True, omit_defaults=True):
     left_eager: tuple[str, ...] = ()
     ranges: tuple[AxisRange, ...] = ()
     buckets: Buckets | None = None
+    recurrent: bool = False
 
 
 def settings_of(plan: Plan) -> Settings:

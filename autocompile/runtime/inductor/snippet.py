@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autocompile.core.plan import Plan
-from autocompile.runtime.inductor.dimensions import MODES
+from autocompile.runtime.compiler_options import MODES
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.kind import Lines
 
@@ -47,11 +47,18 @@ def lines_of(plan: Plan) -> Lines:
     call = "filled_up(compiled, *args, **kwargs)" if settings.buckets else Lines.call
     reuses_outputs = settings.options.get("triton.cudagraphs")
     return Lines(
-        setup=(*_freezing_lines(settings), *_compile_lines(settings)),
+        setup=(*_recurrent_lines(settings), *_freezing_lines(settings), *_compile_lines(settings)),
         helpers=(*_padding_lines(settings), *(_OWNED.rstrip().splitlines() if reuses_outputs else ())),
         before_call=tuple(_marking_lines(settings)),
         call=f"owned({call})" if reuses_outputs else call,
     )
+
+
+def _recurrent_lines(settings: Settings) -> list[str]:
+    if not settings.recurrent:
+        return []
+    allowed = "torch._dynamo.config.allow_rnn = True  # else LSTMs and their like stay eager"
+    return ["import torch._dynamo.config", allowed]
 
 
 def _freezing_lines(settings: Settings) -> list[str]:

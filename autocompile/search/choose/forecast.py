@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autocompile.core.candidate import Candidate
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
-from autocompile.runtime.catalogue import kinds
+from autocompile.runtime.catalogue import kind, kinds
 from autocompile.search.choose.circumstances import CIRCUMSTANCES
 from autocompile.search.choose.evidence import Evidence
 from autocompile.space.space import Space
@@ -132,7 +132,16 @@ class Forecast:
 
     def _features(self, candidate: Candidate) -> NDArray[np.float64]:
         changes = set(self._space.changes(candidate).items())
+        akin = _akin(str(candidate["runtime"]))
+        if akin:
+            changes.add(("runtime", akin))
         return np.array([float(values <= changes) for values in self._places])
+
+
+@cache
+def _akin(runtime: str) -> str:
+    """The runtime whose compiler it has as well, or ""."""
+    return kind(runtime).akin
 
 
 def _seconds(trial: Trial) -> float:

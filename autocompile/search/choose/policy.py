@@ -75,13 +75,13 @@ def _hopeless(trial: Trial) -> str:
 class Stakes:
     """Whom to beat, and what start-up counts: `best` is the amortized log ratio to the baseline of the best so far.
 
-    `whole_s` is how long all calls would take the baseline. `startup_s` is what a compiled candidate takes to start,
-    where that is known beforehand; else it is what its trial takes, which is compiling above all.
+    `whole_s` is how long all calls of a process would take the baseline. What a compiled candidate takes once is what
+    its trial takes, which is compiling above all; so many `processes` share that.
     """
 
     best: float
     whole_s: float
-    startup_s: float | None = None
+    processes: int = 1
 
 
 def choose(
@@ -100,7 +100,7 @@ def choose(
         seconds = forecast.seconds(candidate)
         startup_s = 0.0
         if kind_of(space.plan(candidate)).compiles:
-            startup_s = seconds if stakes.startup_s is None else stakes.startup_s
+            startup_s = seconds / stakes.processes
         predicted.append((_with_startup(forecast.ratio(candidate), startup_s / stakes.whole_s), seconds, candidate))
     best = min([stakes.best, *(expected.mean for expected, _seconds, _candidate in predicted[: len(out)])])
     expected, seconds, candidate = max(predicted[len(out) :], key=lambda p: _improvement(p[0], best) / p[1])

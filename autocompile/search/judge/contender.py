@@ -12,13 +12,11 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.goal import Goal
 from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
-from autocompile.runtime.catalogue import servings_of
+from autocompile.runtime.catalogue import kind_of
 from autocompile.search.judge.scatter import Scatter, ratio_of, scatter_of
 
 # Half the interval of a start-up, relative: compiles of one program differ so from process to process.
 _STARTUP_UNCERTAINTY = 0.15
-# What an artifact takes to load until one was measured; a compiled program of any size reads some 50 to 80 ms here.
-TYPICAL_LOAD_S = 0.1
 _USUAL_TAIL_SCATTER = 0.05
 # Start-up is measured once, so a smaller difference than these is none.
 _NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
@@ -29,6 +27,8 @@ _NONE = Estimate(1.0, 1.0, 1.0)
 @dataclass(frozen=True)
 class Contender:
     """A measured candidate: `startup_s` once, `latency_s` for the samples of one of the baseline's calls.
+
+    `packing_s` is this process's share of compiling what all of them load.
 
     `number`, `label`, `origin` and `changes` are its trial's; `processes` counts those that were measured,
     `is_finalist` tells whether any was after the screening. `ratio` is its time for a sample over the
@@ -47,6 +47,7 @@ class Contender:
     ratio: Estimate
     latency_s: Estimate
     startup_s: float
+    packing_s: float = 0.0
     floor: float = 0.0
     tail: Estimate = _NONE
     excess: dict[str, float] = field(default_factory=dict)
@@ -62,6 +63,11 @@ class Contender:
         """How far it is beyond the constraint that it breaks most; at or below 0 for none."""
         return max(self.excess.values(), default=0.0)
 
+    @property
+    def once_s(self) -> float:
+        """What a process pays once: its start, and its share of what was compiled for all."""
+        return self.startup_s + self.packing_s
+
     def per_call_s(self, calls: float) -> Estimate:
         """Amortized seconds a call; the interval is the latency's, and the start-up's, which is measured once.
 
@@ -74,7 +80,7 @@ class Contender:
         each = self.latency_s
         if math.isinf(calls):
             return each.value * self.tail.value, math.hypot(each.relative_halfwidth, self.tail.relative_halfwidth)
-        once = self.startup_s / calls
+        once = self.once_s / calls
         value = once + each.value
         return value, math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
 
@@ -84,9 +90,9 @@ class Contender:
         each = self.latency_s
         return Line(
             self.label,
-            self.startup_s,
+            self.once_s,
             each.value,
-            self.startup_s * _STARTUP_UNCERTAINTY,
+            self.once_s * _STARTUP_UNCERTAINTY,
             each.value * each.relative_halfwidth,
         )
 
@@ -96,36 +102,21 @@ def baseline_seconds(trials: Sequence[Trial]) -> float:
     return median(m.baseline.mean_ms for trial in trials for m in trial.measurements) / 1e3
 
 
-def contenders_of(trials: Sequence[Trial], goal: Goal, loads_s: dict[str, float] | None = None) -> list[Contender]:
+def contenders_of(trials: Sequence[Trial], goal: Goal) -> list[Contender]:
     """All measured trials, those of one run. Latencies are paired ratios times the run's one baseline latency.
 
-    Absolute times of different processes are not compared. `loads_s`: by plan, what production's start costs where
-    it starts from an artifact, as far as that is known.
+    Absolute times of different processes are not compared.
     """
     measured = [trial for trial in trials if trial.measurement is not None]
     if not measured:
         return []
-    run = _Run(goal, scatter_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal), loads_s or {})
-    return [_contender(trial, run, _startup_s(trial, run)) for trial in measured]
+    run = _Run(goal, scatter_of(measured), baseline_seconds(measured), _tail_scatter(measured, goal))
+    return [_contender(trial, run) for trial in measured]
 
 
-def contender_as_loaded(loaded: Trial, trials: Sequence[Trial], goal: Goal) -> Contender:
-    """One of these trials as production loads it: `loaded` has the measurements that were taken of its artifact.
-
-    All of these come after the screening.
-    """
-    known = [trial for trial in trials if trial.measurement is not None]
-    some = [*(trial for trial in known if trial.number != loaded.number), loaded]
-    run = _Run(goal, scatter_of(some), baseline_seconds(known), _tail_scatter(some, goal), {})
-    contender = _contender(loaded, run, median(m.startup.total_s for m in loaded.measurements))
-    return replace(contender, is_finalist=True)
-
-
-def starting_in(contender: Contender, startup_s: float, goal: Goal) -> Contender:
-    """The same with another start-up, held against the goal's limit."""
-    most_s = goal.entry().max_startup_s
-    excess = contender.excess if most_s is None else {**contender.excess, "max_startup": startup_s / most_s - 1}
-    return replace(contender, startup_s=startup_s, excess=excess)
+def once_packed(contender: Contender) -> Contender:
+    """The same after it was packed: what that took is not paid again, whichever is chosen then."""
+    return replace(contender, packing_s=0.0)
 
 
 @dataclass(frozen=True)
@@ -136,10 +127,10 @@ class _Run:
     scatter: Scatter
     baseline_s: float
     tail_scatter: float
-    loads_s: dict[str, float]
 
 
-def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
+def _contender(trial: Trial, run: _Run) -> Contender:
+    startup_s, packing_s = _once_s(trial, run.goal)
     ratio = ratio_of(trial, run.scatter)
     latency_s = ratio.scaled(run.baseline_s)
     tail = Estimate.around(_tail(trial, run.goal), run.tail_scatter / math.sqrt(len(trial.measurements)))
@@ -150,10 +141,11 @@ def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
         origin=trial.origin,
         changes=trial.changes,
         processes=len(trial.measurements),
-        is_finalist=bool(trial.finals),
+        is_finalist=bool(trial.finals) or trial.served_s is not None,
         ratio=ratio,
         latency_s=latency_s,
         startup_s=startup_s,
+        packing_s=packing_s,
         floor=run.scatter.floor,
         tail=tail if run.goal.objective == "latency" else _NONE,
         excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
@@ -161,10 +153,25 @@ def _contender(trial: Trial, run: _Run, startup_s: float) -> Contender:
     )
 
 
-def _startup_s(trial: Trial, run: _Run) -> float:
-    if run.goal.deploy == "jit" or not servings_of(trial.plan):
-        return trial.startup_s
-    return run.loads_s.get(trial.plan.key, TYPICAL_LOAD_S)
+def _once_s(trial: Trial, goal: Goal) -> tuple[float, float]:
+    """Seconds that a process takes to start, as the goal has it start, and its share of packing.
+
+    Where it compiles from a cache, that is what the last process took which found one, or else what is usual.
+    """
+    kind = kind_of(trial.plan)
+    if not goal.loads_artifacts:
+        return trial.startup_s, 0.0
+    if kind.packs_as is None:
+        return trial.startup_s if trial.served_s is None else trial.served_s, 0.0
+    assert trial.measurement is not None
+    packing_s = trial.measurement.startup.pack_s / goal.processes
+    if trial.served_s is not None:
+        return trial.served_s, packing_s
+    if kind.packs_as == "load":
+        return trial.startup_s, packing_s
+    cold = trial.measurement.startup
+    warm_s = trial.finals[-1].startup.compile_s if trial.finals else kind.warm_s(cold.compile_s)
+    return cold.total_s - cold.compile_s + min(warm_s, cold.compile_s), packing_s
 
 
 def _tail(trial: Trial, goal: Goal) -> float:
@@ -218,9 +225,10 @@ def beats(contender: Contender, other: Contender, calls: float) -> bool:
     """
     if contender.noisy or other.noisy or not _ahead(contender, other, calls):
         return False
-    if math.isinf(calls) or contender.startup_s >= other.startup_s or starts_sooner(contender, other):
+    if math.isinf(calls) or contender.once_s >= other.once_s or starts_sooner(contender, other):
         return True
-    return _ahead(replace(contender, startup_s=other.startup_s), other, calls)
+    same = replace(contender, startup_s=other.startup_s, packing_s=other.packing_s)
+    return _ahead(same, other, calls)
 
 
 def _ahead(contender: Contender, other: Contender, calls: float) -> bool:
@@ -230,7 +238,7 @@ def _ahead(contender: Contender, other: Contender, calls: float) -> bool:
 
 def starts_sooner(contender: Contender, other: Contender) -> bool:
     """Whether `contender` starts notably sooner: start-up is measured once, so a small difference is none."""
-    return other.startup_s - contender.startup_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * other.startup_s)
+    return other.once_s - contender.once_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * other.once_s)
 
 
 def dominates(contender: Contender, other: Contender, calls: float) -> bool:
@@ -251,7 +259,7 @@ def no_worse(contender: Contender, other: Contender, calls: float) -> bool:
 
 
 def _columns(contender: Contender, calls: float) -> tuple[float, float, float, int]:
-    return contender.cost(calls)[0], contender.latency_s.value, contender.startup_s, contender.changes
+    return contender.cost(calls)[0], contender.latency_s.value, contender.once_s, contender.changes
 
 
 def gain(contender: Contender, other: Contender, calls: float) -> float:

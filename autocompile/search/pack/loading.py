@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -16,7 +17,6 @@ from autocompile.search.run import Bench
 # Why a run ended that the user ended.
 INTERRUPTED = "interrupted by the user"
 
-_PROCESSES = 3
 # A process that takes so many times what is expected of it, and so long at least, hangs.
 _PATIENCE, _PATIENCE_S = 5.0, 60.0
 
@@ -35,26 +35,26 @@ class AsLoaded:
     stopped: str = ""
 
 
-def measure_loaded(bench: Bench, trial: Trial, expected_s: float) -> AsLoaded:
-    """Load the artifact in up to three processes, of which one takes `expected_s` or so."""
+def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, expected_s: float) -> AsLoaded:
+    """Load the artifact in so many new processes, as far as the budget goes; one takes `expected_s` or so."""
     measured: list[Measurement] = []
-    for process in range(_PROCESSES):
+    for process in range(processes):
         longest = max((sum(m.phases_s.values()) for m in measured), default=0.0)
         left_s = bench.ledger.left_s()
         if left_s < max(longest, 1.0):
             break
-        bench.listener.on_task(f"artifact in process {process + 1} of {_PROCESSES}: {trial.label}")
+        bench.listener.on_task(f"artifact in process {process + 1} of {processes}: {trial.label}")
         patience_s = max(_PATIENCE * expected_s, _PATIENCE_S)
         task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, 1000 + process)
         try:
             reply = bench.reply_to(
-                replace(task, artifact=str(bench.artifact)),
+                replace(task, artifact=str(artifact), starts_afresh=True),
                 limits_of(bench, min(left_s, patience_s)),
                 Measurement,
                 cache=f"{trial.plan.key}-artifact-{process}",
             )
         except RunnerError as fault:
-            return AsLoaded(tuple(measured), untimed="" if measured else str(fault))
+            return AsLoaded(tuple(measured), untimed="" if measured else str(fault), stopped=str(fault))
         except KeyboardInterrupt:  # the runner has ended the process
             return AsLoaded(tuple(measured), untimed="" if measured else "stopped by hand", stopped=INTERRUPTED)
         if isinstance(reply, Measurement):
@@ -65,4 +65,4 @@ def measure_loaded(bench: Bench, trial: Trial, expected_s: float) -> AsLoaded:
             return AsLoaded(fault=f"it did not answer within {format_duration(patience_s)} when it was loaded")
         else:
             break
-    return AsLoaded(tuple(measured), untimed="" if measured else "the budget ended before it was timed as loaded")
+    return AsLoaded(tuple(measured), untimed="" if measured else "the budget ended first")

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 from autocompile.core.envelope import Segment
 from autocompile.core.manifest import Served
+from autocompile.core.serving import Serving
 from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import kind_of
-from autocompile.search.judge.contender import Contender
-from autocompile.search.judge.verdict import judge
+from autocompile.search.judge.contender import Contender, contenders_of, once_packed
+from autocompile.search.judge.verdict import Verdict, judge
+from autocompile.search.packages import is_loaded
 from autocompile.search.run import Bench
 
 
@@ -18,34 +20,45 @@ from autocompile.search.run import Bench
 class Offers:
     """`served`: the winner, the baseline, and who is best for some number of calls, as `envelope` has it.
 
-    All of them take the winner's batch, as production feeds one size, and start by compiling. Only what is packed
-    does not: it is in the envelope as `..., packed`, in the winner's place.
+    All of them take the winner's batch, as production feeds one size. Those that are not packed compile in the process,
+    if they do; what was packed is in the envelope as `..., packed`, and what that took is not paid again.
     """
 
     served: tuple[Served, ...]
     envelope: tuple[Segment, ...]
 
 
-def offers(bench: Bench, winner: Trial, trials: Sequence[Trial], packed: Contender | None = None) -> Offers:
-    """What can be served by an artifact of this winner, of all these measured trials.
+def offers(
+    bench: Bench, verdict: Verdict, winner: Trial, before: Sequence[Trial], serving: Serving, *, expected: bool
+) -> Offers:
+    """What an artifact can serve that starts the verdict's winner so; `expected`: it was not timed as loaded.
 
-    `packed`: the winner as production loads it, measured or else expected, if it was packed.
+    `before`: the trials as they were before anything was packed or loaded.
     """
-    by_number = {trial.number: trial for trial in trials}
-    compiled = bench.verdict(trials, {trial.plan.key: trial.startup_s for trial in trials})
-    some = [
-        c for c in compiled.ranking if by_number[c.number].plan.batch == winner.plan.batch or c.origin == "baseline"
-    ]
-    field = [replace(packed, label=f"{c.label}, packed") if packed and c.number == winner.number else c for c in some]
-    envelope = judge(field, bench.spread_over(trials), compiled.margin).envelope
+    by_number = {trial.number: trial for trial in before}
+    own = once_packed(verdict.winner)
+    packed = replace(own, label=f"{own.label}, packed") if serving.is_packed else own
+    cold = [c for c in _unpacked(bench, before) if _goes_with(by_number[c.number], winner) and c.number != own.number]
+    envelope = judge([packed, *cold], bench.spread_over(before), verdict.margin).envelope
     best = {segment.label for segment in envelope}
-    kept = [c for c in some if c.label in best or (c.origin == "baseline" and c.is_feasible)]
-    own = next(c for c in some if c.number == winner.number)
-    ordered = (own, *(c for c in kept if c is not own))
-    return Offers(tuple(_configured(c, by_number[c.number]) for c in ordered), envelope)
+    kept = [c for c in cold if c.label in best or (c.origin == "baseline" and c.is_feasible)]
+    first = _configured(own, winner, serving, expected=expected)
+    return Offers((first, *(_configured(c, by_number[c.number]) for c in kept)), envelope)
 
 
-def _configured(one: Contender, trial: Trial) -> Served:
-    """How one that is not packed serves: compiled at the first call, or eager; its start-up is the cold one."""
-    serving = kind_of(trial.plan).unpacked
-    return Served(serving, trial.label, trial.plan, trial.startup_s, one.latency_s.value, one.ratio.inverse())
+def _unpacked(bench: Bench, trials: Sequence[Trial]) -> list[Contender]:
+    """Those that run without what this artifact does not hold, each as it starts so."""
+    without = replace(bench.settings.goal, deploy="jit", processes=1)
+    return contenders_of([t for t in trials if t.measurement and not is_loaded(t.plan)], without)
+
+
+def _goes_with(trial: Trial, winner: Trial) -> bool:
+    return trial.plan.batch == winner.plan.batch or trial.origin == "baseline"
+
+
+def _configured(one: Contender, trial: Trial, serving: Serving | None = None, *, expected: bool = False) -> Served:
+    """How one serves; by default compiled at the first call, or eager, with a cold start."""
+    serving = serving or kind_of(trial.plan).unpacked
+    return Served(
+        serving, trial.label, trial.plan, one.startup_s, one.latency_s.value, one.ratio.inverse(), expected=expected
+    )

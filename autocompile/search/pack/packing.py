@@ -1,295 +1,174 @@
-"""Packing the winner: in the best way that it can be, and what it was then measured to be."""
+"""One candidate as production has it: packed, and measured as it is loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from statistics import median
 
-import msgspec
+from msgspec.structs import replace
 
-from autocompile.artifact.integrity import entry_for, listed, write_manifest
-from autocompile.artifact.starting import why_not_packed
-from autocompile.artifact.store import settle
-from autocompile.core.errors import RunnerError
-from autocompile.core.estimate import Estimate
-from autocompile.core.identity import Identity
-from autocompile.core.job import Packed, PackTask
-from autocompile.core.manifest import (
-    MANIFEST_VERSION,
-    Absence,
-    Manifest,
-    Requirements,
-    Served,
-)
-from autocompile.core.outcome import Failure, Measurement
-from autocompile.core.serving import Serving, Start
+from autocompile.artifact.integrity import open_manifest, write_manifest
+from autocompile.core.job import Packed
+from autocompile.core.manifest import MANIFEST_VERSION, Absence, Manifest, Requirements
+from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.processor import instructions
-from autocompile.runtime.catalogue import kind_of, servings_of
-from autocompile.search.judge.contender import TYPICAL_LOAD_S, Contender, contender_as_loaded, starting_in
-from autocompile.search.judge.verdict import Verdict
-from autocompile.search.pack.loading import INTERRUPTED, AsLoaded, measure_loaded
-from autocompile.search.pack.offers import offers
-from autocompile.search.reserve import limits_of, packing_of
+from autocompile.runtime.catalogue import kind_of, serving_of
+from autocompile.search.pack.loading import AsLoaded, measure_loaded
+from autocompile.search.packages import is_loaded, is_packed, manifest_of, package_of, submit_packing, with_packing
+from autocompile.search.reserve import Packing, limits_of, packing_of
 from autocompile.search.run import Bench
 
-_BEST_FIRST: tuple[Start, ...] = get_args(Start)
+# A carried cache was never loaded before; whatever else is served was measured as it is, but for its start.
+_PROCESSES, _ONCE_MORE = 3, 1
 
 
 @dataclass(frozen=True)
-class Artifact:
-    """What was packed, and how it was measured: latency in seconds; nothing where only the configuration is kept.
+class Delivered:
+    """What `load` serves of a trial: the manifest in `directory`, and the trial as it was measured so.
 
-    `startup_s`: as measured, else as expected. `untimed`: why what was packed and verified was not timed as loaded.
-    `excess`: by constraint, how far what was timed is beyond it. `stopped`: why packing ended early, "" if it did not.
+    `untimed`: why what was packed and verified was not timed as loaded, "" if it was. `stopped`: why packing ended
+    early, "" if it did not.
     """
 
-    manifest: Manifest
-    measured: tuple[Measurement, ...] = ()
-    startup_s: float = 0.0
-    latency: Estimate | None = None
-    speedup: Estimate | None = None
+    trial: Trial
+    directory: Path
     untimed: str = ""
-    excess: dict[str, float] = field(default_factory=dict)
     stopped: str = ""
 
     @property
-    def serving(self) -> Serving:
-        """How it serves."""
-        return self.manifest.serving
-
-    @property
-    def is_packed(self) -> bool:
-        """Whether there is more than the configuration."""
-        return self.serving.is_packed
+    def manifest(self) -> Manifest:
+        """What was packed."""
+        return open_manifest(self.directory)
 
 
-@dataclass(frozen=True)
-class Winner:
-    """What is to be packed: the trial that won, where it stands, and all who were measured."""
-
-    trial: Trial
-    own: Contender
-    trials: tuple[Trial, ...]
-
-
-def winner_of(verdict: Verdict, trials: Sequence[Trial]) -> Winner:
-    """The verdict's winner, with its trial."""
-    return Winner(
-        trial=next(trial for trial in trials if trial.number == verdict.winner.number),
-        own=verdict.winner,
-        trials=tuple(trial for trial in trials if trial.measurement),
-    )
+def packed(bench: Bench, trial: Trial, trials: list[Trial]) -> Delivered | Failure:
+    """Pack one of these trials, and measure what is loaded, as far as the budget goes; or why it cannot be loaded."""
+    if trial.origin == "baseline" or not bench.settings.goal.loads_artifacts:
+        return configured(bench, trial)
+    packing = packing_of(bench, trial, trials)
+    if is_loaded(trial.plan):
+        return _loaded(bench, trial, packing)
+    if kind_of(trial.plan).packs_as == "cache":
+        return _carried(bench, trial, packing)
+    own = configured(bench, trial)
+    return _started(bench, own, packing)
 
 
-def pack_winner(bench: Bench, trials: Sequence[Trial]) -> tuple[Verdict, Artifact]:
-    """Pack the verdict's winner into `bench.artifact`, as far as the budget goes.
-
-    Where production starts from an artifact, what its start costs is known only now: if that makes another one the
-    winner, that one is packed in its place, unless it can only be packed worse.
-    """
-    verdict = bench.verdict(trials)
-    winner = winner_of(verdict, trials)
-    artifact = _pack(bench, winner)
-    if bench.settings.goal.deploy == "jit" or not servings_of(winner.trial.plan):
-        return verdict, artifact
-    revised = bench.verdict(trials, _starts_s(winner, artifact))
-    if revised.winner.number == verdict.winner.number:
-        return revised, artifact
-    found = f"{winner.own.label} starts in {format_duration(_start_s(winner.trial, artifact))} ({artifact.serving})"
-    bench.ledger.decide("preferred", revised.winner.label, found)
-    second = _pack_instead(bench, winner_of(revised, trials), artifact)
-    return (verdict if second.manifest is artifact.manifest else revised), second
+def not_packed(bench: Bench, trial: Trial, reason: str) -> Delivered | Failure:
+    """The same where no process may be started any more, for a reason."""
+    if not is_loaded(trial.plan):
+        return configured(bench, trial, reason)
+    if is_packed(bench, trial.plan):
+        return Delivered(trial, package_of(bench, trial.plan))
+    return Failure(stage="pack", kind="timeout", message=reason)
 
 
-def _pack_instead(bench: Bench, winner: Winner, first: Artifact) -> Artifact:
-    """What is packed of another winner; or the first artifact, which is good, where that other's would be worse."""
-    if first.stopped and servings_of(winner.trial.plan):  # nothing is run any more
-        return _kept(bench, first, first.stopped)
-    try:
-        second = _pack(bench, winner)
-    except (KeyboardInterrupt, RunnerError) as fault:
-        if not first.is_packed:
-            raise
-        if isinstance(fault, RunnerError):
-            return _kept(bench, first, str(fault))
-        bench.ledger.decide("stopped", "packing", "stopped by hand")
-        return _kept(bench, replace(first, stopped=INTERRUPTED), INTERRUPTED)
-    if not servings_of(winner.trial.plan) or _rank(second) <= _rank(first):
-        return replace(second, stopped=first.stopped or second.stopped)
-    absent = why_not_packed(second.manifest.absences)
-    reason = f"{winner.own.label} can only be served as {second.serving}: {absent}"
-    return _kept(bench, replace(first, stopped=second.stopped), reason)
-
-
-def _kept(bench: Bench, first: Artifact, reason: str) -> Artifact:
-    """The artifact that was packed first, put back; its files are still there."""
-    write_manifest(bench.artifact, first.manifest)
-    label = first.manifest.label
-    bench.ledger.decide("preferred", label, f"{reason}; the artifact of {label} ({first.serving}) is kept")
-    return first
-
-
-def _starts_s(winner: Winner, artifact: Artifact) -> dict[str, float]:
-    """What starting costs, by plan: what the packed one costs, as others of the same model are packed alike."""
-    return {trial.plan.key: _start_s(trial, artifact) for trial in winner.trials if servings_of(trial.plan)}
-
-
-def _start_s(trial: Trial, artifact: Artifact) -> float:
-    return artifact.startup_s if artifact.is_packed else trial.startup_s
-
-
-def _pack(bench: Bench, winner: Winner) -> Artifact:
-    """Each way is tried in turn, the best first; one that cannot be packed, or does not hold, is absent for a reason.
-
-    What starts as it is needs no packing.
-    """
-    absences: list[Absence] = []
-    servings = servings_of(winner.trial.plan)
-    if servings:
-        bench.listener.on_stage("packing")
-    for serving in servings:
-        packed = _pack_as(bench, winner, serving, tuple(absences))
-        if isinstance(packed, Artifact):
-            return packed
-        bench.ledger.decide("skipped", f"packing as {serving}", packed)
-        absences.append(Absence(serving, packed))
-    return _configuration(bench, winner, tuple(absences))
-
-
-def pack_nothing(bench: Bench, winner: Winner, reason: str) -> Artifact:
-    """An artifact that is the configuration alone, for this reason."""
-    absences = tuple(Absence(serving, reason) for serving in servings_of(winner.trial.plan))
-    return _configuration(bench, winner, absences)
-
-
-def _configuration(bench: Bench, winner: Winner, absences: tuple[Absence, ...]) -> Artifact:
-    manifest = _manifest(bench, winner, kind_of(winner.trial.plan).unpacked, absences)
-    write_manifest(bench.artifact, manifest)
-    return Artifact(manifest, startup_s=winner.trial.startup_s)
-
-
-def _rank(artifact: Artifact) -> int:
-    return _BEST_FIRST.index(artifact.serving.start)
-
-
-def _pack_as(bench: Bench, winner: Winner, serving: Serving, absences: tuple[Absence, ...]) -> Artifact | str:
-    """The artifact that serves so, or why there is none."""
-    trial = winner.trial
-    packing, left_s = packing_of(bench, trial, winner.trials), bench.ledger.left_s()
-    limit_s = packing.limit_s(serving, left_s)
-    if not limit_s:
-        took = format_duration(packing.takes_s[serving])
-        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
-    bench.listener.on_task(f"packing as {serving}: {trial.label}")
-    task = PackTask(
-        workload=bench.workload,
-        plan=trial.plan,
-        serving=serving,
-        reference=str(bench.reference),
-        acceptance=bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, 0).acceptance,
-        directory=str(bench.artifact / serving.name),
-    )
-    cache = f"{trial.plan.key}-{serving.name}" if serving.start == "load" else trial.plan.key
-    reply = bench.reply_to(task, limits_of(bench, limit_s), Packed, cache=cache)
-    if isinstance(reply, Failure):
-        ended = f"packing it took more than the {format_duration(limit_s)} that were left for it"
-        return ended if reply.kind == "timeout" else reply.message.splitlines()[0]
-    for note in reply.notes:
-        bench.ledger.decide("noted", f"packing as {serving}", note)
-    manifest = with_files(bench.artifact, _manifest(bench, winner, serving, absences, reply))
-    write_manifest(bench.artifact, manifest)
-    loaded = measure_loaded(bench, trial, packing.loaded_s)
-    if loaded.fault:
-        return loaded.fault
-    if loaded.stopped:
-        bench.ledger.decide("stopped", "packing", "stopped by hand while the artifact was timed")
-    if loaded.measured:
-        return _timed(bench, winner, manifest, loaded)
-    bench.ledger.decide("noted", f"packing as {serving}", f"packed and verified, not timed as loaded: {loaded.untimed}")
-    return replace(_untimed(bench, winner, manifest, reply, loaded.untimed), stopped=loaded.stopped)
-
-
-def _timed(bench: Bench, winner: Winner, manifest: Manifest, loaded: AsLoaded) -> Artifact:
-    first, *more = loaded.measured
-    finals = loaded.measured if more else ()
-    trial: Trial = msgspec.structs.replace(winner.trial, outcome=first, finals=finals, origin="search")
-    packed = contender_as_loaded(trial, winner.trials, bench.settings.goal)
-    startup_s, latency, speedup = packed.startup_s, packed.latency_s, packed.ratio.inverse()
-    served = Served(manifest.serving, manifest.label, trial.plan, startup_s, latency.value, speedup)
-    final = _serving(bench, winner, manifest, served, packed)
-    return Artifact(final, loaded.measured, startup_s, latency, speedup, excess=packed.excess, stopped=loaded.stopped)
-
-
-def _untimed(bench: Bench, winner: Winner, manifest: Manifest, reply: Packed, reason: str) -> Artifact:
-    """It is kept, as packing verified it; what is expected of it is the configuration's own latency."""
-    assert winner.trial.measurement is not None
-    startup_s = TYPICAL_LOAD_S
-    if manifest.serving.start == "cache":  # as long as compiling from that cache took, the compiler's import included
-        startup_s = winner.trial.measurement.startup.import_s + reply.phases_s.get("compile", 0.0)
-    one = winner.own
-    served = Served(
-        manifest.serving,
-        manifest.label,
-        manifest.plan,
-        startup_s,
-        one.latency_s.value,
-        one.ratio.inverse(),
-        expected=True,
-    )
-    packed = starting_in(one, startup_s, bench.settings.goal)
-    return Artifact(_serving(bench, winner, manifest, served, packed), startup_s=startup_s, untimed=reason)
-
-
-def _serving(bench: Bench, winner: Winner, manifest: Manifest, served: Served, packed: Contender) -> Manifest:
-    """The manifest that says how the artifact itself serves, and what else is best for how many calls."""
-    offered = offers(bench, winner.trial, winner.trials, packed)
-    final = msgspec.structs.replace(manifest, served=(served, *offered.served), envelope=offered.envelope)
-    write_manifest(bench.artifact, final)
-    return final
-
-
-def _manifest(
-    bench: Bench,
-    winner: Winner,
-    serving: Serving,
-    absences: tuple[Absence, ...],
-    packed: Packed | None = None,
-) -> Manifest:
-    environment, trial = bench.environment, winner.trial
+def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
+    """The configuration alone: it compiles, if it does, in each process; `reason` says why nothing is packed."""
+    serving, environment = kind_of(trial.plan).unpacked, bench.environment
     library = kind_of(trial.plan).version()
     here = Requirements(environment.torch, environment.architecture, instructions(), capability="", library=library)
-    offered = offers(bench, trial, winner.trials)
-    return Manifest(
+    manifest = Manifest(
         manifest_version=MANIFEST_VERSION,
         label=trial.label,
         plan=trial.plan,
         device_type=bench.workload.device_type,
-        identity=identity_of_packed(bench.workload.identity, packed),
+        identity=bench.workload.identity,
         serving=serving,
-        absences=absences,
-        requirements=packed.requirements if packed else here,
-        programs=packed.programs if packed else (),
-        batch_factor=trial.batch_factor,
-        served=offered.served,
-        envelope=offered.envelope,
-        weights=packed.weights if packed else {},
+        absences=(Absence(serving_of(trial.plan), reason),) if reason and serving.start == "compile" else (),
+        requirements=here,
     )
+    directory = package_of(bench, trial.plan)
+    directory.mkdir(parents=True, exist_ok=True)
+    write_manifest(directory, manifest)
+    return Delivered(_starting_cold(trial), directory)
 
 
-def identity_of_packed(identity: Identity, packed: Packed | None) -> Identity:
-    """The model's, with the attributes that matter to what was packed: those that its programs hold, if it has any."""
-    if packed is None or packed.attributes is None:
-        return identity
-    return msgspec.structs.replace(identity, attributes=packed.attributes)
+def _starting_cold(trial: Trial) -> Trial:
+    assert trial.measurement is not None
+    return replace(trial, outcome=with_packing(trial.measurement, 0.0), served_s=trial.startup_s)
 
 
-def with_files(directory: Path, manifest: Manifest) -> Manifest:
-    """The manifest with the files that a child left for it, in a directory that is named by what they hold."""
-    name = settle(directory, manifest.serving.name)
-    programs = tuple(msgspec.structs.replace(program, directory=name) for program in manifest.programs)
-    files = tuple(entry_for(directory, path) for path in listed(directory, name))
-    return msgspec.structs.replace(manifest, programs=programs, files=files)
+def _loaded(bench: Bench, trial: Trial, packing: Packing) -> Delivered | Failure:
+    """What its trial has loaded; an earlier run's is packed again."""
+    directory = package_of(bench, trial.plan)
+    if not is_packed(bench, trial.plan):
+        made = _made(bench, trial, packing, cache=f"{trial.plan.key}-packed")
+        if isinstance(made, str):
+            return Failure(stage="pack", kind="unsupported", message=made)
+    return _started(bench, Delivered(trial, directory), packing)
+
+
+def _started(bench: Bench, own: Delivered, packing: Packing) -> Delivered | Failure:
+    """Once more in a process that starts as production does: all but the start was measured so in its trial."""
+    loaded = measure_loaded(bench, own.trial, own.directory, _ONCE_MORE, packing.loaded_s)
+    if loaded.fault:
+        return Failure(stage="pack", kind="error", message=loaded.fault)
+    if not loaded.measured:
+        return Delivered(own.trial, own.directory, stopped=loaded.stopped)
+    assert own.trial.measurement is not None
+    pack_s = own.trial.measurement.startup.pack_s
+    finals = (*own.trial.finals, *(with_packing(one, pack_s) for one in loaded.measured))
+    trial = replace(own.trial, finals=finals, served_s=_start_s(loaded))
+    return Delivered(trial, own.directory, stopped=loaded.stopped)
+
+
+def _carried(bench: Bench, trial: Trial, packing: Packing) -> Delivered:
+    """With the compiler's cache; without one, where that cannot be had, it compiles in each process."""
+    directory = package_of(bench, trial.plan)
+    made = _made(bench, trial, packing, cache=trial.plan.key)
+    if isinstance(made, str):
+        return configured(bench, trial, made)
+    loaded = measure_loaded(bench, trial, directory, _PROCESSES, packing.loaded_s)
+    if loaded.fault:
+        bench.ledger.decide("skipped", f"packing as {serving_of(trial.plan)}", loaded.fault)
+        return configured(bench, trial, loaded.fault)
+    if loaded.stopped:
+        bench.ledger.decide("stopped", "packing", "stopped by hand while the artifact was timed")
+    assert trial.measurement is not None
+    if not loaded.measured:  # as long as compiling from that cache took, the compiler's import included
+        start_s = trial.measurement.startup.import_s + made.phases_s.get("compile", 0.0)
+        said = f"packed and verified, not timed as loaded: {loaded.untimed}"
+        bench.ledger.decide("noted", f"packing as {serving_of(trial.plan)}", said)
+        return Delivered(replace(trial, served_s=start_s), directory, loaded.untimed, loaded.stopped)
+    first, *more = (with_packing(one, trial.measurement.startup.pack_s) for one in loaded.measured)
+    as_loaded = replace(trial, outcome=first, finals=(first, *more) if more else (), served_s=_start_s(loaded))
+    return Delivered(as_loaded, directory, stopped=loaded.stopped)
+
+
+def _start_s(loaded: AsLoaded) -> float:
+    return median(one.startup.total_s for one in loaded.measured)
+
+
+def _made(bench: Bench, trial: Trial, packing: Packing, *, cache: str) -> Packed | str:
+    """What was packed, its manifest written; or why nothing was, which the journal has too."""
+    made = _pack(bench, trial, packing, cache=cache)
+    subject = f"packing as {serving_of(trial.plan)}"
+    if isinstance(made, str):
+        bench.ledger.decide("skipped", subject, made)
+        return made
+    for note in made.notes:
+        bench.ledger.decide("noted", subject, note)
+    directory = package_of(bench, trial.plan)
+    write_manifest(
+        directory, manifest_of(bench.workload, trial.plan, serving_of(trial.plan), made, directory, trial.label)
+    )
+    return made
+
+
+def _pack(bench: Bench, trial: Trial, packing: Packing, *, cache: str) -> Packed | str:
+    left_s = bench.ledger.left_s()
+    limit_s = packing.limit_s(left_s)
+    if not limit_s:
+        took = format_duration(packing.takes_s)
+        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
+    bench.listener.on_task(f"packing as {serving_of(trial.plan)}: {trial.label}")
+    directory = package_of(bench, trial.plan)
+    reply = submit_packing(bench, trial.plan, directory, limits_of(bench, limit_s), cache=cache).reply()
+    if isinstance(reply, Packed):
+        return reply
+    ended = f"packing it took more than the {format_duration(limit_s)} that were left for it"
+    return ended if reply.kind == "timeout" else reply.message.splitlines()[0]

@@ -46,7 +46,7 @@ def compare(step: Step, reference: Reference, acceptance: Acceptance, metric: Me
             judged_by_metric = metric is not None and name.startswith("output") and compared.by_figure
             if compared.fault and not judged_by_metric:
                 return replace(compared, fault=_on(case, compared.fault))
-            if _severity(compared.accuracy) >= _severity(worst):
+            if severity(compared.accuracy) >= severity(worst):
                 worst = compared.accuracy
         if metric is not None:
             drops.append(metric(case.baseline.output) - metric(actual.output))
@@ -71,7 +71,8 @@ def _judged_by_drop(drops: list[float], acceptance: Acceptance, reference: Refer
     return Comparison(accuracy, "" if fine else f"the metric drops by {drop:.4g}, more than {acceptance.max_drop:.4g}")
 
 
-def _severity(accuracy: Accuracy) -> float:
+def severity(accuracy: Accuracy) -> float:
+    """How near to its limit an output came; 1 is there."""
     return max(accuracy.error / accuracy.limit, accuracy.element_error)
 
 

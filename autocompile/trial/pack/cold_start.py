@@ -20,6 +20,7 @@ import torch  # noqa: E402
 
 from autocompile.artifact.load import load  # noqa: E402
 from autocompile.artifact.module import CompiledModule  # noqa: E402
+from autocompile.artifact.options import Asked  # noqa: E402
 from autocompile.core.job import FreshStart, FreshTask  # noqa: E402
 from autocompile.core.serde import from_json, to_json  # noqa: E402
 from autocompile.core.serving import Serving  # noqa: E402
@@ -36,7 +37,7 @@ def main() -> None:
     steps = [_BEGAN, time.perf_counter()]
     model, samples = unspool(task.workload, batch=task.batch)
     steps.append(time.perf_counter())
-    module = load(task.artifact, model)
+    module = load(task.artifact, model, Asked(on_mismatch="error"))
     steps.append(time.perf_counter())
     _one_pass(module, samples)
     steps.append(time.perf_counter())

@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from autocompile.artifact.integrity import open_manifest
 from autocompile.artifact.load import load
+from autocompile.artifact.options import Asked
 from autocompile.core.job import FreshStart, FreshTask, TrialTask
 from autocompile.core.outcome import Startup
 from autocompile.core.serde import from_json, to_json
@@ -25,8 +27,10 @@ class LoadedArtifact(Call):
 
     def __init__(self, artifact: str, model: Any, threads: int) -> None:
         super().__init__(model, threads=threads)
+        began = time.perf_counter()
+        self._loaded = load(artifact, model, Asked(on_mismatch="error"))
+        self.load_s = time.perf_counter() - began
         self._packed_as = open_manifest(Path(artifact)).serving
-        self._loaded = load(artifact, model, on_mismatch="error")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._loaded(*args, **kwargs)

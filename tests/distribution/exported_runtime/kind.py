@@ -9,8 +9,10 @@ class Exported(Kind):
     implementation = "exported_runtime.runtime"
     compiles = "build"
     packs_as = "load"
-    holds_weights = True
     library = "exported-runtime"
+
+    def holds_weights(self, plan):
+        return True
 
     def problem(self, around):
         return "" if around.is_module else "a function cannot be exported"

@@ -1,7 +1,5 @@
 """Packs and loads it; it is built as all that is compiled ahead."""
 
-import io
-
 import torch
 
 from autocompile.runtime.ahead import AheadRuntime
@@ -16,7 +14,7 @@ class Exported(AheadRuntime):
         return described(export, sample, axes, (f"{name}.pt2",), {"file": f"{name}.pt2"})
 
     def load(self, program, files, model, watch):  # its weights are its own
-        run = torch.export.load(io.BytesIO(files[program.own["file"]])).module()
+        run = torch.export.load(files.path(program.own["file"])).module()
         assemble = assembler(program)
 
         def called(tensors):

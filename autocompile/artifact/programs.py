@@ -1,0 +1,120 @@
+"""Programs of an artifact, loaded: those that were packed, and those that stand by for changed weights."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from autocompile.artifact.integrity import Opened
+from autocompile.artifact.mismatch import machine_mismatches
+from autocompile.artifact.options import WeightCheck
+from autocompile.artifact.serving import ProgramServer, Server, Tally
+from autocompile.core.manifest import Manifest, Standby
+from autocompile.core.program import Program
+from autocompile.core.serving import Serving
+from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
+from autocompile.runtime.building import LibraryMissing, ahead, close
+from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.guards import Guard, Refusal
+from autocompile.runtime.model_watch import Watch, registered_tensors
+from autocompile.runtime.weights import Weights
+
+# What a record of another form leads to.
+UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
+
+
+def loaded_programs(
+    opened: Opened, name: str, programs: Sequence[Program], model: Any, watch: Watch, device: torch.device
+) -> list[tuple[Guard, Loaded]]:
+    """What serves each of these programs of the runtime `name`, behind its guard.
+
+    Raises what `AheadRuntime.load` raises, LibraryMissing where what the runtime needs cannot be imported, and one of
+    UNREADABLE where their record cannot be read.
+    """
+    own = ahead(name)
+    try:
+        return [
+            (Guard(program, model, device), own.load(program, opened.files(program.directory), model, watch))
+            for program in programs
+        ]
+    except ImportError as fault:
+        raise LibraryMissing(close(name, fault)) from fault
+
+
+def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weights | None:
+    """The model's weights, compared with those that the programs have copies of; None if they have none."""
+    if model is None or manifest.serving.start != "load" or not kind_of(manifest.plan).holds_weights(manifest.plan):
+        return None
+    samples = (manifest.weight_samples or None) if check == "sample" else None
+    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes), samples)
+
+
+def device_of(model: Any, device_type: str) -> torch.device:
+    """Where the model's weights are; for one without any, the current device of this type."""
+    first = next((tensor for _path, tensor in registered_tensors(model)), None)
+    if first is not None:
+        return first.device
+    return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
+
+
+class OnLiveWeights:
+    """Serves a model whose weights are not those that the packed programs hold: compiled, on the model's own.
+
+    Loaded when it is first needed; where it cannot be, `eager` serves, which is counted.
+    """
+
+    def __init__(
+        self, opened: Opened, standby: Standby, model: Any, device: torch.device, eager: Server, tally: Tally
+    ) -> None:
+        self._load: Callable[[], Server] = lambda: _standing_by(opened, standby, model, device, eager, tally)
+        self._own = Serving(standby.plan.runtime, "load")
+        self._eager, self._tally = eager, tally
+        self._server: Server | None = None
+        self._loading = threading.Lock()
+        self.label = f"{standby.plan.runtime} on the model's own weights"
+
+    @property
+    def serving(self) -> Serving:
+        """Its runtime's, until that turns out not to be loadable."""
+        return self._own if self._server is None else self._server.serving
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        server = self._server
+        if server is not None:
+            return server(args, kwargs)
+        with self._loading:
+            if self._server is None:
+                return self._loaded(args, kwargs)
+        return self._server(args, kwargs)
+
+    def _loaded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What it gives for a call: loaded now, or eager, for good if it cannot be loaded at all."""
+        try:
+            self._server = self._load()
+        except (NotLoadable, LibraryMissing, *UNREADABLE) as fault:
+            self._server = self._eager
+            self._tally.refused(Refusal("standby", f"{self.label} cannot be loaded: {fault}"))
+        except WeightsDiffer as fault:  # they may fit again
+            self._tally.refused(Refusal("standby", f"{self.label} cannot run on them: {fault}"))
+            return self._eager(args, kwargs)
+        self._load = _nothing  # lets go of what was held to load it
+        return self._server(args, kwargs)
+
+
+def _nothing() -> Server:
+    raise AssertionError("it was loaded already")
+
+
+def _standing_by(
+    opened: Opened, standby: Standby, model: Any, device: torch.device, eager: Server, tally: Tally
+) -> Server:
+    differing = next(machine_mismatches(standby.requirements, device.type), None)
+    if differing is not None:
+        raise NotLoadable(differing.message)
+    watch = Watch(model, standby.identity.attributes)
+    name = standby.plan.runtime
+    programs = loaded_programs(opened, name, standby.programs, model, watch, device)
+    return ProgramServer(programs, watch, eager, eager, tally, Serving(name, "load"), name)

@@ -1,0 +1,41 @@
+"""`autocompile export RECOMMENDATION SCRIPT --to FORMAT DIRECTORY`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def export(
+    recommendation: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
+    script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
+    directory: Annotated[Path, typer.Argument(help="Gets the file, an example of its use, and a README.")],
+    to: Annotated[str, typer.Option(help="onnx, openvino or pt2 (a package of AOTInductor).")],
+    budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "10m",
+    json: Annotated[bool, typer.Option("--json", help="Print what was exported as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+) -> None:
+    """Write the model as a file that runs without this library, verified against float64."""
+    from contextlib import nullcontext
+
+    from autocompile.artifact.directory import read_document
+    from autocompile.core.goal import Goal
+    from autocompile.core.progress import Silence
+    from autocompile.core.serde import to_json
+    from autocompile.core.units import parse_duration
+    from autocompile.report.export import export_lines
+    from autocompile.report.progress import LiveProgress
+    from autocompile.search.run import Settings
+    from autocompile.search.strategy import load_strategy
+    from autocompile.tuning import Request, from_script
+    from autocompile.tuning import export as run
+
+    document = read_document(recommendation)
+    settings = Settings(Goal(tolerance=document.tolerance), load_strategy("balanced"), 0, None)
+    request = Request(settings, parse_duration(budget, where="--budget"), None)
+    source = from_script(script)
+    with nullcontext(Silence()) if quiet else LiveProgress(request.budget_s) as listener:
+        found = run(document, source, request, listener, to=to, directory=directory, where=recommendation)
+    print(to_json(found, indent=2).decode() if json else "\n".join(export_lines(found, directory)))

@@ -1,0 +1,90 @@
+"""A program's own constants, written into one file as `constants.py` maps them."""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+
+from autocompile.runtime.aot.constants import span_of
+from autocompile.runtime.aot.package import Constant
+from autocompile.runtime.base import NotPackable
+
+# Where torch has its own constants start.
+_ALIGNMENT = 64
+
+
+class NotMappable(NotPackable):
+    """A constant cannot lie in a file that is mapped; says which."""
+
+
+def write_constants(constants: Mapping[str, torch.Tensor], path: Path) -> tuple[tuple[Constant, ...], int]:
+    """Write constants into a new file at `path`; where each of them lies in it, and its size in bytes.
+
+    Raises NotMappable, and OSError.
+    """
+    entries: list[Constant] = []
+    starts: dict[tuple[int, int], int] = {}
+    copies = []  # kept, so that no two have one address
+    with path.open("wb") as stream:
+        for name, tensor in constants.items():
+            entry, address, copy = _described(name, tensor)
+            copies.append(copy)
+            start = starts.get((address, entry.size))
+            if start is None:
+                stream.write(bytes(-stream.tell() % _ALIGNMENT))
+                start = starts[address, entry.size] = stream.tell()
+                stream.write((ctypes.c_ubyte * entry.size).from_address(address) if entry.size else b"")
+            entries.append(msgspec.structs.replace(entry, start=start))
+        # A file of no bytes cannot be mapped.
+        stream.write(bytes(-stream.tell() % _ALIGNMENT or _ALIGNMENT))
+        return tuple(entries), stream.tell()
+
+
+def _described(name: str, tensor: torch.Tensor) -> tuple[Constant, int, torch.Tensor]:
+    """What is kept of a constant, but for where it lies; the address of its bytes, and what they belong to."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter):
+        raise NotMappable(f"{name} is a {type(tensor).__name__}")
+    if tensor.is_mkldnn:
+        return _in_own_layout(name, tensor)
+    if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
+        raise NotMappable(f"{name} is a tensor of layout {tensor.layout}, or a view that is changed when it is read")
+    span = span_of(tensor.shape, tensor.stride())
+    # Its strides stay, whatever device it is copied from.
+    plain = tensor.detach().as_strided((span,), (1,)).cpu()
+    entry = Constant(
+        name=name,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()),
+        start=0,
+        size=span * tensor.element_size(),
+        device_type=tensor.device.type,
+    )
+    return entry, plain.data_ptr(), plain
+
+
+def _in_own_layout(name: str, tensor: torch.Tensor) -> tuple[Constant, int, torch.Tensor]:
+    """A tensor in one of oneDNN's layouts, in which the compiler packs weights ahead."""
+    own: Any = torch.ops.mkldnn
+    try:
+        layout = bytes(own._get_mkldnn_serialized_md(tensor).tolist())  # noqa: SLF001
+        size, address = own._nbytes(tensor), own.data_ptr(tensor)  # noqa: SLF001
+    except (AttributeError, RuntimeError) as fault:
+        raise NotMappable(f"{name} is in a layout of oneDNN's that this torch cannot write") from fault
+    entry = Constant(
+        name=name,
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        stride=(),
+        start=0,
+        size=int(size),
+        layout=zlib.compress(layout),
+    )
+    return entry, int(address), tensor

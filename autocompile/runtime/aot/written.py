@@ -1,0 +1,59 @@
+"""A model as a package of AOTInductor, with its weights, as torch itself loads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autocompile.runtime.aot.compile import IN_THE_CODE, write_package
+from autocompile.runtime.aot.settings import settings_of
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.example import Arrays, Code
+from autocompile.runtime.writer import Source, Wiring, Writer
+
+_IMPORTS = """
+from pathlib import Path
+
+import torch
+import torch._inductor
+"""
+_SETUP = """
+DEVICE = "{device}"
+# How the inputs lie in memory: the program was compiled for that, and does not look.
+LAYOUTS = [{layouts}]
+{threads}program = torch._inductor.aoti_load_package(str(MODEL))
+"""
+_RUN = """
+    laid_out = [one.contiguous(memory_format=layout) for one, layout in zip(inputs, LAYOUTS, strict=True)]
+    with torch.no_grad():
+        return list(program(*laid_out))
+"""
+_LAYOUTS = {"contiguous": "torch.contiguous_format", "channels_last": "torch.channels_last"}
+
+
+class PackageWriter(Writer):
+    """Writes a package that is closed: it has the weights within, and takes the call's tensors alone."""
+
+    arrays: Arrays = "torch"
+
+    def write(self, source: Source, path: Path) -> Wiring:
+        strange = next((guard.path for guard in source.guards if guard.layout not in _LAYOUTS), "")
+        if strange:
+            raise NotPackable(f"argument {strange} is not contiguous; give it as .contiguous()")
+        write_package(source.export.program, {**settings_of(source.plan).options, IN_THE_CODE: True}, path)
+        return Wiring(tuple(range(len(source.inputs))), tuple(range(len(source.outputs))))
+
+    def code(self, source: Source) -> Code:
+        threads = source.plan.threads
+        return Code(
+            needs="torch, of the version that README.md names and on such a machine",
+            imports=_IMPORTS,
+            setup=_SETUP.format(
+                device=source.device_type,
+                layouts=", ".join(_LAYOUTS[guard.layout] for guard in source.guards),
+                threads=f"torch.set_num_threads({threads})\n" if threads else "",
+            ),
+            run=_RUN,
+        )
+
+
+WRITER = PackageWriter()

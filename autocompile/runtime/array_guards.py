@@ -1,0 +1,68 @@
+"""Whether a call with NumPy arrays is one that a program was made for. No torch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autocompile.core.program import ConstantGuard, Program, TensorGuard
+from autocompile.runtime.structure import structure_of
+
+Array = NDArray[Any]
+
+
+class ArrayGuard:
+    """Takes a call's arguments, and gives the program's arrays in its order, contiguous, or says why not."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._structure = structure_of(program.input_spec)
+        self._ranges = {axis.name: (axis.low, axis.high) for axis in program.axes}
+
+    def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array] | str:
+        program = self._program
+        if len(args) != program.positional or kwargs.keys() != set(program.keywords):
+            keywords = "".join(f", {name}=" for name in program.keywords)
+            return f"it is called with {program.positional} positional arguments{keywords}"
+        leaves = self._structure.leaves_of((args, {name: kwargs[name] for name in program.keywords}))
+        if leaves is None or len(leaves) != len(program.guards):
+            return "its arguments are nested otherwise"
+        arrays: list[Array] = []
+        sizes: dict[str, int] = {}
+        for guard, leaf in zip(program.guards, leaves, strict=True):
+            if isinstance(guard, ConstantGuard):
+                if repr(leaf) != guard.literal or type(leaf) is not type(ast.literal_eval(guard.literal)):
+                    return f"{guard.path} is {leaf!r:.80}, not {guard.literal}"
+                continue
+            problem = self._problem(guard, leaf, sizes)
+            if problem:
+                return problem
+            arrays.append(np.ascontiguousarray(leaf) if leaf.ndim else leaf)
+        return arrays
+
+    def _problem(self, guard: TensorGuard, leaf: Any, sizes: dict[str, int]) -> str:
+        """What is wrong with an argument, or ""; `sizes` has those of the axes that were seen."""
+        if not isinstance(leaf, np.ndarray):
+            return f"{guard.path} is a {type(leaf).__name__}, not an array"
+        if leaf.dtype.name != guard.dtype:
+            return f"{guard.path} is {leaf.dtype.name}, not {guard.dtype}"
+        if not leaf.dtype.isnative:
+            return f"{guard.path} has another byte order than this machine"
+        if leaf.ndim != len(guard.shape):
+            return f"{guard.path} has {leaf.ndim} axes, not {len(guard.shape)}"
+        sized = zip(leaf.shape, guard.shape, strict=True)
+        problems = (self._of_size(axis, size, expected, sizes) for axis, (size, expected) in enumerate(sized))
+        return next((f"{guard.path} has size {problem}" for problem in problems if problem), "")
+
+    def _of_size(self, axis: int, size: int, expected: int | str, sizes: dict[str, int]) -> str:
+        if isinstance(expected, int):
+            return "" if size == expected else f"{size} in axis {axis}, not {expected}"
+        low, high = self._ranges[expected]
+        if not low <= size <= high:
+            return f"{size} in axis {axis}, which is not in {low}..{high}"
+        known = sizes.setdefault(expected, size)
+        return "" if known == size else f"{size} in axis {axis}, and another argument has {known}"

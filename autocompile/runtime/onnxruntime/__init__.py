@@ -1,0 +1,1 @@
+"""The model converted to ONNX, run by ONNX Runtime."""

@@ -1,0 +1,128 @@
+"""A model converted to ONNX, and rewritten by ONNX Runtime: once when it is packed, and not at each start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch.utils import _pytree as pytree
+
+from autocompile.core.plan import Plan
+from autocompile.core.program import Program
+from autocompile.core.serde import to_plain
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.export import described, exported
+from autocompile.runtime.onnxruntime.convert import convert
+from autocompile.runtime.onnxruntime.faults import Inexpressible
+from autocompile.runtime.onnxruntime.graph import Graph, Session, Value, this_processor
+from autocompile.runtime.onnxruntime.library import DATA_SUFFIX, Place, Unusable, in_one_line, opened
+from autocompile.runtime.onnxruntime.settings import settings_of
+from autocompile.runtime.onnxruntime.words import not_opened
+from autocompile.scratch import Scratch
+from autocompile.workload.axes import FreeAxis
+from autocompile.workload.samples import Sample
+
+# Those that NumPy has as well, through which a graph is called, by their names in ONNX.
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    **{
+        f"tensor({name})": name
+        for name in ("float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    },
+}
+
+
+def compile_ahead(
+    model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
+) -> Program:
+    """Convert `model`, and write the graphs that are loaded to `directory`, each with its weights beside it.
+
+    `sample` is one call with sizes within the axes' ranges. Raises NotPackable where the model cannot be exported or
+    converted, or ONNX Runtime cannot run it.
+    """
+    tensors = [leaf for leaf in pytree.tree_leaves((sample.args, sample.kwargs)) if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        raise NotPackable("it is called without a tensor")
+    device = tensors[0].device
+    place = Place(plan.threads or torch.get_num_threads(), device.type, device.index or 0)
+    export = exported(model, plan, sample, axes)
+    with Scratch() as scratch:
+        converted = scratch / "converted.onnx"
+        convert(export.program, converted)
+        try:
+            graphs, session = _rewritten(converted, place, settings_of(plan).graph_optimization, directory / name)
+            inputs, outputs = values_of(session.get_inputs()), values_of(session.get_outputs())
+            run_once(session, inputs, tensors)
+        except Unusable as fault:
+            raise not_opened(str(fault)) from fault
+    record = Session(inputs, outputs, graphs, device.type, plan.threads)
+    return replace(described(export, sample, axes, record.files, to_plain(record)), needs_model=False)
+
+
+def _rewritten(converted: Path, place: Place, level: str, path: Path) -> tuple[tuple[Graph, ...], Any]:
+    """The forms of the program, whose files begin with `path`, and a session that runs the first. Raises Unusable.
+
+    Rewritten as far as it goes, a graph has its convolutions laid out for the vectors of this very processor. Where
+    that makes a difference, there is a form for others beside it.
+    """
+    portable, tailored = path.with_name(f"{path.name}.onnx"), path.with_name(f"{path.name}.tailored.onnx")
+    session = opened(converted, place, "extended", save_as=portable)
+    if level == "extended" or place.device_type != "cpu":
+        return (_graph(portable),), session
+    del session  # it has a copy of the weights
+    session = opened(converted, place, "all", save_as=tailored)
+    processor = this_processor()
+    differs = _operators(tailored) != _operators(portable)
+    if differs and processor:
+        return (_graph(tailored, processor=processor), _graph(portable, level="all")), session
+    for name in _graph(tailored).files:
+        path.with_name(name).unlink()
+    return (_graph(portable, level="all" if differs else "none"),), session
+
+
+def _graph(path: Path, **fields: Any) -> Graph:
+    """What was written to `path`. There is no file for weights where all of them are small."""
+    data = path.with_name(f"{path.name}{DATA_SUFFIX}")
+    if data.exists() and not data.stat().st_size:
+        data.unlink()
+    return Graph(path.name, data.name if data.exists() else "", **fields)
+
+
+def _operators(path: Path) -> list[tuple[str, str]]:
+    """Those of a graph, in order."""
+    import onnx  # noqa: PLC0415  only packing needs it
+
+    return [(node.domain, node.op_type) for node in _nodes(onnx.load(path, load_external_data=False).graph)]
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:  # the branches and bodies of control flow
+            for within in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _nodes(within)
+
+
+def values_of(described: Sequence[Any]) -> tuple[Value, ...]:
+    """What a session says of its inputs or outputs. Raises NotPackable for one that no call can pass."""
+    for one in described:
+        if one.type not in _DTYPES:
+            raise Inexpressible(
+                f"it takes or gives a {one.type}, which NumPy does not have, through which it is called"
+            )
+    return tuple(Value(one.name, _DTYPES[one.type]) for one in described)
+
+
+def run_once(session: Any, inputs: Sequence[Value], tensors: Sequence[torch.Tensor]) -> None:
+    """What the library lacks for these sizes shows when it runs. Raises Unusable, and NotPackable."""
+    if len(inputs) != len(tensors):
+        raise NotPackable(f"its graph takes {len(inputs)} tensors, and a call has {len(tensors)}")
+    given = {value.name: tensor.detach().cpu().numpy() for value, tensor in zip(inputs, tensors, strict=True)}
+    try:
+        session.run(None, given)
+    except Exception as fault:  # it raises a type for each of its status codes, none of them public
+        raise Unusable(in_one_line(fault)) from fault

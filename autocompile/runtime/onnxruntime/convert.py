@@ -1,0 +1,72 @@
+"""An exported program, converted to ONNX."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch.export import ExportedProgram
+from torch.onnx import ONNXProgram
+
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.onnxruntime.faults import Inexpressible
+from autocompile.runtime.onnxruntime.library import CONVERTERS
+from autocompile.runtime.onnxruntime.words import why_not_converted
+
+# They tell of each step, and of each library that is not installed.
+_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "onnx")
+
+
+def convert(program: ExportedProgram, path: Path) -> None:
+    """Write it to `path` as a graph of ONNX, its weights beside it. Raises NotPackable.
+
+    The converter notes the lines of the user's code in the graph, with their files.
+    """
+    converted(program).save(path, external_data=True)
+
+
+def converted(program: ExportedProgram, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> ONNXProgram:
+    """It as a graph of ONNX, with these names for what it takes and gives, where there are any. Raises NotPackable."""
+    for module in CONVERTERS:
+        try:
+            importlib.import_module(module)
+        except ImportError as fault:
+            raise NotPackable(f"{module}, which converting needs, cannot be imported ({fault}); install it") from fault
+    with _quiet():
+        try:
+            with torch.no_grad():
+                made = torch.onnx.export(
+                    program,
+                    dynamo=True,
+                    verbose=False,
+                    input_names=inputs or None,
+                    output_names=outputs or None,
+                )
+        except Exception as fault:  # it raises dozens of types
+            raise Inexpressible(why_not_converted(fault, program)) from fault
+        assert made is not None
+        assert made.exported_program is not None
+        signature = made.exported_program.graph_signature
+        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        if changed:
+            raise Inexpressible(f"a call changes {changed[0].removeprefix('model.')}, which no graph of ONNX does")
+    return made
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    levels = {one: one.level for one in map(logging.getLogger, _LOGGERS)}
+    for one in levels:
+        one.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for one, level in levels.items():
+            one.setLevel(level)

@@ -1,0 +1,40 @@
+"""A program for ONNX Runtime on an NVIDIA GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from autocompile.core.program import Program
+from autocompile.runtime.files import Files
+from autocompile.runtime.onnxruntime.graph import Session
+from autocompile.runtime.onnxruntime.program import session_for
+from autocompile.runtime.outputs import assembler
+
+
+class OnGPU:
+    """A program that reads its inputs where torch has them on the GPU of this number, and leaves its outputs there."""
+
+    def __init__(self, program: Program, record: Session, files: Files, index: int) -> None:
+        self._inputs = tuple((value.name, np.dtype(value.dtype)) for value in record.inputs)
+        self._outputs = tuple(value.name for value in record.outputs)
+        self._session, self._files = session_for(record, files, index), files
+        self._index = index
+        self._assemble = assembler(program)
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Any:
+        """Run on the tensors that the guard gave."""
+        held = [tensor.detach().contiguous() for tensor in tensors]
+        binding = self._session.io_binding()
+        for (name, dtype), tensor in zip(self._inputs, held, strict=True):
+            binding.bind_input(name, "cuda", self._index, dtype, tuple(tensor.shape), tensor.data_ptr())
+        for name in self._outputs:
+            binding.bind_output(name, "cuda", self._index)
+        # The library has a stream of its own: what was asked of torch's so far writes the inputs, or reads what earlier
+        # outputs held, whose memory may be given out again.
+        torch.cuda.current_stream(self._index).synchronize()
+        self._session.run_with_iobinding(binding)
+        return self._assemble([from_dlpack(value) for value in binding.get_outputs()])

@@ -1,0 +1,52 @@
+"""A model converted to ONNX, and run by ONNX Runtime."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from autocompile.core.plan import Plan
+from autocompile.core.program import Program
+from autocompile.runtime.ahead import AheadRuntime
+from autocompile.runtime.base import Fault, Loaded
+from autocompile.runtime.files import Files
+from autocompile.runtime.model_watch import Watch
+from autocompile.runtime.onnxruntime.faults import Inexpressible
+from autocompile.runtime.onnxruntime.kind import INEXPRESSIBLE
+from autocompile.runtime.onnxruntime.library import CONVERTERS, library
+from autocompile.runtime.onnxruntime.program import loaded
+from autocompile.workload.axes import FreeAxis
+from autocompile.workload.samples import Sample
+
+# What torch's converter imports when it is first called.
+_IMPORTED_LATER = "torch.onnx._internal.exporter._core"
+
+
+class OnnxRuntime(AheadRuntime):
+    """Converts while it is built; what it loads runs without what converting needs."""
+
+    def prepare(self) -> None:
+        library()
+        for module in CONVERTERS:
+            importlib.import_module(module)
+        with suppress(ImportError):  # it is torch's own to move
+            importlib.import_module(_IMPORTED_LATER)
+
+    def compile_ahead(
+        self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
+    ) -> Program:
+        from autocompile.runtime.onnxruntime.compile import compile_ahead  # noqa: PLC0415  production imports no packer
+
+        return compile_ahead(model, plan, sample, axes, directory, name)
+
+    def load(self, program: Program, files: Files, model: Any, _watch: Watch) -> Loaded:
+        return loaded(program, files, model)
+
+    def known_fault(self, fault: BaseException) -> Fault | None:
+        return Fault(fault, "unsupported", INEXPRESSIBLE) if isinstance(fault, Inexpressible) else None
+
+
+RUNTIME = OnnxRuntime()

@@ -1,0 +1,23 @@
+"""What is particular to a plan for ONNX Runtime. No torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from autocompile.core.plan import Plan
+from autocompile.core.serde import Record
+
+Level = Literal["all", "extended"]
+
+
+class Settings(Record, frozen=True, omit_defaults=True):
+    """The settings of a plan: `graph_optimization`, how far the graph is rewritten, in the library's own words."""
+
+    graph_optimization: Level = "all"
+
+
+def settings_of(plan: Plan) -> Settings:
+    """The plan's settings."""
+    return msgspec.convert(plan.settings, Settings)

@@ -1,0 +1,14 @@
+"""What ONNX Runtime and its settings usually do. No torch.
+
+Measured on CPUs; wide, as they only order what is tried before anything is known.
+"""
+
+from __future__ import annotations
+
+from autocompile.runtime.onnxruntime.dimensions import NAME
+from autocompile.space.usual import Feature, Usual, feature
+
+USUAL: dict[Feature, Usual] = {
+    feature(runtime=NAME): Usual(-0.4, 0.5, cost=1.0),
+    feature(graph_optimization="extended"): Usual(0.25, 0.35),
+}

@@ -1,0 +1,172 @@
+"""An exported program, converted to a model of OpenVINO's."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from autocompile.core.program import Axis, TensorGuard
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.explanations import Row, matched
+from autocompile.runtime.openvino.library import in_a_line, openvino
+from autocompile.runtime.openvino.package import TYPES
+
+_CONVERSIONS = (
+    Row(
+        r"No conversion rule found for operations: ([^\n]+)",
+        "OpenVINO lacks {0}",
+        "write it with other operators",
+    ),
+    Row(
+        r"-- (\S+) with a message:[\s\S]*?(?:\[PyTorch Frontend\] )?([^\n]+)\n\s*\n",
+        "OpenVINO cannot convert {0}: {1}",
+        "write it with other operators",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The library's `model`; `inputs` and `outputs` as in `package.Package`."""
+
+    model: Any
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dtypes: tuple[str, ...]
+
+
+def converted(program: ExportedProgram, guards: Sequence[TensorGuard], axes: Sequence[Axis]) -> Converted:
+    """The same as a model of the library's, for these arguments over these ranges. Raises NotPackable."""
+    followed = _Followed(program)
+    model = _translated(followed)
+    inputs = _inputs(model, followed.program.graph_signature.user_inputs, guards)
+    _limit_sizes(model, [guards[position] for position in inputs], axes)
+    return Converted(model, inputs, followed.outputs, followed.dtypes)
+
+
+class _Followed:
+    """A program on its way through the library's decoder, which decomposes it and asks for its module.
+
+    What it becomes shows what the library does not: what it changes, and which output is which.
+    """
+
+    outputs: tuple[int, ...]
+    dtypes: tuple[str, ...]
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.program, name)
+
+    def run_decompositions(self, table: Any) -> _Followed:
+        """In the operators that the library knows."""
+        self.program = self.program.run_decompositions(table)
+        return self
+
+    def module(self) -> Any:
+        """As a graph that gives each output once."""
+        _refuse_changes(self.program)
+        module = self.program.module()
+        self.outputs, self.dtypes = _distinct_outputs(self.program, module)
+        return module
+
+
+def _refuse_changes(program: ExportedProgram) -> None:
+    """A converted model has no state, and writes to nothing but its outputs."""
+    signature = program.graph_signature
+    for buffer in signature.buffers_to_mutate.values():
+        raise NotPackable(f"it changes its buffer {buffer.removeprefix('model.')}, which OpenVINO's program does not")
+    if signature.user_inputs_to_mutate:
+        raise NotPackable("it changes an argument in place, which OpenVINO's program does not")
+
+
+def _distinct_outputs(program: ExportedProgram, module: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Leave each output in the `module` of a program once, as the library takes none twice.
+
+    Gives which of them each output was, and their dtypes.
+    """
+    names = program.graph_signature.user_outputs
+    distinct = list(dict.fromkeys(names))
+    output = module.graph.output_node()
+    output.args = (tuple(output.args[0][names.index(name)] for name in distinct),)
+    made = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    dtypes = tuple(str(made[str(name)].dtype).removeprefix("torch.") for name in distinct)
+    return tuple(map(distinct.index, names)), dtypes
+
+
+def _translated(followed: _Followed) -> Any:
+    """The library's model, whose sizes may all vary."""
+    library = openvino()  # before any part of it is imported
+    decoder = import_module("openvino.frontend.pytorch.fx_decoder").TorchFXPythonDecoder
+    frontend = library.frontend.FrontEndManager().load_by_framework("pytorch")
+    try:
+        # What the public `convert_model` does, without its telemetry.
+        with _quietly():
+            decoded = decoder.from_exported_program(followed)
+        return frontend.convert(frontend.load(decoded))
+    except NotPackable:
+        raise
+    except Exception as fault:  # the library's own types, and those of its decoder
+        raise NotPackable(_in_words(fault)) from fault
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what the decoder says of torch's operators, through the root logger, and torch of its own names."""
+    root, silent = logging.getLogger(), logging.NullHandler()
+    root.addHandler(silent)  # where it has none, it would be given one that stays
+    root.addFilter(_is_not_the_decoders)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.removeFilter(_is_not_the_decoders)
+        root.removeHandler(silent)
+
+
+def _is_not_the_decoders(record: logging.LogRecord) -> bool:
+    return record.module != "fx_decoder"
+
+
+def _in_words(fault: BaseException) -> str:
+    row, groups = matched(_CONVERSIONS, str(fault))
+    if row is None:
+        return f"OpenVINO cannot convert it: {in_a_line(fault)}"
+    return f"{row.reason.format(*(group.strip() for group in groups))}; {row.advice}"
+
+
+def _inputs(model: Any, names: Sequence[str], guards: Sequence[TensorGuard]) -> tuple[int, ...]:
+    """Which of the call's tensors each input is, by its name: one that is not used may be left out."""
+    positions = []
+    for port in model.inputs:
+        position = next((i for i, name in enumerate(names) if name in port.names), None)
+        if position is None:
+            raise NotPackable(f"OpenVINO has an input {port.any_name}, which is no argument of the model")
+        dtype, own = guards[position].dtype, port.element_type.get_type_name()
+        if own != TYPES.get(dtype):
+            raise NotPackable(f"OpenVINO takes argument {guards[position].path} as {own}, and it is {dtype}")
+        positions.append(position)
+    return tuple(positions)
+
+
+def _limit_sizes(model: Any, guards: Sequence[TensorGuard], axes: Sequence[Axis]) -> None:
+    """Tell the ranges of the sizes that vary."""
+    library = openvino()
+    ranges = {axis.name: library.Dimension(axis.low, axis.high) for axis in axes}
+    shapes = {
+        index: library.PartialShape([size if isinstance(size, int) else ranges[size] for size in guard.shape])
+        for index, guard in enumerate(guards)
+    }
+    try:
+        model.reshape(shapes)
+    except RuntimeError as fault:
+        raise NotPackable(f"OpenVINO cannot take its sizes: {in_a_line(fault)}") from fault

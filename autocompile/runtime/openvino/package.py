@@ -1,0 +1,45 @@
+"""What OpenVINO's program is put together of: its record in the manifest. No torch."""
+
+from __future__ import annotations
+
+import msgspec
+
+from autocompile.core.program import Program
+from autocompile.core.serde import Record
+
+# Its names of the dtypes, by torch's.
+TYPES = {
+    "bool": "boolean", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
+    "bfloat16": "bf16", "float32": "f32", "float64": "f64",
+}  # fmt: skip
+
+
+class Package(Record, frozen=True):
+    """`file`: the program as the library stored it, weights included.
+
+    `inputs`: for each of the program's inputs, which of the call's tensors it is. `outputs`: for each tensor of the
+    output, which of the program's outputs it is; `dtypes`: these outputs' dtypes, as torch names them. `precision`: the
+    type that it computes in where the model has a wider one, as the library names it. `threads`: how many it computes
+    with, 0 for as many as torch would. `most`: for each of the call's tensors, how large its integers may be.
+    """
+
+    file: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    precision: str = "f32"
+    threads: int = 0
+    most: tuple[int, ...] = ()
+
+
+def package_of(program: Program) -> Package:
+    """The program's package. Raises ValueError if its record cannot be read, or names a file that is not its own."""
+    package = msgspec.convert(program.own, Package)
+    if package.file not in program.files:
+        raise ValueError(f"it names {package.file}, which is none of its files")
+    strange = set(package.dtypes) - TYPES.keys()
+    if package.most and len(package.most) <= max(package.inputs, default=-1):
+        raise ValueError("what it says of its inputs does not fit together")
+    if strange or not all(0 <= output < len(package.dtypes) for output in package.outputs):
+        raise ValueError("what it says of its outputs does not fit together")
+    return package

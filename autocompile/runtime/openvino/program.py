@@ -1,0 +1,109 @@
+"""A stored program, loaded: it runs on the memory of the call's tensors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from autocompile.core.program import Program, TensorGuard
+from autocompile.runtime.base import NotLoadable
+from autocompile.runtime.files import Files
+from autocompile.runtime.openvino.integers import is_within, too_large
+from autocompile.runtime.openvino.library import core, in_a_line, openvino, options
+from autocompile.runtime.openvino.package import Package, package_of
+from autocompile.runtime.outputs import assembler
+
+Array = NDArray[Any]
+# What makes of a tensor the memory to run on, and the library's own tensor on it.
+_Feed = Callable[[torch.Tensor], tuple[Array, Any]]
+
+
+class Served:
+    """One program. Calls in several threads at once have a request each.
+
+    Raises NotLoadable: when it is made, if the library cannot load the program; when it is called, if this call is none
+    for it.
+    """
+
+    def __init__(self, program: Program, files: Files) -> None:
+        try:
+            package = package_of(program)
+        except ValueError as fault:
+            raise NotLoadable(f"its record cannot be read: {fault}") from fault
+        self._files = files
+        # The library does not keep the memory that it was given. Copy-on-write, as it takes none that is read-only;
+        # nothing is ever written, so all processes share the file's pages.
+        self._stored = np.memmap(files.path(package.file), dtype=np.uint8, mode="c")
+        self._compiled = _loaded(self._stored, package)
+        guards = [guard for guard in program.guards if isinstance(guard, TensorGuard)]
+        self._feeds = [(position, _feed(guards[position], package.most[position])) for position in package.inputs]
+        self._takes = [_taker(dtype) for dtype in package.dtypes]
+        self._outputs = package.outputs
+        self._is_in_order = package.outputs == tuple(range(len(package.dtypes)))
+        self._assemble = assembler(program)
+        self._free: deque[Any] = deque()
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Any:
+        """Run on the tensors that the guard gave."""
+        fed = [feed(tensors[position]) for position, feed in self._feeds]
+        try:
+            request = self._free.pop()
+        except IndexError:  # all are under way
+            request = self._compiled.create_infer_request()
+        made = self._run(request, fed)
+        self._free.append(request)
+        return self._assemble(made if self._is_in_order else [made[output] for output in self._outputs])
+
+    def _run(self, request: Any, fed: list[tuple[Array, Any]]) -> list[torch.Tensor]:
+        """What a call makes of inputs, whose memory the library does not keep while it runs."""
+        try:
+            for index, (_array, own) in enumerate(fed):
+                request.set_input_tensor(index, own)
+            request.infer(None, share_outputs=True)
+        except RuntimeError as fault:
+            raise NotLoadable(f"OpenVINO cannot run it: {in_a_line(fault)}") from fault
+        # Copies, as the next call is written where this one was. Given memory to write to, it gets outputs wrong that
+        # are inputs, and writes into these.
+        return [take(request.get_output_tensor(index).data) for index, take in enumerate(self._takes)]
+
+
+def _loaded(stored: Array, package: Package) -> Any:
+    threads = package.threads or torch.get_num_threads()
+    try:
+        tensor = openvino().Tensor(stored, shared_memory=True)
+        return core().import_model(tensor, "CPU", options(package.precision, threads))
+    except RuntimeError as fault:
+        raise NotLoadable(in_a_line(fault)) from fault
+
+
+def _feed(guard: TensorGuard, most: int) -> _Feed:
+    library = openvino()
+    tensor_on, is_contiguous = library.Tensor, guard.layout == "contiguous"
+
+    def plain(tensor: torch.Tensor) -> tuple[Array, Any]:
+        array = (tensor.detach() if is_contiguous else tensor.detach().contiguous()).numpy()
+        return array, tensor_on(array, shared_memory=True)
+
+    def without_numpy(tensor: torch.Tensor) -> tuple[Array, Any]:
+        array = tensor.detach().contiguous().view(torch.int16).numpy()
+        return array, tensor_on(array, array.shape, library.Type.bf16)
+
+    def within_32_bits(tensor: torch.Tensor) -> tuple[Array, Any]:
+        array, own = plain(tensor)
+        if not is_within(array, most):
+            raise NotLoadable(too_large(guard.path, most))
+        return array, own
+
+    return {"int64": within_32_bits, "bfloat16": without_numpy}.get(guard.dtype, plain)
+
+
+def _taker(dtype: str) -> Callable[[Array], torch.Tensor]:
+    """What copies an output, which numpy takes for float16 if it is bfloat16."""
+    if dtype == "bfloat16":
+        return lambda view: torch.from_numpy(np.array(view).view(np.int16)).view(torch.bfloat16)
+    return lambda view: torch.from_numpy(np.array(view))

@@ -1,0 +1,211 @@
+"""A model's programs, made over the ranges of sizes that its calls show, and compared with it, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from autocompile.core.job import ExportTask, PackTask
+from autocompile.core.outcome import Accuracy
+from autocompile.core.plan import Plan
+from autocompile.core.program import Program
+from autocompile.runtime.base import Loaded, NotPackable
+from autocompile.runtime.building import build
+from autocompile.runtime.files import Files
+from autocompile.runtime.guarded import Guarded
+from autocompile.runtime.model_watch import Watch, has_hooks
+from autocompile.trial.check.batch_proof import batch_axis
+from autocompile.trial.check.compare import compare
+from autocompile.trial.check.reference import Reference, make_reference
+from autocompile.trial.pack.reads import Reads, changed_by_a_call
+from autocompile.trial.phases import Phases
+from autocompile.workload.axes import FreeAxis, free_axes, leaves_of, resized
+from autocompile.workload.call import Call
+from autocompile.workload.forms import by_form
+from autocompile.workload.identity.facts import attribute_texts
+from autocompile.workload.metric import unspool_metric
+from autocompile.workload.observation import after_call
+from autocompile.workload.samples import Sample, describe, device_of, named_leaves
+from autocompile.workload.step import Step
+
+
+class Maker(Protocol):
+    """What makes a program and loads it, as a `runtime.ahead.AheadRuntime` does."""
+
+    def compile_ahead(
+        self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str, /
+    ) -> Program:
+        """Make one in `directory`, for calls like `sample` over these ranges. Raises NotPackable."""
+
+    def load(self, program: Program, files: Files, model: Any, watch: Watch, /) -> Loaded:
+        """What serves it."""
+
+
+class Programs:
+    """A model's programs, `most` of them at most, made by `maker`; `name` is what faults call them.
+
+    `reads`: what the calls of the model read. `compared`: the figure of each call that was compared of what was made
+    last.
+    """
+
+    def __init__(
+        self, task: PackTask | ExportTask, model: Any, maker: Maker, phases: Phases, *, most: int, name: str
+    ) -> None:
+        self._task, self._model, self._directory, self._phases = task, model, Path(task.directory), phases
+        self._maker, self._most, self._name = maker, most, name
+        self._plan = task.plan
+        self._eager = Call(model, device_type=task.workload.device_type)
+        self.notes: list[str] = []
+        self.reads = Reads(model)
+        self.compared: list[Accuracy] = []
+        # As the user has it: no call has been made of this copy yet.
+        self._attributes = attribute_texts(model)
+
+    def made(self, samples: Sequence[Sample]) -> list[Program]:
+        """One program for each form of call, over the range of sizes that its samples show.
+
+        All of them are compared with the run's own reference, too. Raises NotPackable.
+        """
+        if has_hooks(self._model):
+            raise NotPackable("the model has hooks, which a compiled program does not run", "model")
+        forms = by_form(samples)
+        if len(forms) > self._most:
+            raise NotPackable(f"it is called in {len(forms)} different forms", "model")
+        made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
+        with self._phases("verify"):
+            guarded = Guarded(made, self._maker.load, self._directory, self._model, device_of(samples[0]))
+            self.compared += check_cases(guarded, self._task, self._name)
+        return made
+
+    def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
+        with self._phases("verify"):
+            # Before any other call, as what is kept from a first call is not read again.
+            self.reads.note(lambda: self._eager.run(form[0]))
+            _check_writes(self._eager, form[0], self._attributes)
+            axes = self._accepted(form, free_axes(form, batch_axis(self._eager, form[0])))
+        attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
+        fault = NotPackable("")
+        for attempt in attempts:
+            try:
+                return [self._made(_example(form, attempt), form, attempt, name)]
+            except NotPackable as refused:
+                fault = refused
+                self.notes.append(f"no program for sizes {_words(attempt)}: {fault}")
+        distinct = {describe(sample): sample for sample in form}
+        if not axes or len(distinct) > self._most:
+            raise fault
+        self.notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
+        return [self._made(sample, [sample], (), f"{name}-{i}") for i, sample in enumerate(distinct.values())]
+
+    def _accepted(self, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
+        """The axes, each with as wide a range as the model itself takes."""
+        kept = []
+        for axis in axes:
+            try:
+                for size in (axis.low, axis.high):
+                    self._eager.run(resized(form[0], axis.places, size))
+            except Exception:  # whatever a model raises for a size that is not its own
+                kept.append(axis.narrowed())
+            else:
+                kept.append(axis)
+        return _worth_having(kept)
+
+    def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
+        with self._phases("verify"):
+            self.reads.note(lambda: self._eager.run(example))
+        with self._phases("compile"):
+            program = self._maker.compile_ahead(self._model, self._plan, example, axes, self._directory, name)
+        with self._phases("verify"):
+            self.compared = self._check(program, form, axes)
+        return program
+
+    def _check(self, program: Program, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> list[Accuracy]:
+        """Compare it with the model across the range of every axis: the reference's own cases are checked later.
+
+        It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
+        on the samples, and not on sizes that were made up.
+        """
+        guarded = Guarded([program], self._maker.load, self._directory, self._model, device_of(form[0]))
+        acceptance = self._task.acceptance
+        metric = unspool_metric(acceptance.metric)
+        reduced = build(self._eager, Plan(autocast=self._task.plan.autocast))
+        found = []
+        for sample in (form[0], *_across(form[0], axes)):
+            reference = make_reference(self._eager, (sample,), variants=0, seed=0).against(reduced)
+            compared = compare(guarded, reference, acceptance, metric)
+            if compared.fault:
+                raise NotPackable(f"{self._name} is wrong: {compared.fault}")
+            found.append(compared.accuracy)
+        return found
+
+
+def check_cases(step: Step, task: PackTask | ExportTask, name: str) -> list[Accuracy]:
+    """Compare what was packed with the run's own reference: the gate that every candidate passes.
+
+    Gives the worst figure, for each case. Raises NotPackable.
+    """
+    reference = Reference.load(Path(task.reference))
+    if task.plan.batch:
+        reference = reference.at_batch(task.plan.batch)
+    compared = compare(step, reference, task.acceptance, unspool_metric(task.acceptance.metric))
+    if compared.fault:
+        raise NotPackable(f"{name} is wrong: {compared.fault}")
+    return [compared.accuracy] * len(reference.cases)
+
+
+def _check_writes(eager: Call, sample: Sample, attributes: Mapping[str, str]) -> None:
+    """What is written into when the model is called would be neither followed nor shared as in eager.
+
+    `attributes` are the model's plain ones before its first call.
+    """
+    arguments = {f"input{name}": leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
+    leaves = eager.observe(sample, seed=0).leaves
+    for name, before in (*eager.state.named(), *arguments.items()):
+        if not isinstance(before, torch.Tensor):
+            continue
+        if not torch.equal(before.nan_to_num(), leaves[after_call(name)].nan_to_num()):
+            raise NotPackable(f"it writes into {name} when called", "model")
+    once = attribute_texts(eager.model)
+    eager.observe(sample, seed=0)
+    changed = changed_by_a_call(once, attribute_texts(eager.model))
+    if changed:
+        raise NotPackable(f"it changes its attribute `{changed}` when called", "model")
+    set_first = changed_by_a_call(attributes, once)
+    if set_first:
+        raise NotPackable(f"it sets its attribute `{set_first}` when it is first called, and not before", "model")
+
+
+def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:
+    """The largest sample, enlarged where a size is 1: the compiler would take that for a constant."""
+    largest = max(form, key=lambda s: sum(leaf.numel() for leaf in leaves_of(s) if isinstance(leaf, torch.Tensor)))
+    position = next(i for i, sample in enumerate(form) if sample is largest)
+    for axis in axes:
+        if axis.seen[position] < 2:
+            largest = resized(largest, axis.places, min(2, axis.high))
+    return largest
+
+
+def _worth_having(axes: Iterable[FreeAxis]) -> tuple[FreeAxis, ...]:
+    """Without those that have one size only."""
+    return tuple(axis for axis in axes if axis.low < axis.high)
+
+
+def _words(axes: Sequence[FreeAxis]) -> str:
+    return " and ".join(f"{axis.low} to {axis.high}" for axis in axes) or "as they are"
+
+
+def _across(sample: Sample, axes: Sequence[FreeAxis]) -> Iterator[Sample]:
+    """Both ends of every axis, their neighbours and a middle, odd and even; and all axes at their smallest."""
+    for axis in axes:
+        middle = (axis.low + axis.high) // 2
+        sizes = (axis.low, axis.low + 1, middle, middle + 1, axis.high - 1, axis.high)
+        for size in sorted({size for size in sizes if axis.low <= size <= axis.high}):
+            yield resized(sample, axis.places, size)
+    if len(axes) > 1:
+        smallest = sample
+        for axis in axes:
+            smallest = resized(smallest, axis.places, axis.low)
+        yield smallest

@@ -1,0 +1,131 @@
+"""What people do by hand to run a model faster, in a few lines each: from a model and its inputs to a call."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from autocompile.runtime.openvino.library import openvino as library
+
+Call = Callable[[], Any]
+
+
+def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments."""
+    if isinstance(inputs, dict):
+        return (), inputs
+    return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
+
+
+def eager(model: Any, inputs: Any) -> Call:
+    """As it is."""
+    args, kwargs = arguments_of(inputs)
+    return lambda: model(*args, **kwargs)
+
+
+def eager_bf16(model: Any, inputs: Any) -> Call:
+    """Under autocast."""
+    args, kwargs = arguments_of(inputs)
+
+    def call() -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(*args, **kwargs)
+
+    return call
+
+
+def compiled(model: Any, inputs: Any) -> Call:
+    """`torch.compile(model)`."""
+    return eager(torch.compile(model), inputs)
+
+
+def max_autotune(model: Any, inputs: Any) -> Call:
+    """`torch.compile(model, mode="max-autotune")`."""
+    return eager(torch.compile(model, mode="max-autotune"), inputs)
+
+
+def compiled_frozen_bf16(model: Any, inputs: Any) -> Call:
+    """`torch.compile` with freezing, under autocast."""
+    import torch._inductor.config
+
+    torch._inductor.config.freezing = True  # noqa: SLF001
+    try:
+        call = eager_bf16(torch.compile(model), inputs)
+        call()
+    finally:
+        torch._inductor.config.freezing = False  # noqa: SLF001
+    return call
+
+
+def aoti_frozen(model: Any, inputs: Any, dtype: torch.dtype | None = None) -> Call:
+    """AOTInductor with freezing; with `dtype` under autocast."""
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+                return pytree.tree_leaves(self.model(*args, **kwargs))
+
+    args, kwargs = arguments_of(inputs)
+    exported = torch.export.export(Wrapped().eval(), args, kwargs, strict=False)
+    package = str(Path(tempfile.mkdtemp()) / "model.pt2")
+    torch._inductor.aoti_compile_and_package(exported, package_path=package, inductor_configs={"freezing": True})  # noqa: SLF001
+    return eager(torch._inductor.aoti_load_package(package), inputs)  # noqa: SLF001
+
+
+def aoti_frozen_bf16(model: Any, inputs: Any) -> Call:
+    """The same in bfloat16."""
+    return aoti_frozen(model, inputs, torch.bfloat16)
+
+
+def openvino(model: Any, inputs: Any, precision: str = "f32") -> Call:
+    """OpenVINO, for latency."""
+    ov = library()  # the library itself, without what it sends home
+    args, kwargs = arguments_of(inputs)
+    exported = torch.export.export(model, args, kwargs, strict=False)
+    converted = ov.convert_model(exported)
+    hints = {"INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY"}
+    program = ov.compile_model(converted, "CPU", hints)
+    arrays = [tensor.numpy() for tensor in pytree.tree_leaves((args, kwargs))]
+    request = program.create_infer_request()
+    return lambda: request.infer(arrays, share_inputs=True, share_outputs=True)
+
+
+def openvino_bf16(model: Any, inputs: Any) -> Call:
+    """The same in bfloat16."""
+    return openvino(model, inputs, "bf16")
+
+
+def onnxruntime(model: Any, inputs: Any) -> Call:
+    """ONNX Runtime, exported by torch's own exporter."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime as ort
+
+    args, kwargs = arguments_of(inputs)
+    path = str(Path(tempfile.mkdtemp()) / "model.onnx")
+    program = torch.onnx.export(model, args, kwargs=kwargs, dynamo=True, verbose=False)
+    assert program is not None
+    program.save(path)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = os.cpu_count() or 1
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    leaves = (tensor.numpy() for tensor in pytree.tree_leaves((args, kwargs)))
+    arrays = dict(zip(names, leaves, strict=True))
+    return lambda: session.run(None, arrays)
+
+
+WAYS: dict[str, Callable[[Any, Any], Call]] = {
+    way.__name__: way
+    for way in (
+        eager, eager_bf16, compiled, max_autotune, compiled_frozen_bf16, aoti_frozen, aoti_frozen_bf16,
+        openvino, openvino_bf16, onnxruntime,
+    )
+}  # fmt: skip

@@ -1,0 +1,121 @@
+"""One workload: every way by hand and what `autocompile.load` serves, timed in one process, interleaved.
+
+    python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; by default all ways
+
+Blocks of all ways alternate in random order; each begins with a few unmeasured calls, as threads of the way before
+may still be spinning. A figure is the median over rounds of a way's time over eager's in the same round, with its
+95% interval.
+"""
+
+import contextlib
+import io
+import json
+import logging
+import math
+import random
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from by_hand import WAYS, arguments_of
+from torch.utils import _pytree as pytree
+from workloads import workload
+
+import autocompile
+from autocompile.heap import settle_heap
+from autocompile.trial.clock.intervals import median_interval
+
+ROUNDS, BLOCK_S, SETTLING_S = 25, 0.04, 0.01
+OURS = "autocompile"
+
+
+def main() -> None:
+    """Build all, time all."""
+    name, directory, *some = sys.argv[1:]
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    settle_heap()
+    model, inputs = workload(name)
+    with torch.no_grad():
+        reference = numbers(WAYS["eager"](model, inputs)())
+        calls, said = {}, {}
+        for way, build in ((way, build) for way, build in WAYS.items() if not some or way in some):
+            calls[way], said[way] = tried(lambda build=build: build(*workload(name)), reference)
+        args, kwargs = arguments_of(inputs)
+        module = autocompile.load(directory, model)
+        calls[OURS], said[OURS] = tried(lambda: lambda: module(*args, **kwargs), reference)
+        found = timed({way: call for way, call in calls.items() if call is not None})
+    assert not module.status.fallbacks, module.status
+    print(json.dumps({"ways": found, "built": said, "served": f"{module.status.runtime} {module.status.label}"}))
+
+
+def tried(build: Callable[[], Any], reference: Any) -> tuple[Any, dict[str, Any]]:
+    """A call, warmed up, with the seconds that it took to build and its error; or why there is none."""
+    began = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            call = build()
+            output = call()
+            for _ in range(3):
+                call()
+    except Exception as fault:
+        words = str(fault).strip().splitlines() or [""]
+        return None, {"failed": f"{type(fault).__name__}: {words[0][:150]}"}
+    return call, {"built_s": round(time.perf_counter() - began, 2), "error": error_of(numbers(output), reference)}
+
+
+def numbers(output: Any) -> Any:
+    """The first output's values, as NumPy has them."""
+    is_tensor = isinstance(output, (torch.Tensor, np.ndarray))
+    leaves = list(output.values()) if not is_tensor and hasattr(output, "values") else pytree.tree_leaves(output)
+    first = leaves[0]
+    return np.asarray(first.float() if isinstance(first, torch.Tensor) else first, dtype=np.float64)
+
+
+def error_of(values: Any, reference: Any) -> float | None:
+    """Root mean square, relative to the reference's."""
+    if values.shape != reference.shape:
+        return None
+    return float(np.sqrt(np.mean((values - reference) ** 2)) / (np.sqrt(np.mean(reference**2)) or 1.0))
+
+
+def timed(calls: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Milliseconds a call and the ratio to eager with its interval, by way."""
+    counts = {way: max(1, math.ceil(BLOCK_S / once(call))) for way, call in calls.items()}
+    seconds: dict[str, list[float]] = {way: [] for way in calls}
+    order = random.Random(0)
+    for _ in range(ROUNDS):
+        for way in order.sample(list(calls), len(calls)):
+            seconds[way].append(block(calls[way], counts[way]))
+    found = {}
+    for way, measured in seconds.items():
+        ratio = median_interval([math.log(own / base) for own, base in zip(measured, seconds["eager"], strict=True)])
+        value, low, high = (math.exp(-x) for x in (ratio.value, ratio.high, ratio.low))
+        found[way] = {"ms": float(np.median(measured)) * 1e3, "speedup": value, "low": low, "high": high}
+    return found
+
+
+def once(call: Any) -> float:
+    """Seconds of a call."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def block(call: Any, count: int) -> float:
+    """Seconds a call."""
+    until = time.perf_counter() + SETTLING_S
+    while time.perf_counter() < until:
+        call()
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - began) / count
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What a search of five minutes delivers, against every way by hand, over thirteen workloads.
+
+    python studies/portfolio/record.py               # some ten minutes a workload; run nothing else meanwhile
+    python studies/portfolio/record.py --only bert --budget 2m
+    python studies/portfolio/table.py > studies/portfolio/README.md
+
+Each workload is tuned in a process of its own; what `load` serves is then timed in one process with all ways by hand,
+interleaved (`one.py`), and against eager alone in three more processes. Rows are appended to results/, so that a
+recording that was ended goes on.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from workloads import WORKLOADS
+
+from autocompile.host import environment
+from autocompile.runtime.catalogue import kinds
+
+HERE = Path(__file__).parent
+AGAIN = 3
+TUNE = """
+import sys
+from workloads import workload
+import autocompile
+model, inputs = workload(sys.argv[1])
+autocompile.optimize(model, inputs, budget=sys.argv[2], output=sys.argv[3], seed=0, progress=False)
+"""
+
+
+def main() -> None:
+    """Record what is not recorded yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=list(WORKLOADS), nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--budget", default="5m")
+    arguments = parser.parse_args()
+    path = results_path()
+    known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
+    for name in arguments.only:
+        if name not in known:
+            row = {"workload": name, "budget": arguments.budget, **recorded(name, arguments.budget)}
+            with path.open("a") as stream:
+                stream.write(json.dumps(row) + "\n")
+            print(
+                name, row["winner"], {way: round(found["speedup"], 2) for way, found in row["ways"].items()}, flush=True
+            )
+
+
+def recorded(name: str, budget: str) -> dict[str, Any]:
+    """The verdict, the ways beside one another, and the speed-up of what is served in further processes."""
+    with tempfile.TemporaryDirectory() as directory:
+        rec = f"{directory}/rec"
+        began = time.perf_counter()
+        python(["-c", TUNE, name, budget, rec])
+        took_s = time.perf_counter() - began
+        document = json.loads((Path(rec) / "recommendation.json").read_text())
+        beside = json.loads(python([str(HERE / "one.py"), name, rec]))
+        again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(AGAIN)]
+    winner = document["winner"]
+    return {
+        "took_s": round(took_s, 1),
+        "winner": winner["label"],
+        "verdict": winner["speedup"],
+        "startup_s": winner["startup_s"],
+        "again": [ways["autocompile"]["speedup"] for ways in again],
+        **beside,
+    }
+
+
+def python(arguments: list[str]) -> str:
+    """What a process printed last. Raises RuntimeError with the end of what it said, if it failed."""
+    done = subprocess.run([sys.executable, *arguments], cwd=HERE, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{arguments[0]} failed: {done.stderr[-2000:]}")
+    lines = done.stdout.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def results_path() -> Path:
+    """The file of this kind of machine; its first line says which that is."""
+    here = environment()
+    name = f"{here.cpu} {here.cores} cores torch{here.torch.split('+')[0]}".lower().replace(" ", "-")
+    path = HERE / "results" / f"{name}.jsonl"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        libraries = {kind.name: kind.version() for kind in kinds() if kind.version()}
+        machine = {
+            "cpu": here.cpu,
+            "cores": here.cores,
+            "torch": here.torch,
+            "features": here.cpu_features,
+            **libraries,
+        }
+        path.write_text(json.dumps(machine) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    main()

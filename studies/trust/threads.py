@@ -1,0 +1,143 @@
+"""Threads: whether a runtime with threads of its own reads the same beside eager as alone.
+
+    python studies/trust/threads.py --processes 5         # some five minutes; run nothing else meanwhile
+
+Torch's OpenMP threads go on spinning when they have nothing more to do, and take a core from the threads of another
+library. Each model is packed once for each runtime, and what `autocompile.load` makes of it is timed in new processes:
+
+- alone: nothing else runs in the process;
+- paired: by the clock that trials use, in blocks that alternate with eager's, each after some unmeasured calls;
+- unsettled: the same without these unmeasured calls;
+- after torch: each single call follows an operator of torch that uses all threads, as preprocessing in production may.
+
+Milliseconds a call are appended to results/, of which `python studies/trust/table.py` makes the README's table.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+from aa import read_rows, results_path
+from torch import nn
+
+from autocompile.artifact.integrity import write_manifest
+from autocompile.core.job import Acceptance, Limits, Packed, PackTask, ProfileTask, Timing
+from autocompile.core.plan import Plan
+from autocompile.core.profile import Profile
+from autocompile.core.tolerance import published_tolerance
+from autocompile.runner.local import LocalRunner
+from autocompile.runtime.catalogue import serving_of
+from autocompile.search.errand import reply_to
+from autocompile.search.packages import manifest_of
+from autocompile.trial.clock.timing import subject, time_pairs
+from autocompile.trial.pack.loaded import LoadedArtifact
+from autocompile.workload.call import Call
+from autocompile.workload.samples import Sample
+from autocompile.workload.spool import spool
+
+RUNTIMES = ("openvino", "onnxruntime")
+WAYS = ("alone", "paired", "unsettled", "after torch")
+LASTS_S = 2.0
+
+
+def models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
+    """Model and input by name: some 1 and 10 ms a call in eager on a 2-core machine."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(384, 1536), nn.GELU(), nn.Linear(1536, 384), nn.LayerNorm(384)]
+    convolutions = [nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 8, 3)]
+    return {
+        "perceptron": (nn.Sequential(*layers).eval(), torch.randn(32, 384)),
+        "convolutions": (nn.Sequential(*convolutions).eval(), torch.randn(2, 3, 112, 112)),
+    }
+
+
+def main() -> None:
+    """Time what is not recorded yet, all ways in turn; or, as a child, one way."""
+    if len(sys.argv) > 1 and sys.argv[1] in WAYS:
+        print(json.dumps(timed(*sys.argv[1:])))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=5)
+    asked = parser.parse_args().processes
+    path = results_path()
+    done = max((int(str(row["number"])) + 1 for row in read_rows(path) if row["kind"] == "threads"), default=0)
+    with tempfile.TemporaryDirectory() as temporary:
+        artifacts = packed(Path(temporary))
+        for number in range(done, asked):
+            for (model, runtime), artifact in artifacts.items():
+                found = {way: in_a_process(way, model, artifact) for way in WAYS}
+                row = {"kind": "threads", "number": number, "model": model, "runtime": runtime, "ms": found}
+                with path.open("a") as stream:
+                    stream.write(json.dumps(row) + "\n")
+                print(row, flush=True)
+
+
+def packed(directory: Path) -> dict[tuple[str, str], str]:
+    """Where the artifact of each model lies, by runtime."""
+    artifacts = {}
+    acceptance, timing = Acceptance(published_tolerance("")), Timing(precision=0.02, limit_s=0.5)
+    with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
+        for name, (model, inputs) in models().items():
+            workload, reference = spool(model, inputs, directory / name), str(directory / name / "reference.pt")
+            profile = reply_to(runner, ProfileTask(workload, reference, timing, 0), Limits(120.0), Profile, cache="p")
+            if not isinstance(profile, Profile):
+                sys.exit(f"{name}: {profile}")
+            for runtime in RUNTIMES:
+                plan, here = Plan(runtime=runtime), directory / f"{name}-{runtime}"
+                serving = serving_of(plan)
+                task = PackTask(workload, plan, serving, reference, acceptance, str(here / serving.name))
+                found = reply_to(runner, task, Limits(120.0), Packed, cache="pack")
+                if not isinstance(found, Packed):
+                    sys.exit(f"{name}, {runtime}: {found}")
+                write_manifest(here, manifest_of(workload, plan, serving, found, here))
+                artifacts[name, runtime] = str(here)
+    return artifacts
+
+
+def in_a_process(way: str, model: str, artifact: str) -> float:
+    """Milliseconds a call, in a fresh process."""
+    command = [sys.executable, __file__, way, model, artifact]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def timed(way: str, name: str, artifact: str) -> float:
+    """Milliseconds a call, in this process."""
+    model, inputs = models()[name]
+    loaded, sample = LoadedArtifact(artifact, model, threads=0), Sample((inputs,), {})
+    with torch.no_grad():
+        for _ in range(5):
+            loaded.run(sample)
+        if way in ("paired", "unsettled"):
+            return beside_eager(Call(model, device_type="cpu"), loaded, sample, settles=way == "paired")
+        return by_itself(loaded, sample, after_torch=way == "after torch")
+
+
+def beside_eager(eager: Call, loaded: Call, sample: Sample, *, settles: bool) -> float:
+    """By the clock of trials."""
+    threads = torch.get_num_threads()
+    sides = [subject(step, [sample], "cpu", threads, settles=settles) for step in (eager, loaded)]
+    return time_pairs(*sides, Timing(precision=0.0, limit_s=2 * LASTS_S), seed=0).candidate.mean_ms
+
+
+def by_itself(loaded: Call, sample: Sample, *, after_torch: bool) -> float:
+    """Call by call, the median; what comes before each is not counted."""
+    matrix, seconds = torch.randn(384, 384), []
+    until = time.perf_counter() + LASTS_S
+    while time.perf_counter() < until:
+        if after_torch:
+            matrix @ matrix
+        began = time.perf_counter()
+        loaded.run(sample)
+        seconds.append(time.perf_counter() - began)
+    return median(seconds) * 1e3
+
+
+if __name__ == "__main__":
+    main()

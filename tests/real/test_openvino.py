@@ -1,0 +1,285 @@
+"""Programs that OpenVINO runs: what they take, what they give, and what cannot be made one."""
+
+import os
+import subprocess
+import sys
+import threading
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+
+from autocompile.core.plan import Plan
+from autocompile.runtime.ahead import AheadRuntime
+from autocompile.runtime.base import NotLoadable, NotPackable
+from autocompile.runtime.building import ahead, build
+from autocompile.runtime.files import Files
+from autocompile.runtime.guarded import Guarded
+from autocompile.runtime.openvino.processor import computes_in
+from autocompile.runtime.snippet import snippet
+from autocompile.workload.axes import FreeAxis
+from autocompile.workload.call import Call
+from autocompile.workload.samples import Sample
+
+# Not imported here, as it would have its telemetry then.
+pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+OPENVINO = Plan(runtime="openvino")
+
+
+def axis(name, low, high, *places):
+    return FreeAxis(name, frozenset(places), (low, high), low, high)
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """Compiles a model for calls like `args`, and gives its program and what serves it as it was loaded."""
+
+    def pack(model, *args, axes=(), plan=OPENVINO, **kwargs):
+        own = ahead(plan.runtime)
+        assert isinstance(own, AheadRuntime)
+        program = own.compile_ahead(model.eval(), plan, Sample(args, kwargs), axes, tmp_path, "program")
+        return program, Guarded([program], own.load, tmp_path, None, torch.device("cpu"))
+
+    return pack
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, images):
+        return self.head(self.features(images).flatten(1))
+
+
+class Text(nn.Module):
+    """Its output is a dict, of which two are one tensor and one is no tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+    def forward(self, ids, keep):
+        hidden = self.encoder(self.embedding(ids), src_key_padding_mask=~keep)
+        pooled = (hidden * keep[..., None]).sum(1) / keep.sum(1, keepdim=True)
+        return {"hidden": hidden, "states": (hidden,), "pooled": pooled, "best": hidden.argmax(-1), "kind": "text"}
+
+
+class Applied(nn.Module):
+    """A function as a model with a parameter and a buffer."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.randn(4, 4))
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, *args):
+        return self.function(self, *args)
+
+
+def test_images_in_batches_of_any_size_in_either_layout(packed):
+    torch.manual_seed(0)
+    model = Images()
+    program, serve = packed(model, torch.randn(4, 3, 16, 16), axes=[axis("n0", 1, 16, (0, 0))])
+    assert not program.needs_model
+    for size in (1, 3, 16):
+        x = torch.randn(size, 3, 16, 16)
+        kept = x.clone()
+        torch.testing.assert_close(serve(x), Call(model)(x), rtol=1e-4, atol=1e-5)
+        assert torch.equal(x, kept)
+    x = torch.randn(5, 3, 16, 16).to(memory_format=torch.channels_last)
+    torch.testing.assert_close(serve(x), Call(model)(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(NotPackable, match="has shape"):
+        serve(torch.randn(17, 3, 16, 16))
+
+
+def test_text_of_any_length_with_integers_and_masks(packed):
+    torch.manual_seed(0)
+    model = Text()
+
+    def call(length):
+        keep = torch.ones(2, length, dtype=torch.bool)
+        keep[1, 2:] = False
+        return torch.randint(50, (2, length)), keep
+
+    _program, serve = packed(model, *call(8), axes=[axis("n0", 2, 40, (0, 1), (1, 1))])
+    for length in (2, 9, 40):
+        ids, keep = call(length)
+        found, expected = serve(ids, keep), Call(model)(ids, keep)
+        assert found["states"][0] is found["hidden"]
+        assert found.keys() == expected.keys()
+        assert found["kind"] == "text"
+        for name in ("pooled", "best"):
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_outputs_that_are_arguments_or_constants_or_kept_are_the_callers_own(packed):
+    model = Applied(lambda self, x, unused, y: (x, self.weight, x.relu(), (x + y).view(-1)))
+    _program, serve = packed(model, *torch.randn(3, 4, 4))
+    calls = [list(torch.randn(3, 4, 4)) for _ in range(3)]
+    expected = [[one.clone() for one in Call(model)(*call)] for call in calls]
+    found = [serve(*call) for call in calls]
+    for call, outputs, wanted in zip(calls, found, expected, strict=True):
+        torch.testing.assert_close(list(outputs), wanted)
+        outputs[0].zero_()
+        assert call[0].any()
+        assert not any(output.requires_grad for output in outputs)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (lambda _self, x, scale: (x * scale, scale + 1), (torch.randn(4), torch.tensor(2.5))),
+        (lambda _self, x: (x + 3, x.sum(), x.to(torch.float32)), (torch.arange(5),)),
+        (lambda _self, x: (~x, x.any()), (torch.tensor([True, False]),)),
+        (lambda _self, x: x @ x, (torch.randn(4, 4).bfloat16(),)),
+        (lambda _self, x: x.half() + 1, (torch.arange(4.0),)),
+        (lambda _self, x: torch.nonzero(x > 0), (torch.randn(4, 4),)),
+        (lambda self, x: self.weight * x.shape[0], (torch.randn(3),)),
+    ],
+    ids=["number", "integers", "booleans", "bfloat16", "float16", "size by values", "no tensor used"],
+)
+def test_it_takes_and_gives(function, args, packed):
+    torch.manual_seed(0)
+    model = Applied(function)
+    _program, serve = packed(model, *args)
+    torch.testing.assert_close(serve(*args), Call(model)(*args))
+
+
+def _counting(self, x):
+    self.count.add_(1)
+    return x + self.count
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda self, x: torch.linalg.inv(x) @ self.weight, "OpenVINO lacks aten.linalg_inv_ex.default; write it"),
+        (lambda _self, x: torch.view_as_real(torch.complex(x, x)), "OpenVINO lacks aten.complex.default"),
+        (_counting, "it changes its buffer count, which OpenVINO's program does not"),
+        (lambda _self, x: x.add_(1), "it changes an argument in place"),
+    ],
+    ids=["operator", "complex", "buffer", "argument"],
+)
+def test_what_cannot_be_converted_is_said_in_a_line(function, words, packed):
+    with pytest.raises(NotPackable) as raised:
+        packed(Applied(function), torch.randn(4, 4))
+    assert str(raised.value).startswith(words)
+    assert "\n" not in str(raised.value)
+
+
+def test_integers_beyond_32_bits_are_refused(packed):
+    model = Applied(lambda _self, x: x + 1)
+    with pytest.raises(NotPackable, match="computes integers in 32 bits"):
+        packed(model, torch.tensor([2**31, 0]))
+    with pytest.raises(NotPackable, match="it multiplies integers of a call"):
+        packed(Applied(lambda _self, x: x * 1000003 % 1009), torch.tensor([5, 6]))
+    _program, serve = packed(model, torch.tensor([2**29, -(2**29)]))
+    assert serve(torch.tensor([5, 6])).tolist() == [6, 7]
+    with pytest.raises(NotLoadable, match="computes integers in 32 bits"):
+        serve(torch.tensor([5, 2**31]))
+    assert serve(torch.tensor([6, 7])).tolist() == [7, 8]
+
+
+def test_several_threads_call_at_once(packed):
+    torch.manual_seed(0)
+    model = Images()
+    _program, serve = packed(model, torch.randn(2, 3, 16, 16), axes=[axis("n0", 1, 8, (0, 0))])
+    calls = [torch.randn(size % 8 + 1, 3, 16, 16) for size in range(24)]
+    expected = [Call(model)(x) for x in calls]
+    found = {}
+
+    def work(own):
+        for number in range(own, len(calls), 3):
+            found[number] = serve(calls[number])
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, wanted in enumerate(expected):
+        torch.testing.assert_close(found[number], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_reduced_dtype_is_taken_or_refused_and_none_is_taken_unasked(dtype, packed):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8)), torch.randn(32, 256)
+    exact = Call(model)(x)
+    _program, serve = packed(model, x)
+    assert (serve(x) - exact).abs().max() < 1e-5
+    reduced = Plan(runtime="openvino", autocast=dtype)
+    if not computes_in(dtype):
+        with pytest.raises(NotPackable, match="does not compute in"):
+            packed(model, x, plan=reduced)
+        return
+    _program, serve = packed(model, x, plan=reduced)
+    found = serve(x)
+    assert found.dtype is torch.float32
+    assert 1e-5 < (found - exact).abs().max() < 0.05
+
+
+def test_it_computes_in_as_many_threads_as_the_plan_says(packed):
+    program, serve = packed(nn.Linear(4, 4), torch.randn(2, 4), plan=Plan(runtime="openvino", threads=1))
+    assert program.own["threads"] == 1
+    ((_guard, run),) = serve._programs
+    assert run._compiled.get_property("INFERENCE_NUM_THREADS") == 1
+    assert run._compiled.get_property("NUM_STREAMS") == 1
+    assert not run._compiled.get_property("ENABLE_CPU_PINNING")
+
+
+def test_it_is_built_like_every_other_runtime():
+    torch.manual_seed(0)
+    model = Images().eval()
+    samples = [Sample((torch.randn(size, 3, 16, 16),), {}) for size in (2, 3)]
+    built = build(Call(model), OPENVINO, samples)
+    for sample in samples:
+        torch.testing.assert_close(built(*sample.args), Call(model)(*sample.args), rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_that_is_no_program_is_refused_in_a_line(packed, tmp_path):
+    program, _serve = packed(nn.Linear(4, 4), torch.randn(2, 4))
+    (tmp_path / program.files[0]).write_bytes(b"x" * 1000)
+    with pytest.raises(NotLoadable) as raised:
+        ahead("openvino").load(program, Files(tmp_path), None, None)
+    assert "\n" not in str(raised.value)
+
+
+def test_nothing_is_sent_home(tmp_path):
+    """Neither what it counts nor an identity is kept, or sent, by building and running a program."""
+    code = """
+import sys, torch
+from autocompile.core.plan import Plan
+from autocompile.runtime.building import build
+from autocompile.workload.call import Call
+from autocompile.workload.samples import Sample
+x = torch.randn(2, 4)
+build(Call(torch.nn.Linear(4, 4)), Plan(runtime="openvino"), [Sample((x,), {})])(x)
+assert "openvino" in sys.modules
+assert not [name for name in sys.modules if name.startswith("openvino_telemetry")]
+"""
+    around = {name: value for name, value in os.environ.items() if name != "CI"}
+    around |= {"HOME": str(tmp_path), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code], env=around, check=True)
+    assert not (tmp_path / "intel").exists()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's about its own deprecated names
+def test_the_snippet_runs():
+    torch.manual_seed(0)
+    from autocompile.runtime.openvino.library import openvino
+
+    openvino()  # the snippet imports it by itself, with its telemetry
+    model = Text().eval()
+    names = {"model": model}
+    exec(snippet(OPENVINO, device_type="cpu", is_module=True), names)
+    ids, keep = torch.randint(50, (2, 6)), torch.ones(2, 6, dtype=torch.bool)
+    expected = Call(model)(ids, keep)
+    model.forward = lambda ids, keep: {"pooled": Text.forward(model, ids, keep)["pooled"]}
+    torch.testing.assert_close(names["run"](ids, keep)["pooled"], expected["pooled"], rtol=1e-4, atol=1e-5)
