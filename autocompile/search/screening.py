@@ -27,7 +27,7 @@ from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
 
-# A trial is not started when less than this share of a typical one's time is left.
+# What a trial takes, before one was measured.
 _FIRST_GUESS_S = 3.0
 # Samplers repeat themselves in small categorical spaces; after so many known programs in a row they are helped out.
 _PATIENCE = 5

@@ -154,7 +154,9 @@ def bench_with(left_s, budget_s=100.0):
     clock = FakeClock()
     ledger = Ledger(budget_s, Silence(), clock=clock)
     clock.now = budget_s - left_s
-    settings = Settings(Goal(calls=1_000_000), load_strategy("quick"), 0, None)
+    quick = load_strategy("quick")
+    keeps_30_percent = replace(quick, stages=replace(quick.stages, packing=0.3))
+    settings = Settings(Goal(calls=1_000_000), keeps_30_percent, 0, None)
     return Bench(workload(), environment(), None, ledger, Silence(), settings, "reference.pt")
 
 

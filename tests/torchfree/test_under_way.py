@@ -22,6 +22,7 @@ from autocompile.search.attempt import begin, finish
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.policy import Stakes, choose
 from autocompile.search.ledger import Ledger
+from autocompile.search.reserve import kept_for_later_s
 from autocompile.search.run import Bench, Settings
 from autocompile.search.screening import following, one_trial, try_first
 from autocompile.search.strategy import SearchRules, load_strategy
@@ -227,6 +228,25 @@ def test_what_is_out_counts_among_the_most_that_are_tried(bench, archive, tmp_pa
     assert isinstance(following(bench, SPACE, archive, SEEN, set()), Candidate)
     asked(archive, FROZEN)
     assert "as many as the strategy few wants" in following(bench, SPACE, archive, SEEN, set())
+
+
+def test_what_takes_longer_than_is_left_does_not_keep_back_what_does_not(bench, archive):
+    try_first(bench, SPACE, archive)
+    forecast = Forecast(SPACE, SEEN, archive.trials())
+    known = {trial.plan.key for trial in archive.trials()}
+    seconds = sorted(forecast.seconds(candidate) for candidate, plan in SPACE.programs if plan.key not in known)
+    assert seconds[0] < seconds[-1] / 3
+    kept_s = kept_for_later_s(bench, archive.trials(), to_come=True) / bench.ledger.budget_s
+
+    def wanted(left_s):
+        budget_s = left_s / (1 - kept_s)
+        few = with_fields(bench, ledger=Ledger(budget_s, Silence(), clock=FakeClock()))
+        return following(few, SPACE, archive, SEEN, set())
+
+    chosen = wanted(seconds[-1] / 3)
+    assert isinstance(chosen, Candidate)
+    assert forecast.seconds(chosen) <= seconds[-1] / 3
+    assert "too little for another trial" in wanted(seconds[0] / 2)
 
 
 def test_optunas_sampler_goes_on_while_answers_are_out(bench):
