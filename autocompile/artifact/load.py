@@ -16,7 +16,7 @@ from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, lacking, machine_mismatches, mismatches
 from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.options import BY_DEFAULT, Asked, check_model, preferred
-from autocompile.artifact.programs import UNREADABLE, OnLiveWeights, device_of, loaded_programs, packed_weights
+from autocompile.artifact.programs import UNREADABLE, StandingBy, device_of, loaded_programs, packed_weights
 from autocompile.artifact.serving import Background, Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
 from autocompile.core.caution import warn
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
@@ -63,6 +63,7 @@ def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> Comp
     return load(path, model, asked)  # replaced meanwhile by another, which is taken whole
 
 
+_ONE_SIZE = "the program takes calls of the sizes that it was made for, and no others"
 _SAMPLED = "of the model's weights, a sample of each tensor was compared with those that were packed"
 
 
@@ -181,21 +182,22 @@ class _Loading:
             programs = [(guard, self.weights.holding(run)) for guard, run in programs]
         eager, label = self.eager(), self.manifest.label
         others = self._standing_by(device, eager)
-        served = ProgramServer(programs, watch, self._behind(), eager, self.tally, serving, label, others)
+        behind = others if others and self.manifest.plan.sizes else self._behind()
+        served = ProgramServer(programs, watch, behind, eager, self.tally, serving, label, others)
         served.differs = self.weights.difference() if self.weights else ""
         notes = [f"{served.differs}; {others.label} serves" if served.differs and others else ""]
         is_sampled = self.weights and self.manifest.weight_samples and self.asked.weight_check == "sample"
-        notes += [_SAMPLED if is_sampled else ""]
+        notes += [_SAMPLED if is_sampled else "", _ONE_SIZE if self.manifest.plan.sizes else ""]
         plain = (missing_class(program.output_spec) for program in self.manifest.programs)
         notes += [f"{name} cannot be imported here: outputs are dicts with its names" for name in plain if name]
         return self.module(served, notes=[*filter(None, notes), *starting.untimed(self.manifest)])
 
     def _standing_by(self, device: torch.device, eager: Server) -> Server | None:
-        """What serves a model whose weights are not those that the programs hold."""
+        """What serves other weights than the programs hold, and other sizes than they take."""
         standby = self.manifest.standby
         if standby is None or self.model is None:
             return None
-        return OnLiveWeights(self.opened, standby, self.model, device, eager, self.tally)
+        return StandingBy(self.opened, standby, self.model, device, eager, self.tally)
 
     def _able_standby(self, device: torch.device) -> Server | None:
         """What stands by, where it fits this machine though the programs themselves do not."""

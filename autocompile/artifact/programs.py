@@ -60,16 +60,17 @@ def device_of(model: Any, device_type: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
 
 
-class OnLiveWeights:
-    """Serves a model whose weights are not those that the packed programs hold: compiled, on the model's own.
+class StandingBy:
+    """Serves what the packed programs do not: other weights than they hold, or other sizes than they take.
 
-    Loaded when it is first needed; where it cannot be, `eager` serves, which is counted.
+    Compiled, on the model's own weights. It is loaded when it is first needed; where it cannot be, `eager` serves,
+    which is counted.
     """
 
     def __init__(
         self, opened: Opened, standby: Standby, model: Any, device: torch.device, eager: Server, tally: Tally
     ) -> None:
-        self._load: Callable[[], Server] = lambda: _standing_by(opened, standby, model, device, eager, tally)
+        self._load: Callable[[], Server] = lambda: _loaded(opened, standby, model, device, eager, tally)
         self._own = Serving(standby.plan.runtime, "load")
         self._eager, self._tally = eager, tally
         self._server: Server | None = None
@@ -87,10 +88,10 @@ class OnLiveWeights:
             return server(args, kwargs)
         with self._loading:
             if self._server is None:
-                return self._loaded(args, kwargs)
+                return self._first(args, kwargs)
         return self._server(args, kwargs)
 
-    def _loaded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What it gives for a call: loaded now, or eager, for good if it cannot be loaded at all."""
         try:
             self._server = self._load()
@@ -108,9 +109,7 @@ def _nothing() -> Server:
     raise AssertionError("it was loaded already")
 
 
-def _standing_by(
-    opened: Opened, standby: Standby, model: Any, device: torch.device, eager: Server, tally: Tally
-) -> Server:
+def _loaded(opened: Opened, standby: Standby, model: Any, device: torch.device, eager: Server, tally: Tally) -> Server:
     differing = next(machine_mismatches(standby.requirements, device.type), None)
     if differing is not None:
         raise NotLoadable(differing.message)

@@ -123,7 +123,8 @@ class ArtifactEntry(Record, frozen=True):
 
     `runtime` and `start`: see `core.serving`; `absences`: why nothing better. `digest` pins it. `inputs` tells the
     calls that a compiled program takes, each argument with the range of its sizes; others go to the fallback.
-    `standby`: which runtime serves the model where its weights are not those that the programs hold, "" if none does.
+    `standby`: which runtime serves what the programs do not, "" if none does, and `standby_for` what that is: other
+    `weights` than they hold, other `sizes` than they take.
     `envelope`: what `load(calls=)` serves for how many calls of the workload that was tuned, of what the artifact can
     serve: what was packed needs no packing any more.
     """
@@ -136,6 +137,7 @@ class ArtifactEntry(Record, frozen=True):
     absences: tuple[Absence, ...]
     inputs: tuple[str, ...] = ()
     standby: str = ""
+    standby_for: tuple[Literal["weights", "sizes"], ...] = ()
     envelope: tuple[Segment, ...] = ()
     untimed: str = ""
 

@@ -28,7 +28,8 @@ class Plan(Record, frozen=True):
     `runtime`: the name of what runs it. `settings`: that runtime's own record as plain JSON, without what is as by
     default; the runtime's room has its fields. What all runtimes share: `autocast`, the reduced dtype, or "";
     `memory_format`, `channels_last`, or "" to leave it; `threads`, CPU threads within an operator, or 0 to leave
-    torch's own; `batch`, samples in a call, or 0 for as many as were given.
+    torch's own; `batch`, samples in a call, or 0 for as many as were given; `sizes`, `fixed` for programs that take the
+    sizes that were given and no others, or "" for as many as can be had.
     """
 
     runtime: str = EAGER
@@ -37,6 +38,7 @@ class Plan(Record, frozen=True):
     memory_format: str = ""
     threads: int = 0
     batch: int = 0
+    sizes: str = ""
 
     @property
     def is_eager(self) -> bool:

@@ -98,6 +98,8 @@ class Profile(Record, tag="profile", frozen=True):
     `better_loader` is the loader setting that measured better. `buckets` are what calls of varying sizes may be filled
     up to, None with the `padding_problem` if that changes outputs or was not tried. `contamination` is what others did
     while the baseline was timed. `opaque_output` names what the output holds and no compiled program can return, or "".
+    `free_batch`: whether a call's samples are independent, so that it may hold another number of them; None where that
+    was not tried.
     """
 
     baseline_ms: Estimate
@@ -139,6 +141,7 @@ class Profile(Record, tag="profile", frozen=True):
     padding_problem: str = ""
     contamination: Contamination | None = None
     opaque_output: str = ""
+    free_batch: bool | None = None
 
     @property
     def busy(self) -> float:

@@ -39,7 +39,7 @@ def delivery(document: Document) -> Iterator[str]:
     for absence in artifact.absences[:1]:
         yield f"It is not packed as {absence.serving}: {absence.reason}."
     if artifact.standby:
-        yield f"If the model's weights change, {artifact.standby} serves them, compiled."
+        yield f"{_standby_for(artifact).capitalize()} are served by {artifact.standby}, compiled."
     yield from _without(document)
 
 
@@ -62,9 +62,13 @@ def artifact_notes(artifact: ArtifactEntry) -> Iterator[str]:
     if artifact.inputs:
         yield "other calls are served by the fallback, and counted in module.status"
     if artifact.standby:
-        yield f"holds its weights; a model whose weights are others is served by {artifact.standby}, compiled"
+        yield f"{_standby_for(artifact)} are served by {artifact.standby}, compiled, on the model's own weights"
     for absence in artifact.absences:
         yield f"not packed as {absence.serving}: {absence.reason}"
+
+
+def _standby_for(artifact: ArtifactEntry) -> str:
+    return " and ".join({"weights": "changed weights", "sizes": "other sizes"}[one] for one in artifact.standby_for)
 
 
 def _short(reason: str) -> str:

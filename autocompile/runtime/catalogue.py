@@ -100,7 +100,7 @@ def in_process(plan: Plan) -> Plan:
     """A plan that needs nothing that was packed: itself, or `torch.compile` in the same precision, if it is loaded."""
     if kind_of(plan).packs_as != "load":
         return plan
-    return replace(plan, runtime=plain().name, settings={}, memory_format="")
+    return replace(plan, runtime=plain().name, settings={}, memory_format="", sizes="")
 
 
 def plain() -> Kind:

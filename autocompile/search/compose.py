@@ -25,6 +25,7 @@ from autocompile.search.judge.standings import failed_entry, measured_entry, ran
 from autocompile.search.judge.trade_offs import trade_offs
 from autocompile.search.judge.verdict import Verdict
 from autocompile.search.pack.delivery import Delivery
+from autocompile.search.pack.standby import not_taken
 from autocompile.search.packages import is_loaded
 from autocompile.search.run import Bench
 
@@ -122,6 +123,7 @@ def _artifact_entry(bench: Bench, delivery: Delivery) -> ArtifactEntry:
         absences=manifest.absences,
         inputs=tuple(line for program in manifest.programs for line in accepted_calls(program)),
         standby=manifest.standby.plan.runtime if manifest.standby else "",
+        standby_for=not_taken(manifest.plan) if manifest.standby else (),
         envelope=manifest.envelope,
         untimed=delivery.untimed,
     )

@@ -49,6 +49,19 @@ def _fold_batch(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, batch=int(value))
 
 
+def _sizes_choices(around: Surroundings) -> tuple[Choice, ...]:
+    reason = "the calls that were given differ in size" if around.signature_count > 1 else ""
+    if around.free_batch is False:
+        reason = "the batch cannot vary, so the sizes are fixed anyway"
+    if not around.loads_artifacts:
+        reason = "without an artifact each program is made for its own call anyway"
+    return Choice(value="free"), Choice(value="fixed", unavailable=reason)
+
+
+def _fold_sizes(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, sizes="" if value == "free" else str(value))
+
+
 SHARED = (
     Dimension(
         name="amp",
@@ -73,5 +86,11 @@ SHARED = (
         meaning="samples in a call; 0 leaves as many as were given",
         choices=_batch_choices,
         fold=_fold_batch,
+    ),
+    Dimension(
+        name="sizes",
+        meaning="sizes that a program takes: a range, where the model allows it (free), or those that were given alone",
+        choices=_sizes_choices,
+        fold=_fold_sizes,
     ),
 )

@@ -25,7 +25,8 @@ class Surroundings:
     in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
     be filled up to, or None and `padding_problem`. `compiler_problem`: why what needs torch's compiler cannot run here;
     `unverifiable`: why nothing but the model itself, eager, could be checked. `missing`: runtimes that cannot be used
-    here at all, with why. `loads_artifacts`: whether production starts from what was packed.
+    here at all, with why. `loads_artifacts`: whether production starts from what was packed. `free_batch`: whether a
+    call may hold another number of samples, None where that is not known.
     """
 
     device_type: str
@@ -47,6 +48,7 @@ class Surroundings:
     batches: tuple[int, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
     loads_artifacts: bool = True
+    free_batch: bool | None = None
 
 
 def surroundings_of(
@@ -74,6 +76,7 @@ def surroundings_of(
         varying=varying_axes(workload.signatures),
         buckets=profile.buckets,
         padding_problem=profile.padding_problem,
+        free_batch=profile.free_batch,
         compiler_problem=problem,
         unverifiable=unverifiable if profile.random else "",
         missing=tuple(toolchain.missing.items()),

@@ -65,7 +65,7 @@ def test_beside_what_holds_its_weights_lies_what_follows_them():
     assert document.artifact.standby == manifest.standby.plan.runtime == "aot"
     assert not manifest.standby.plan.settings
     assert {entry.path for entry in manifest.standby.files} <= {entry.path for entry in manifest.all_files}
-    assert "a model whose weights are others is served by aot, compiled" in as_text(document)
+    assert "changed weights are served by aot, compiled, on the model's own weights" in as_text(document)
 
 
 def test_where_there_is_no_time_for_it_that_is_said():

@@ -42,6 +42,7 @@ class AheadOfTimeKind(Kind):
     akin = "inductor"
     compiles = "build"
     packs_as = "load"
+    takes = ("amp", "memory_format", "threads", "batch", "sizes")
     formats = (_PACKAGE,)
 
     @property
@@ -70,8 +71,8 @@ class AheadOfTimeKind(Kind):
         return settings_of(plan).is_frozen
 
     def on_live_weights(self, plan: Plan) -> Plan:
-        """Whatever runs it, and with which settings: tuned kernels would have copies of the weights, too."""
-        return replace(plan, runtime=self.name, settings={}, memory_format="")
+        """Whatever runs it, with which settings, for which sizes: tuned kernels would have copies of the weights."""
+        return replace(plan, runtime=self.name, settings={}, memory_format="", sizes="")
 
     def packing_s(self, compiled: Compiled) -> float:
         """A program is compiled whole. Where the compiler was never used, there are headers to precompile for it."""

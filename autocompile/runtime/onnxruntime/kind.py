@@ -39,7 +39,7 @@ class OnnxRuntimeKind(Kind):
     implementation = "autocompile.runtime.onnxruntime.runtime"
     compiles = "build"
     packs_as = "load"
-    takes = ("threads", "batch")
+    takes = ("threads", "batch", "sizes")
     has_own_threads = True
     library = _WITHOUT
     extra = "onnx"

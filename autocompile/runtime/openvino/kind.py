@@ -35,7 +35,7 @@ class OpenVinoKind(Kind):
     implementation = "autocompile.runtime.openvino.runtime"
     compiles = "build"
     packs_as = "load"
-    takes = ("amp", "threads", "batch")
+    takes = ("amp", "threads", "batch", "sizes")
     has_own_threads = True
     library = "openvino"
     extra = "openvino"

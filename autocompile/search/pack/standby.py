@@ -1,6 +1,8 @@
-"""What serves changed weights, beside programs that hold their own: the same, compiled to run on the model's."""
+"""What serves changed weights and other sizes, beside programs that take neither: the same, compiled for both."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from autocompile.artifact.integrity import open_manifest, write_manifest
 from autocompile.artifact.store import add
@@ -19,12 +21,26 @@ _AT_LEAST = 0.75
 
 
 def standby_plan(plan: Plan) -> Plan | None:
-    """The plan that follows the model's weights where `plan` holds its own; None if it follows them itself."""
-    return on_live_weights(plan) if kind_of(plan).holds_weights(plan) else None
+    """The plan that takes what `plan` does not: other weights, where it holds its own, and other sizes.
+
+    None if it takes both itself.
+    """
+    return on_live_weights(plan) if not_taken(plan) else None
+
+
+def not_taken(plan: Plan) -> tuple[Literal["weights", "sizes"], ...]:
+    """Of what a model and its calls may become, what programs of this plan do not take."""
+    own = kind_of(plan)
+    weights: tuple[Literal["weights"], ...] = ("weights",) if own.holds_weights(plan) else ()
+    return (*weights, "sizes") if own.packs_as == "load" and plan.sizes else weights
+
+
+def _for_what(plan: Plan) -> str:
+    return "for " + " and ".join({"weights": "changed weights", "sizes": "other sizes"}[one] for one in not_taken(plan))
 
 
 def standby(bench: Bench, trial: Trial, trials: list[Trial], *, may_run: bool) -> Standby | Absence | None:
-    """Packed into `bench.artifact`; or why there is none; None where no weights are held, or nothing follows them.
+    """Packed into `bench.artifact`; or why there is none; None where none is needed, or nothing can be it.
 
     Where a trial has packed the same, that is taken.
     """
@@ -33,8 +49,8 @@ def standby(bench: Bench, trial: Trial, trials: list[Trial], *, may_run: bool) -
         return None
     problem = "" if is_packed(bench, plan) else _pack(bench, plan, trial, trials, may_run=may_run)
     if problem:
-        bench.ledger.decide("skipped", f"packing for changed weights as {serving_of(plan)}", problem)
-        return Absence(serving_of(plan), f"for changed weights: {problem}")
+        bench.ledger.decide("skipped", f"packing {_for_what(trial.plan)} as {serving_of(plan)}", problem)
+        return Absence(serving_of(plan), f"{_for_what(trial.plan)}: {problem}")
     manifest = open_manifest(package_of(bench, plan))
     add(package_of(bench, plan), bench.artifact, manifest)
     return Standby(plan, manifest.identity, manifest.programs, manifest.requirements, manifest.files)
@@ -49,7 +65,7 @@ def _pack(bench: Bench, plan: Plan, trial: Trial, trials: list[Trial], *, may_ru
     if left_s < _AT_LEAST * takes_s:
         took = format_duration(takes_s)
         return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
-    bench.listener.on_task(f"packing for changed weights as {serving_of(plan)}")
+    bench.listener.on_task(f"packing {_for_what(trial.plan)} as {serving_of(plan)}")
     directory = package_of(bench, plan)
     reply = submit_packing(bench, plan, directory, limits_of(bench, left_s), cache=f"{plan.key}-packed").reply()
     if isinstance(reply, Failure):

@@ -16,6 +16,8 @@ from autocompile.workload.step import Step
 _SAME = 1e-3
 # Fewer samples than these are made so many, to see whether they influence each other.
 _FOR_PROOF = 4
+# That is at most what so many calls take, of a model that was given one sample.
+CALLS_OF_A_BATCH_PROOF = 8
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,8 @@ class Programs:
             # Before any other call, as what is kept from a first call is not read again.
             self.reads.note(lambda: self._eager.run(form[0]))
             _check_writes(self._eager, form[0], self._attributes)
-            axes = self._accepted(form, free_axes(form, batch_axis(self._eager, form[0])))
+            free = () if self._plan.sizes else free_axes(form, batch_axis(self._eager, form[0]))
+            axes = self._accepted(form, free)
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = NotPackable("")
         for attempt in attempts:

@@ -20,6 +20,7 @@ from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runtime.building import build
 from autocompile.runtime.built import Built
+from autocompile.trial.check.batch_proof import CALLS_OF_A_BATCH_PROOF, batch_axis
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.padding_proof import CALLS_OF_A_PROOF, PaddingProof, prove_padding
 from autocompile.trial.check.reference import Reference, make_reference
@@ -75,7 +76,8 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
     with phases("profile"):
         # Last, as a GPU does not survive a call that goes beyond a model's sizes.
         padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
-        return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem)
+        free_batch = _free_batch(eager, compared, phases.left_s)
+        return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
 
 
 def _measured(eager: Built, compared: _Compared, steady: _Steady, task: ProfileTask, phases: Phases) -> Profile:
@@ -123,6 +125,13 @@ def _padding(task: ProfileTask, eager: Built, samples: Sequence[Sample], call_s:
     if CALLS_OF_A_PROOF * call_s > _PROOF_SHARE * left_s:
         return PaddingProof(problem="whether filling is harmless was not tried, as little of the budget is left")
     return prove_padding(eager, samples)
+
+
+def _free_batch(eager: Built, compared: _Compared, left_s: float) -> bool | None:
+    """Whether a call may hold another number of samples; None where little of the budget is left."""
+    if CALLS_OF_A_BATCH_PROOF * compared.repeats.call_s > _PROOF_SHARE * left_s:
+        return None
+    return bool(batch_axis(eager, compared.samples[0]))
 
 
 def _figures(compared: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:
