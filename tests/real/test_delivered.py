@@ -130,6 +130,31 @@ def packed(request, net, live, laboratory):
     return request.param, directory
 
 
+@pytest.fixture(scope="module")
+def fixed(net, live, laboratory):
+    """One whose programs take the given sizes alone; what takes others lies beside."""
+    laboratory.prepare(net(), X)
+    directory = laboratory.pack(Plan(runtime="aot", sizes="fixed"))
+    assert not isinstance(directory, Failure), directory
+    beside = open_manifest(live)
+    add(live, directory, beside)
+    standby = Standby(beside.plan, beside.identity, beside.programs, beside.requirements, beside.files)
+    write_manifest(directory, replace(open_manifest(directory), standby=standby))
+    return directory
+
+
+def test_other_sizes_than_the_given_ones_are_served_by_the_program_beside(fixed, net):
+    module = autocompile.load(fixed, net())
+    assert "the program takes calls of the sizes that it was made for, and no others" in module.status.notes
+    for rows in (X, X[:5], X[:3], X):
+        with torch.no_grad():
+            torch.testing.assert_close(module(rows)["scores"], net()(rows)["scores"])
+    assert module.status.calls == {"aot": 4}
+    (fallback,) = module.status.fallbacks
+    assert fallback.calls == 2
+    assert "(5, 64)" in fallback.reason
+
+
 def expected_of(model):
     with torch.no_grad():
         return model(X)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from builders import failure, measurement
+from builders import failure, measurement, workload
 from fakes import FakeClock, FakeRunner, packs_a_program, packs_either
 from msgspec.structs import replace
 from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
@@ -17,6 +17,7 @@ from autocompile.artifact.store import deliver
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.manifest import FileEntry
+from autocompile.core.plan import Plan
 from autocompile.report.story import story
 from autocompile.report.text import as_text
 
@@ -66,6 +67,37 @@ def test_beside_what_holds_its_weights_lies_what_follows_them():
     assert not manifest.standby.plan.settings
     assert {entry.path for entry in manifest.standby.files} <= {entry.path for entry in manifest.all_files}
     assert "changed weights are served by aot, compiled, on the model's own weights" in as_text(document)
+
+
+def fixed_is_faster(plan):
+    ratio, startup_s = usual(plan) if not plan.autocast else (1.0, 1.0)
+    return ratio * (0.8 if plan.sizes else 1.0), startup_s
+
+
+@pytest.mark.parametrize("given", ["one size", "two sizes"])
+def test_a_program_for_the_given_sizes_alone_has_one_beside_it_for_others(given):
+    some = workload().signatures * (1 if given == "one size" else 2)
+    document, runner = tuned(FakeRunner(fixed_is_faster, FakeClock(), packs=packs_a_program), signatures=some)
+    standby = open_manifest(runner.directory).standby
+    assert standby.plan == Plan(runtime="aot")
+    if given == "one size":
+        assert document.winner.plan.sizes == "fixed"
+        assert document.artifact.standby_for == ("weights", "sizes")
+        assert "changed weights and other sizes are served by aot, compiled" in as_text(document)
+    else:
+        assert not document.winner.plan.sizes
+        assert "sizes=fixed: the calls that were given differ in size" in said(document, "narrowed")
+
+
+def test_a_program_on_the_models_weights_for_the_given_sizes_alone_has_one_beside_it_too():
+    def only_live(plan):
+        is_live = plan.runtime in ("eager", "inductor", "aot") and not plan.settings.get("options", {}).get("freezing")
+        return fixed_is_faster(plan) if is_live else NOT_AHEAD
+
+    document, runner = tuned(FakeRunner(only_live, FakeClock(), packs=packs_a_program))
+    assert document.winner.plan == Plan(runtime="aot", sizes="fixed")
+    assert open_manifest(runner.directory).standby.plan == Plan(runtime="aot")
+    assert document.artifact.standby_for == ("sizes",)
 
 
 def test_where_there_is_no_time_for_it_that_is_said():

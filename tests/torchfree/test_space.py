@@ -184,6 +184,22 @@ def test_what_is_not_possible_is_left_out_with_its_reason():
     assert list(alone.programs) == [(alone.baseline(), Plan())]
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"signature_count": 2}, "the calls that were given differ in size"),
+        ({"free_batch": False}, "the batch cannot vary, so the sizes are fixed anyway"),
+        ({"loads_artifacts": False}, "without an artifact each program is made for its own call anyway"),
+    ],
+)
+def test_sizes_are_fixed_only_where_that_is_another_program(changed, said):
+    one = dataclasses.replace(CPU, signature_count=1)
+    assert space_of(one).open_values["sizes"] == ("free", "fixed")
+    space, left_out = open_space(dataclasses.replace(one, **changed), ALL)
+    assert space.open_values["sizes"] == ("free",)
+    assert ("sizes=fixed", said) in left_out
+
+
 def test_what_cannot_be_checked_closes_every_runtime_but_eager_and_a_missing_compiler_only_some(monkeypatch):
     class Other(Kind):
         name = "other"
