@@ -131,6 +131,42 @@ def test_outputs_that_are_arguments_or_constants_or_kept_are_the_callers_own(pac
         assert not any(output.requires_grad for output in outputs)
 
 
+@pytest.mark.parametrize("plan", [OPENVINO, Plan(runtime="openvino", autocast="bfloat16")], ids=["f32", "bf16"])
+def test_large_outputs_are_the_callers_own_whatever_their_sizes(packed, plan):
+    """Convolutions, matrix products and images that are outputs, inputs and both."""
+    if not computes_in(plan.autocast):
+        pytest.skip("this processor does not compute in it")
+    torch.manual_seed(0)
+    enlarge, mix = nn.Conv2d(4, 64, 3, padding=1), nn.Linear(32, 512)
+
+    def function(_self, x):
+        features = enlarge(x)
+        return features, x, mix(x), features.relu(), mix(x).flatten(1), x.flatten(1), x * 1.0
+
+    model = Applied(function)
+    axes = [axis("n0", 1, 16, (0, 0))]
+    program, serve = packed(model, torch.randn(4, 4, 32, 32), axes=axes, plan=plan)
+    computed = program.own["computed"]
+    assert any(computed)
+    assert not all(computed)
+    calls = [torch.randn(size, 4, 32, 32) for size in (4, 8, 8, 1, 16, 16, 2, 2)]
+    kept = [call.clone() for call in calls]
+    found = [serve(call) for call in calls]
+    tolerance = 1e-4 if plan is OPENVINO else 0.05
+    for call, before, outputs in zip(calls, kept, found, strict=True):
+        assert torch.equal(call, before)
+        wanted = Call(model)(call)
+        assert outputs[0].nbytes > 2**18 or len(call) == 1
+        for output, expected in zip(outputs, wanted, strict=True):
+            torch.testing.assert_close(output, expected, rtol=tolerance, atol=tolerance)
+    places = [output.data_ptr() for outputs in found for output in outputs]
+    assert len(set(places)) == len(places)
+    for outputs in found:
+        for output in outputs:
+            output.zero_()
+    assert all(torch.equal(call, before) for call, before in zip(calls, kept, strict=True))
+
+
 @pytest.mark.parametrize(
     ("function", "args"),
     [
@@ -229,9 +265,9 @@ def test_it_computes_in_as_many_threads_as_the_plan_says(packed):
     program, serve = packed(nn.Linear(4, 4), torch.randn(2, 4), plan=Plan(runtime="openvino", threads=1))
     assert program.own["threads"] == 1
     ((_guard, run),) = serve._programs
-    assert run._compiled.get_property("INFERENCE_NUM_THREADS") == 1
-    assert run._compiled.get_property("NUM_STREAMS") == 1
-    assert not run._compiled.get_property("ENABLE_CPU_PINNING")
+    assert run._requests._compiled.get_property("INFERENCE_NUM_THREADS") == 1
+    assert run._requests._compiled.get_property("NUM_STREAMS") == 1
+    assert not run._requests._compiled.get_property("ENABLE_CPU_PINNING")
 
 
 def test_it_is_built_like_every_other_runtime():

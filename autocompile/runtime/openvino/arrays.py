@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from autocompile.runtime.files import Files
 from autocompile.runtime.openvino.integers import is_within, too_large
 from autocompile.runtime.openvino.library import core, openvino, options
 from autocompile.runtime.openvino.package import package_of
+from autocompile.runtime.openvino.requests import Requests
 
 
 def load_arrays(program: Program, files: Files) -> ServedArrays:
@@ -24,7 +23,7 @@ def load_arrays(program: Program, files: Files) -> ServedArrays:
 
 
 class ServedArrays:
-    """One program. Calls in several threads at once have a request each."""
+    """One program."""
 
     def __init__(self, program: Program, files: Files) -> None:
         package = package_of(program)
@@ -33,14 +32,12 @@ class ServedArrays:
         if without:
             raise ValueError("it takes or gives bfloat16, which NumPy has not")
         self._files, self._inputs, self._outputs, self._guards = files, package.inputs, package.outputs, guards
-        self._count, self._most = len(package.dtypes), package.most
+        self._most = package.most
         self._stored = np.memmap(files.path(package.file), dtype=np.uint8, mode="c")
         self._tensor = openvino().Tensor
         stored = self._tensor(self._stored, shared_memory=True)
-        self._compiled = core().import_model(
-            stored, "CPU", options(package.precision, package.threads or usable_cores())
-        )
-        self._free: deque[Any] = deque()
+        compiled = core().import_model(stored, "CPU", options(package.precision, package.threads or usable_cores()))
+        self._requests = Requests(compiled, self._tensor, package.computed)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         """Run on the arrays that the guard gave."""
@@ -48,13 +45,5 @@ class ServedArrays:
             if array.dtype == np.int64 and not is_within(array, most):
                 raise UsageError(too_large(guard.path, most), where="load", remedy="load it with the model")
         given = [array if array.flags.writeable else array.copy() for array in arrays]  # it takes no other memory
-        try:
-            request = self._free.pop()
-        except IndexError:  # all are under way
-            request = self._compiled.create_infer_request()
-        for index, position in enumerate(self._inputs):
-            request.set_input_tensor(index, self._tensor(given[position], shared_memory=True))
-        request.infer(None, share_outputs=True)
-        made = [np.array(request.get_output_tensor(index).data) for index in range(self._count)]
-        self._free.append(request)
+        made = self._requests.run([self._tensor(given[position], shared_memory=True) for position in self._inputs])
         return [made[output] for output in self._outputs]

@@ -21,6 +21,7 @@ from autocompile.runtime.openvino.integers import is_within, too_large
 from autocompile.runtime.openvino.library import core, in_a_line, options
 from autocompile.runtime.openvino.package import TYPES, Package
 from autocompile.runtime.openvino.processor import computes_in
+from autocompile.runtime.openvino.requests import computed
 from autocompile.workload.axes import FreeAxis, leaves_of
 from autocompile.workload.samples import Sample
 
@@ -43,8 +44,9 @@ def compile_ahead(
     made = converted(export.program, guards, program.axes)
     precision = TYPES[plan.autocast or own_precision(export.program.state_dict.values())]
     threads = plan.threads or torch.get_num_threads()
-    (directory / file).write_bytes(_compiled(made, precision, threads, asked=bool(plan.autocast)))
-    own = Package(file, made.inputs, made.outputs, made.dtypes, precision, plan.threads, most)
+    compiled = _compiled(made, precision, threads, asked=bool(plan.autocast))
+    (directory / file).write_bytes(_stored(compiled))
+    own = Package(file, made.inputs, made.outputs, made.dtypes, computed(compiled), precision, plan.threads, most)
     return replace(program, own=to_plain(own), needs_model=False)
 
 
@@ -62,14 +64,12 @@ def own_precision(weights: Any) -> str:
     return dtypes.pop() if reduced and all(map(computes_in, dtypes)) else "float32"
 
 
-def _compiled(made: Converted, precision: str, threads: int, *, asked: bool) -> memoryview:
-    """What the library stores. Raises NotPackable if it compiles nothing of it, or in another precision."""
+def _compiled(made: Converted, precision: str, threads: int, *, asked: bool) -> Any:
+    """The library's compiled model. Raises NotPackable if it compiles nothing of it, or in another precision."""
     try:
         compiled = core().compile_model(made.model, "CPU", options(precision, threads))
         taken = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         found = tuple(output.element_type.get_type_name() for output in compiled.outputs)
-        stored = io.BytesIO()
-        compiled.export_model(stored)
     except RuntimeError as fault:
         raise NotPackable(f"OpenVINO cannot compile it: {in_a_line(fault)}") from fault
     if asked and taken != precision:
@@ -77,4 +77,14 @@ def _compiled(made: Converted, precision: str, threads: int, *, asked: bool) -> 
     expected = tuple(TYPES.get(dtype, dtype) for dtype in made.dtypes)
     if found != expected:
         raise NotPackable(f"OpenVINO gives outputs as {', '.join(found)}, and they are {', '.join(expected)}")
+    return compiled
+
+
+def _stored(compiled: Any) -> memoryview:
+    """What the library stores of it. Raises NotPackable."""
+    stored = io.BytesIO()
+    try:
+        compiled.export_model(stored)
+    except RuntimeError as fault:
+        raise NotPackable(f"OpenVINO cannot store it: {in_a_line(fault)}") from fault
     return stored.getbuffer()

@@ -20,13 +20,15 @@ class Package(Record, frozen=True):
     `inputs`: for each of the program's inputs, which of the call's tensors it is. `outputs`: for each tensor of the
     output, which of the program's outputs it is; `dtypes`: these outputs' dtypes, as torch names them. `precision`: the
     type that it computes in where the model has a wider one, as the library names it. `threads`: how many it computes
-    with, 0 for as many as torch would. `most`: for each of the call's tensors, how large its integers may be.
+    with, 0 for as many as torch would. `computed`: for each of the program's outputs, whether the library does no more
+    than compute into its memory (`requests.py`). `most`: for each of the call's tensors, how large its integers may be.
     """
 
     file: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     dtypes: tuple[str, ...]
+    computed: tuple[bool, ...]
     precision: str = "f32"
     threads: int = 0
     most: tuple[int, ...] = ()
@@ -38,6 +40,8 @@ def package_of(program: Program) -> Package:
     if package.file not in program.files:
         raise ValueError(f"it names {package.file}, which is none of its files")
     strange = set(package.dtypes) - TYPES.keys()
+    if len(package.computed) != len(package.dtypes):
+        raise ValueError("what it says of its outputs does not fit together")
     if package.most and len(package.most) <= max(package.inputs, default=-1):
         raise ValueError("what it says of its inputs does not fit together")
     if strange or not all(0 <= output < len(package.dtypes) for output in package.outputs):

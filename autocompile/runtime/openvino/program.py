@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from autocompile.runtime.files import Files
 from autocompile.runtime.openvino.integers import is_within, too_large
 from autocompile.runtime.openvino.library import core, in_a_line, openvino, options
 from autocompile.runtime.openvino.package import Package, package_of
+from autocompile.runtime.openvino.requests import Requests
 from autocompile.runtime.outputs import assembler
 
 Array = NDArray[Any]
@@ -24,7 +24,7 @@ _Feed = Callable[[torch.Tensor], tuple[Array, Any]]
 
 
 class Served:
-    """One program. Calls in several threads at once have a request each.
+    """One program.
 
     Raises NotLoadable: when it is made, if the library cannot load the program; when it is called, if this call is none
     for it.
@@ -39,37 +39,23 @@ class Served:
         # The library does not keep the memory that it was given. Copy-on-write, as it takes none that is read-only;
         # nothing is ever written, so all processes share the file's pages.
         self._stored = np.memmap(files.path(package.file), dtype=np.uint8, mode="c")
-        self._compiled = _loaded(self._stored, package)
         guards = [guard for guard in program.guards if isinstance(guard, TensorGuard)]
         self._feeds = [(position, _feed(guards[position], package.most[position])) for position in package.inputs]
-        self._takes = [_taker(dtype) for dtype in package.dtypes]
+        self._gives = [_giver(dtype) for dtype in package.dtypes]
         self._outputs = package.outputs
         self._is_in_order = package.outputs == tuple(range(len(package.dtypes)))
         self._assemble = assembler(program)
-        self._free: deque[Any] = deque()
+        self._requests = Requests(_loaded(self._stored, package), openvino().Tensor, package.computed)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
         """Run on the tensors that the guard gave."""
         fed = [feed(tensors[position]) for position, feed in self._feeds]
         try:
-            request = self._free.pop()
-        except IndexError:  # all are under way
-            request = self._compiled.create_infer_request()
-        made = self._run(request, fed)
-        self._free.append(request)
-        return self._assemble(made if self._is_in_order else [made[output] for output in self._outputs])
-
-    def _run(self, request: Any, fed: list[tuple[Array, Any]]) -> list[torch.Tensor]:
-        """What a call makes of inputs, whose memory the library does not keep while it runs."""
-        try:
-            for index, (_array, own) in enumerate(fed):
-                request.set_input_tensor(index, own)
-            request.infer(None, share_outputs=True)
+            made = self._requests.run([own for _array, own in fed])
         except RuntimeError as fault:
             raise NotLoadable(f"OpenVINO cannot run it: {in_a_line(fault)}") from fault
-        # Copies, as the next call is written where this one was. Given memory to write to, it gets outputs wrong that
-        # are inputs, and writes into these.
-        return [take(request.get_output_tensor(index).data) for index, take in enumerate(self._takes)]
+        tensors = [as_tensor(array) for as_tensor, array in zip(self._gives, made, strict=True)]
+        return self._assemble(tensors if self._is_in_order else [tensors[output] for output in self._outputs])
 
 
 def _loaded(stored: Array, package: Package) -> Any:
@@ -102,8 +88,8 @@ def _feed(guard: TensorGuard, most: int) -> _Feed:
     return {"int64": within_32_bits, "bfloat16": without_numpy}.get(guard.dtype, plain)
 
 
-def _taker(dtype: str) -> Callable[[Array], torch.Tensor]:
-    """What copies an output, which numpy takes for float16 if it is bfloat16."""
+def _giver(dtype: str) -> Callable[[Array], torch.Tensor]:
+    """What makes a tensor of an output, on the same memory; numpy takes it for float16 if it is bfloat16."""
     if dtype == "bfloat16":
-        return lambda view: torch.from_numpy(np.array(view).view(np.int16)).view(torch.bfloat16)
-    return lambda view: torch.from_numpy(np.array(view))
+        return lambda array: torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy
