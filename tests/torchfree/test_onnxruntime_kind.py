@@ -1,5 +1,7 @@
 """ONNX Runtime as those who decide see it."""
 
+import dataclasses
+
 import pytest
 from builders import failure
 from msgspec.structs import replace
@@ -10,6 +12,7 @@ from autocompile.core.serde import to_plain
 from autocompile.runtime.catalogue import kind, open_space
 from autocompile.runtime.onnxruntime import graph
 from autocompile.runtime.onnxruntime import kind as room
+from autocompile.runtime.onnxruntime.dimensions import GRAPH_OPTIMIZATION
 from autocompile.runtime.onnxruntime.graph import Graph, Session, Value, graph_for_here, session_of
 from autocompile.runtime.onnxruntime.kind import INEXPRESSIBLE, KIND
 from autocompile.runtime.onnxruntime.settings import settings_of
@@ -41,13 +44,27 @@ def test_it_is_one_of_the_runtimes_that_are_searched_over(installed):
 
 def test_the_layout_is_varied_where_there_are_convolutions_on_a_cpu():
     def reasons(around):
-        (dimension,) = KIND.dimensions
+        dimension = GRAPH_OPTIMIZATION
         return {choice.value: choice.unavailable for choice in dimension.choices(around)}
 
     assert reasons(CPU) == {"all": "", "extended": ""}
     assert reasons(GPU)["extended"] == "the layout is rewritten on CPUs only"
     without = Surroundings("cpu", 4, True, False, 3)
     assert reasons(without)["extended"] == "without convolutions it is the same program"
+
+
+def test_threads_may_spin_between_calls_where_there_are_several_on_a_cpu():
+    def spinning(around):
+        space, _left_out = open_space(around, {"runtime": (), "threads": ()})
+        plans = [plan for _candidate, plan in space.programs if plan.runtime == KIND.name]
+        return {(plan.threads, settings_of(plan).spinning) for plan in plans}
+
+    assert spinning(CPU) == {(0, False), (0, True), (1, False), (2, False), (2, True)}
+    assert spinning(dataclasses.replace(CPU, cores=1)) == {(0, False)}
+    spun = replace(PLAN, settings={"spinning": True})
+    assert KIND.spins_s(spun) > KIND.spins_s(PLAN) == 0.0
+    assert "force_spinning_stop" in snippet(PLAN, device_type="cpu", is_module=True)
+    assert "force_spinning_stop" not in snippet(spun, device_type="cpu", is_module=True)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ class ServedArrays:
         record = session_of(program)
         if any(value.dtype == "bfloat16" for value in (*record.inputs, *record.outputs)):
             raise ValueError("it takes or gives bfloat16, which NumPy has not")
-        graph, place = graph_for_here(record), Place(record.threads or usable_cores(), record.device_type)
+        graph = graph_for_here(record)
+        place = Place(record.threads or usable_cores(), record.device_type, spins=record.spins)
         self._session, self._files = opened(files.path(graph.file), place, graph.level), files  # which it has mapped
         self._inputs = [value.name for value in record.inputs]
         self._outputs = [value.name for value in record.outputs]

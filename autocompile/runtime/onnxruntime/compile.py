@@ -59,7 +59,7 @@ def compile_ahead(
             run_once(session, inputs, tensors)
         except Unusable as fault:
             raise not_opened(str(fault)) from fault
-    record = Session(inputs, outputs, graphs, device.type, plan.threads)
+    record = Session(inputs, outputs, graphs, device.type, plan.threads, settings_of(plan).spinning)
     return replace(described(export, sample, axes, record.files, to_plain(record)), needs_model=False)
 
 

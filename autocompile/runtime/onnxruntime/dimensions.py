@@ -30,4 +30,25 @@ GRAPH_OPTIMIZATION = Dimension(
     choices=_choices,
     fold=_fold,
 )
-DIMENSIONS = (GRAPH_OPTIMIZATION,)
+
+
+def _spinning_choices(around: Surroundings) -> tuple[Choice, ...]:
+    reason = "" if around.device_type == "cpu" else "the device's own threads do the work"
+    if around.cores < 2:
+        reason = "there is one core, and no other thread to wake"
+    return Choice(value=False), Choice(value=True, unavailable=reason)
+
+
+def _fold_spinning(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, settings={**plan.settings, "spinning": True}) if value else plan
+
+
+SPINNING = Dimension(
+    name="spinning",
+    meaning="whether ONNX Runtime's threads spin between calls: the next one starts sooner, other work is slowed down",
+    choices=_spinning_choices,
+    fold=_fold_spinning,
+    applies=lambda values: values["threads"] != 1,
+    after="threads",
+)
+DIMENSIONS = (GRAPH_OPTIMIZATION, SPINNING)

@@ -40,7 +40,7 @@ class Session(Record, frozen=True):
     """What is needed to run the program, with torch or without: its values, in the order of the call's tensors.
 
     `graphs`: its forms, the fastest first, the last for any processor. `threads`: within an operator, or 0 for as many
-    as torch has.
+    as torch has; `spins`: whether they spin between calls.
     """
 
     inputs: tuple[Value, ...]
@@ -48,6 +48,7 @@ class Session(Record, frozen=True):
     graphs: tuple[Graph, ...]
     device_type: str = "cpu"
     threads: int = 0
+    spins: bool = False
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -17,10 +17,8 @@ _LOG_NOTHING = 4
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from .*? failed:)?")
 # What torch's converter to ONNX needs, and running does not.
 CONVERTERS = ("onnx", "onnxscript")
-# Settings of a session that have no attribute. By default its threads spin for some 20 ms after a call, and take cores
-# from whatever comes next. Within a call they do spin: otherwise each operator would have to wake them. When it is
-# opened, all of its threads lay out the weights, not one.
-ENTRIES = {"session.force_spinning_stop": "1", "session.prepack.enable_parallel": "1"}
+# For so long its threads spin after a call, and take cores from whatever comes next.
+SPINNING_S = 0.02
 # Smaller weights are kept in the graph itself.
 _OUTSIDE_BYTES = 1024
 # What the file with a graph's weights is named after it.
@@ -33,11 +31,22 @@ class Unusable(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a graph runs: on a device, on a CPU with so many threads within an operator."""
+    """Where a graph runs: on a device, on a CPU with so many threads within an operator, that spin between calls."""
 
     threads: int
     device_type: str = "cpu"
     index: int = 0
+    spins: bool = False
+
+
+def entries(*, spins: bool) -> dict[str, str]:
+    """Settings of a session that have no attribute.
+
+    Within a call its threads always spin: otherwise each operator would have to wake them. When it is opened, all of
+    them lay out the weights, not one.
+    """
+    stopping = {} if spins else {"session.force_spinning_stop": "1"}
+    return {**stopping, "session.prepack.enable_parallel": "1"}
 
 
 def library() -> Any:
@@ -62,7 +71,7 @@ def opened(path: Path, place: Place, level: str, save_as: Path | None = None) ->
     options.graph_optimization_level = getattr(own.GraphOptimizationLevel, _LEVELS[level])
     options.intra_op_num_threads, options.inter_op_num_threads = place.threads, 1
     options.log_severity_level = _LOG_NOTHING
-    for key, value in {**ENTRIES, **_saving(save_as)}.items():
+    for key, value in {**entries(spins=place.spins), **_saving(save_as)}.items():
         options.add_session_config_entry(key, value)
     if save_as is not None:
         options.optimized_model_filepath = str(save_as)

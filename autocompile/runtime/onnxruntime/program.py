@@ -32,7 +32,7 @@ def loaded(program: Program, files: Files, model: Any) -> Loaded:
 def session_for(record: Session, files: Files, index: int = 0) -> Any:
     """A session that runs the program, on the device of this number. Raises NotLoadable."""
     graph = graph_for_here(record)
-    place = Place(record.threads or torch.get_num_threads(), record.device_type, index)
+    place = Place(record.threads or torch.get_num_threads(), record.device_type, index, record.spins)
     try:
         return opened(files.path(graph.file), place, graph.level)
     except Unusable as fault:

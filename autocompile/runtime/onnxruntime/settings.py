@@ -13,9 +13,13 @@ Level = Literal["all", "extended"]
 
 
 class Settings(Record, frozen=True, omit_defaults=True):
-    """The settings of a plan: `graph_optimization`, how far the graph is rewritten, in the library's own words."""
+    """The settings of a plan: `graph_optimization`, how far the graph is rewritten, in the library's own words.
+
+    `spinning`: whether its threads spin between calls, as they do by the library's default.
+    """
 
     graph_optimization: Level = "all"
+    spinning: bool = False
 
 
 def settings_of(plan: Plan) -> Settings:

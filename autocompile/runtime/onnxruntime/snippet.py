@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autocompile.core.plan import Plan
 from autocompile.runtime.kind import Lines
-from autocompile.runtime.onnxruntime.library import ENTRIES
+from autocompile.runtime.onnxruntime.library import entries
 from autocompile.runtime.onnxruntime.settings import settings_of
 
 _SETUP = """
@@ -62,7 +62,8 @@ def compiled(*args, **kwargs):
 
 def lines_of(plan: Plan) -> Lines:
     """What converts a `model` at the first call of each size, and calls it."""
-    level = settings_of(plan).graph_optimization.upper()
-    entries = "".join(f"options.add_session_config_entry({key!r}, {value!r})\n" for key, value in ENTRIES.items())
-    setup = _SETUP.format(level=level, entries=entries)
+    settings = settings_of(plan)
+    given = entries(spins=settings.spinning)
+    lines = "".join(f"options.add_session_config_entry({key!r}, {given[key]!r})\n" for key in given)
+    setup = _SETUP.format(level=settings.graph_optimization.upper(), entries=lines)
     return Lines(setup=tuple(setup.strip().splitlines()), helpers=tuple(_HELPERS.rstrip().splitlines()))

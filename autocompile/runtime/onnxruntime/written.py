@@ -12,7 +12,7 @@ from autocompile.runtime.base import NotPackable
 from autocompile.runtime.example import Code
 from autocompile.runtime.onnxruntime.compile import run_once, values_of
 from autocompile.runtime.onnxruntime.convert import converted
-from autocompile.runtime.onnxruntime.library import ENTRIES, PROVIDERS, Place, Unusable, opened
+from autocompile.runtime.onnxruntime.library import PROVIDERS, Place, Unusable, entries, opened
 from autocompile.runtime.onnxruntime.settings import settings_of
 from autocompile.runtime.onnxruntime.words import not_opened
 from autocompile.runtime.writer import Source, Wiring, Writer
@@ -58,14 +58,15 @@ class OnnxWriter(Writer):
     def code(self, source: Source) -> Code:
         threads = source.plan.threads
         here, others = PROVIDERS[source.device_type], PROVIDERS["cpu"]
-        entries = [f'options.add_session_config_entry("{key}", "{value}")\n' for key, value in ENTRIES.items()]
+        settings = settings_of(source.plan)
+        given = entries(spins=settings.spinning)
         return Code(
             needs="numpy and onnxruntime" if source.device_type == "cpu" else "numpy and onnxruntime-gpu",
             imports=_IMPORTS,
             setup=_SETUP.format(
-                level=settings_of(source.plan).graph_optimization.upper(),
+                level=settings.graph_optimization.upper(),
                 threads=f"options.intra_op_num_threads = {threads}\n" if threads else "",
-                entries="".join(entries),
+                entries="".join(f'options.add_session_config_entry("{key}", "{given[key]}")\n' for key in given),
                 providers=", ".join(f'"{name}"' for name in dict.fromkeys((here, others))),
             ),
             run=_RUN,

@@ -29,14 +29,14 @@ _MIN_PAIRS = 8
 _CALLS_WORTH_A_STAMP_S = 2e-5
 # Threads that have nothing to do any more go on spinning, and take a core from those of another library: torch's OpenMP
 # threads for 7 to 11 ms of CPU time, as measured with torch 2.13 on 2 cores.
-_SETTLING_S = 0.012
+SETTLING_S = 0.012
 
 
 @dataclass(frozen=True)
 class Subject:
     """Something to time: a step, over which samples, with how many CPU threads, on which device.
 
-    `weight`: what one of its passes is worth, in passes of the baseline. `settles`: it is to run for a moment,
+    `weight`: what one of its passes is worth, in passes of the baseline. `settling_s`: for so long it is to run,
     unmeasured, before each of its blocks, as the other side computes in threads of another library.
     """
 
@@ -45,7 +45,7 @@ class Subject:
     threads: int
     device_type: str
     weight: float = 1.0
-    settles: bool = False
+    settling_s: float = 0.0
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was given."""
@@ -72,10 +72,10 @@ def subject(
     default_threads: int,
     weight: float = 1.0,
     *,
-    settles: bool = False,
+    settling_s: float = 0.0,
 ) -> Subject:
     """A step as something to time."""
-    return Subject(step, samples, step.threads or default_threads, device_type, weight, settles)
+    return Subject(step, samples, step.threads or default_threads, device_type, weight, settling_s)
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def _side(subject: Subject) -> _Side:
 
 def _settle(subject: Subject) -> None:
     """Run until the other side's threads sleep."""
-    until = time.perf_counter() + _SETTLING_S
+    until = time.perf_counter() + subject.settling_s
     while time.perf_counter() < until:
         subject.one_pass()
 
@@ -246,7 +246,7 @@ def _block(side: _Side) -> _Block:
     subject.apply_threads()
     if switches_threads:
         subject.one_pass()
-    if subject.settles:
+    if subject.settling_s:
         _settle(subject)
     clock, run, synchronize = time.perf_counter, subject.step.run, DEVICES[subject.device_type].synchronize
     marks = []
