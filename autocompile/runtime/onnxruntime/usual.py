@@ -11,6 +11,7 @@ from autocompile.space.usual import Feature, Usual, feature
 USUAL: dict[Feature, Usual] = {
     feature(runtime=NAME): Usual(-0.4, 0.5, cost=1.0),
     feature(graph_optimization="extended"): Usual(0.25, 0.35),
+    feature(sizes="fixed", runtime=NAME): Usual(-0.01, 0.05),
     # A call of a millisecond gains a fifth, one of ten nothing.
     feature(spinning=True): Usual(-0.03, 0.06),
 }
