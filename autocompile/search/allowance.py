@@ -10,19 +10,19 @@ from autocompile.core.job import Limits
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import serving_of
+from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
 from autocompile.search.run import Bench
 
-# The baseline and plain torch.compile: with fewer there is nothing to compare.
+# The baseline, and one to compare it with.
 ENOUGH_TO_COMPARE = 2
 
 
 def allowance(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
     """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
-    if len(known) >= ENOUGH_TO_COMPARE:
+    if any(kind_of(trial.plan).compiles and trial.measurement for trial in known):
         kept = kept_for_later_s(bench, known, to_come=serving_of(plan).is_packed)
-    else:  # without these two there is nothing to be final about
+    else:  # there is nothing to be final about
         kept = kept_at_first_s(plan)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept))
     compile_s, reason = min(_compile_bounds(bench, known, plan, limits.total_s))

@@ -113,7 +113,7 @@ def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
     verdict at the given batch, too, so those that keep it have a rival of their own.
     """
     measured = [trial for trial in known if trial.measurement is not None]
-    if len(measured) < ENOUGH_TO_COMPARE:  # the baseline and plain torch.compile are always timed to the end
+    if len(measured) < ENOUGH_TO_COMPARE:  # the baseline and the first beside it are always timed to the end
         return 0.0
     best = bench.best(known, of_other_batches=bool(plan.batch))
     if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about

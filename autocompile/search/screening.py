@@ -10,7 +10,6 @@ from autocompile.core.candidate import Candidate, Value
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
-from autocompile.core.profile import Profile
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
 from autocompile.runtime.catalogue import kind_of, plain, problem_here, serving_of
@@ -27,56 +26,85 @@ from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
 
+# Of the time for the search: if plain `torch.compile` takes more, what compiles sooner is tried before.
+_PLAIN_SHARE = 0.3
+_SOONER = 0.75
 # What a trial takes, before one was measured.
 _FIRST_GUESS_S = 3.0
 # Samplers repeat themselves in small categorical spaces; after so many known programs in a row they are helped out.
 _PATIENCE = 5
 
 
-def try_first(bench: Bench, space: Space, archive: Archive) -> None:
+def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
     """Baseline and, where it is open, plain `torch.compile`: everything is compared with them.
 
     Raises BudgetTooSmall or InvalidWorkload if the baseline cannot be measured.
     """
     bench.listener.on_stage("search")
-    first: list[tuple[Candidate, Origin]] = [(space.baseline(), "baseline")]
+    _try_baseline(bench, space, archive)
     problem = problem_here(plain(), space.around)
-    if problem:
-        bench.ledger.decide("skipped", "torch.compile", problem)
-    elif space.plain_runtime in space.open_values["runtime"]:
-        first.append((space.plain_compile(), "plain"))
-    for candidate, origin in first:
-        plan = space.plan(candidate)
-        if plan.key in _keys(archive):
-            continue
-        left = bench.ledger.left_s(keeping_s=kept_at_first_s(plan))
-        if kind_of(plan).compiles and left < _FIRST_GUESS_S:
-            bench.ledger.decide(
-                "skipped", "torch.compile", f"{format_duration(left)} left before packing, too little to compile"
-            )
-            continue
-        archive.enqueue(candidate, origin, space)
-        trial = one_trial(bench, space, archive)
-        if origin == "baseline" and trial is not None and isinstance(trial.outcome, Failure):
-            if trial.outcome.kind == "timeout":
-                raise bench.too_small()
-            raise InvalidWorkload(
-                f"the baseline itself fails: {trial.outcome.message}",
-                where=bench.workload.name,
-                remedy="call model(*inputs) in a loop until it runs, or see `autocompile doctor`",
-            )
+    if not problem and space.plain_runtime not in space.open_values["runtime"]:
+        return
+    reason = problem or _not_yet(bench, space, archive, evidence)
+    if reason:
+        bench.ledger.decide("skipped", "torch.compile", reason)
+    else:
+        _try_plain(bench, space, archive)
 
 
-def search(bench: Bench, space: Space, archive: Archive, profile: Profile, eager_ms: Mapping[int, float]) -> None:
-    """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it.
+def _try_plain(bench: Bench, space: Space, archive: Archive) -> None:
+    candidate = space.plain_compile()
+    plan = space.plan(candidate)
+    if plan.key in _keys(archive):
+        return
+    left_s = bench.ledger.left_s(keeping_s=kept_at_first_s(plan))
+    if left_s < _FIRST_GUESS_S:
+        left = format_duration(left_s)
+        bench.ledger.decide("skipped", "torch.compile", f"{left} left before packing, too little to compile")
+        return
+    archive.enqueue(candidate, "plain", space)
+    one_trial(bench, space, archive)
 
-    `eager_ms`: what a call takes in eager, in milliseconds by batch size.
-    """
-    workload = bench.workload
-    evidence = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures), eager_ms)
+
+def _try_baseline(bench: Bench, space: Space, archive: Archive) -> None:
+    if space.plan(space.baseline()).key in _keys(archive):
+        return
+    archive.enqueue(space.baseline(), "baseline", space)
+    trial = one_trial(bench, space, archive)
+    if trial is None or not isinstance(trial.outcome, Failure):
+        return
+    if trial.outcome.kind == "timeout":
+        raise bench.too_small()
+    raise InvalidWorkload(
+        f"the baseline itself fails: {trial.outcome.message}",
+        where=bench.workload.name,
+        remedy="call model(*inputs) in a loop until it runs, or see `autocompile doctor`",
+    )
+
+
+def _not_yet(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> str:
+    """Why plain `torch.compile` is not tried before all others, or "": it would keep back what compiles sooner."""
+    if bench.settings.strategy.search.sampler != "policy":
+        return ""
+    trials, untried = archive.trials(), _untried(bench, space, archive, evidence)
+    forecast = Forecast(space, evidence, trials)
+    plain_s, left_s = forecast.seconds(space.plain_compile()), _left_s(bench, trials, untried)
+    compiled = [candidate for candidate in untried if kind_of(space.plan(candidate)).compiles]
+    sooner = [candidate for candidate in compiled if forecast.seconds(candidate) < _SOONER * plain_s]
+    if not sooner or plain_s <= _PLAIN_SHARE * left_s:
+        return ""
+    takes, left = format_duration(plain_s), format_duration(max(left_s, 0.0))
+    return f"not before others: it may take {takes} of the {left} for the search, and {len(sooner)} compile sooner"
+
+
+def search(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
+    """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
     _try_seeds(bench, space, archive, evidence)
     by_policy = bench.settings.strategy.search.sampler == "policy"
     reason = _by_policy(bench, space, archive, evidence) if by_policy else _by_sampler(bench, space, archive, evidence)
+    is_open = space.plain_runtime in space.open_values["runtime"] and not problem_here(plain(), space.around)
+    if is_open and not any(kind_of(trial.plan).compiles and trial.measurement for trial in archive.trials()):
+        _try_plain(bench, space, archive)  # with the time of finals that have nothing to decide
     bench.ledger.decide("stopped", "search", reason)
 
 
@@ -99,7 +127,7 @@ def _by_sampler(bench: Bench, space: Space, archive: Archive, evidence: Evidence
     repeats = 0
     while not (reason := _reason_to_stop(bench, archive, untried := _untried(bench, space, archive, evidence))):
         if repeats >= _PATIENCE:
-            archive.enqueue(untried[0], "search", space)
+            archive.enqueue(untried[0], _origin(space, untried[0]), space)
         tried = one_trial(bench, space, archive, _beyond_limit(bench, archive, evidence))
         repeats = 0 if tried is not None else repeats + 1
     return reason
@@ -109,9 +137,13 @@ def _by_policy(bench: Bench, space: Space, archive: Archive, evidence: Evidence)
     """Whatever promises most for its seconds, tried in eager before it is compiled; why it ended."""
     hopeless: set[tuple[str, Value]] = set()
     while isinstance(candidate := following(bench, space, archive, evidence, hopeless), Candidate):
-        archive.enqueue(candidate, "search", space)
+        archive.enqueue(candidate, _origin(space, candidate), space)
         one_trial(bench, space, archive)
     return candidate
+
+
+def _origin(space: Space, candidate: Candidate) -> Origin:
+    return "plain" if candidate == space.plain_compile() else "search"
 
 
 def following(

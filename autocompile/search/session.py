@@ -19,6 +19,7 @@ from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import kinds, open_space, plain, problem_here
 from autocompile.search.archive import STUDY_VERSION, Archive, StudyName
 from autocompile.search.batches import find_batches
+from autocompile.search.choose.evidence import Evidence
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
 from autocompile.search.judge.verdict import Verdict, judge
@@ -52,10 +53,12 @@ def run_study(bench: Bench) -> Document:
     bench.ledger.notice(of_missing({k.name: k.install for k in kinds() if k.name in missing and k.extra}))
     archive = _archive(bench, around)
     space, eager_ms = _space(bench, archive, around, profile)
+    workload = bench.workload
+    evidence = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures), eager_ms)
     stopped = ""
     try:
-        try_first(bench, space, archive)
-        search(bench, space, archive, profile, eager_ms)
+        try_first(bench, space, archive, evidence)
+        search(bench, space, archive, evidence)
         run_finals(bench, archive)
     except (KeyboardInterrupt, RunnerError) as stop:
         for claim in archive.claims:  # what was under way ended then, or ends with the runner

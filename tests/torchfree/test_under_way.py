@@ -79,7 +79,7 @@ def test_what_was_asked_for_is_claimed_until_it_is_told_or_abandoned(archive):
 
 
 def test_answers_come_in_any_order(bench, archive):
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     attempts = [begin(bench, SPACE, archive, asked(archive, candidate)) for candidate in (FROZEN, SINGLE)]
     assert [claim.candidate for claim in archive.claims] == [FROZEN, SINGLE]
     later = finish(bench, SPACE, archive, attempts[1])
@@ -91,7 +91,7 @@ def test_answers_come_in_any_order(bench, archive):
 
 
 def test_what_is_still_out_is_not_asked_for_again(bench, archive):
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     out = asked(archive, FROZEN)
     ran = len(bench.runner.ran)
     archive.enqueue(FROZEN, "search", SPACE)
@@ -104,7 +104,7 @@ def test_what_is_still_out_is_not_asked_for_again(bench, archive):
 def test_what_is_interrupted_is_abandoned_and_tried_again_later(bench, tmp_path, fault):
     storage = sqlite_url(tmp_path / "study.db")
     archive = study(storage)
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     attempt = begin(bench, SPACE, archive, asked(archive, FROZEN))
     bench.runner.answer = lambda _plan: fault
     with pytest.raises(type(fault)):
@@ -206,7 +206,7 @@ def test_what_waits_for_a_value_in_eager_waits_for_its_answer():
 
 
 def test_the_policy_wants_another_program_while_answers_are_out(bench, archive):
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     wanted = []
     for _ in range(6):
         candidate = following(bench, SPACE, archive, SEEN, set())
@@ -224,14 +224,14 @@ def test_what_is_out_counts_among_the_most_that_are_tried(bench, archive, tmp_pa
     few.write_text("[search]\nmax_trials = 3\n")
     settings = Settings(bench.settings.goal, load_strategy(str(few)), 0, None)
     bench = with_fields(bench, settings=settings)
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     assert isinstance(following(bench, SPACE, archive, SEEN, set()), Candidate)
     asked(archive, FROZEN)
     assert "as many as the strategy few wants" in following(bench, SPACE, archive, SEEN, set())
 
 
 def test_what_takes_longer_than_is_left_does_not_keep_back_what_does_not(bench, archive):
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     forecast = Forecast(SPACE, SEEN, archive.trials())
     known = {trial.plan.key for trial in archive.trials()}
     seconds = sorted(forecast.seconds(candidate) for candidate, plan in SPACE.programs if plan.key not in known)
@@ -251,7 +251,7 @@ def test_what_takes_longer_than_is_left_does_not_keep_back_what_does_not(bench, 
 
 def test_optunas_sampler_goes_on_while_answers_are_out(bench):
     archive = study(sampler="tpe")
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     claims = [archive.ask(SPACE) for _ in range(12)]
     assert archive.claims == tuple(claims)
     for claim in claims:
@@ -265,7 +265,7 @@ def test_a_program_that_another_study_measured_is_not_run(bench, tmp_path):
     number = told(earlier, FROZEN, 0.4)
     earlier.add_final(number, measurement(0.41))
     archive = study(storage)
-    try_first(bench, SPACE, archive)
+    try_first(bench, SPACE, archive, SEEN)
     ran = len(bench.runner.ran)
     recalled = finish(bench, SPACE, archive, begin(bench, SPACE, archive, asked(archive, FROZEN)))
     assert len(bench.runner.ran) == ran
