@@ -4,7 +4,8 @@
     python studies/portfolio/record.py --only bert --budget 2m
     python studies/portfolio/table.py > studies/portfolio/README.md
 
-Each workload is tuned in a process of its own; what `load` serves is then timed in one process with all ways by hand,
+Where the processor has no instructions for bfloat16, ways in it are left out. Each workload is tuned in a process of its
+own; what `load` serves is then timed in one process with all ways by hand,
 interleaved (`one.py`), and against eager alone in three more processes. Rows are appended to results/, so that a
 recording that was ended goes on.
 """
@@ -18,10 +19,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from by_hand import WAYS
 from workloads import WORKLOADS
 
 from autocompile.host import environment
 from autocompile.runtime.catalogue import kinds
+from autocompile.runtime.openvino.processor import computes_in, level
 
 HERE = Path(__file__).parent
 AGAIN = 3
@@ -60,7 +63,7 @@ def recorded(name: str, budget: str) -> dict[str, Any]:
         python(["-c", TUNE, name, budget, rec])
         took_s = time.perf_counter() - began
         document = json.loads((Path(rec) / "recommendation.json").read_text())
-        beside = json.loads(python([str(HERE / "one.py"), name, rec]))
+        beside = json.loads(python([str(HERE / "one.py"), name, rec, *ways()]))
         again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(AGAIN)]
     winner = document["winner"]
     return {
@@ -71,6 +74,11 @@ def recorded(name: str, budget: str) -> dict[str, Any]:
         "again": [ways["autocompile"]["speedup"] for ways in again],
         **beside,
     }
+
+
+def ways() -> list[str]:
+    """Those by hand; none in bfloat16 where the processor has no instructions for it, as nobody would take it there."""
+    return [way for way in WAYS if "bf16" not in way or computes_in("bfloat16")]
 
 
 def python(arguments: list[str]) -> str:
@@ -85,7 +93,8 @@ def python(arguments: list[str]) -> str:
 def results_path() -> Path:
     """The file of this kind of machine; its first line says which that is."""
     here = environment()
-    name = f"{here.cpu} {here.cores} cores torch{here.torch.split('+')[0]}".lower().replace(" ", "-")
+    # Processors of one name may differ in what matters most.
+    name = f"{here.cpu} {level()} {here.cores} cores torch{here.torch.split('+')[0]}".lower().replace(" ", "-")
     path = HERE / "results" / f"{name}.jsonl"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)

@@ -26,7 +26,10 @@ def main() -> None:
         libraries = ", ".join(f"{name} {machine[name]}" for name in ("openvino", "onnxruntime") if name in machine)
         print(f"## {machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}, {libraries}\n")
         budgets = ", ".join(dict.fromkeys(row["budget"] for row in rows))
-        print(f"Searched for {budgets} each. Recorded so far: {len(rows)} of {len(WORKLOADS)} workloads.\n")
+        said = f"Searched for {budgets} each. " if budgets else ""
+        print(f"{said}Recorded so far: {len(rows)} of {len(WORKLOADS)} workloads.\n")
+        if not rows:
+            continue
         compared(rows)
         held(rows)
 
