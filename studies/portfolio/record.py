@@ -4,10 +4,9 @@
     python studies/portfolio/record.py --only bert --budget 2m
     python studies/portfolio/table.py > studies/portfolio/README.md
 
-Where the processor has no instructions for bfloat16, ways in it are left out. Each workload is tuned in a process of its
-own; what `load` serves is then timed in one process with all ways by hand,
-interleaved (`one.py`), and against eager alone in three more processes. Rows are appended to results/, so that a
-recording that was ended goes on.
+Each workload is tuned in a process of its own; what `load` serves is then timed in one process with all ways by hand,
+interleaved (`one.py`), and against eager alone in three more processes. Where the processor has no instructions for
+bfloat16, ways in it are left out. Rows are appended to results/, so that a recording that was ended goes on.
 """
 
 import argparse
