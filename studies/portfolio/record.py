@@ -5,7 +5,8 @@
     python studies/portfolio/table.py > studies/portfolio/README.md
 
 Each workload is tuned in a process of its own; what `load` serves is then timed in one process with all ways by hand,
-interleaved (`one.py`), and against eager alone in three more processes. Where the processor has no instructions for
+interleaved (`one.py`), and against eager alone in three more processes; and how much memory it takes in one process and
+in each of four is read (`shared.py`). Where the processor has no instructions for
 bfloat16, ways in it are left out. Rows are appended to results/, so that a recording that was ended goes on.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from by_hand import WAYS
+from shared import shares
 from workloads import WORKLOADS
 
 from autocompile.host import environment
@@ -26,7 +28,7 @@ from autocompile.runtime.catalogue import kinds
 from autocompile.runtime.openvino.processor import computes_in, level
 
 HERE = Path(__file__).parent
-AGAIN = 3
+AGAIN, TOGETHER = 3, 4
 TUNE = """
 import sys
 from workloads import workload
@@ -64,12 +66,15 @@ def recorded(name: str, budget: str) -> dict[str, Any]:
         document = json.loads((Path(rec) / "recommendation.json").read_text())
         beside = json.loads(python([str(HERE / "one.py"), name, rec, *ways()]))
         again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(AGAIN)]
+        memory = {"alone_mb": shares(rec, name, 1), "together_mb": shares(rec, name, TOGETHER)}
     winner = document["winner"]
     return {
         "took_s": round(took_s, 1),
         "winner": winner["label"],
         "verdict": winner["speedup"],
         "startup_s": winner["startup_s"],
+        "packed_mb": round(document["artifact"]["size_bytes"] / 2**20, 1),
+        **memory,
         "again": [ways["autocompile"]["speedup"] for ways in again],
         **beside,
     }

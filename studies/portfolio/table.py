@@ -53,8 +53,13 @@ def compared(rows: list[Row]) -> None:
 
 def held(rows: list[Row]) -> None:
     """Against the best by hand, and whether what was said holds in further processes."""
-    print("| workload | best by hand | served, of that | said | three more processes | start |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "Start: loading and the first call. Memory in MB: what is packed, what one process that serves has of its own"
+    )
+    print("and shared pages, and what each of four has when they serve at the same time.\n")
+    columns = "start | packed | alone | each of four"
+    print(f"| workload | best by hand | served, of that | said | three more processes | {columns} |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         right = {way: found["speedup"] for way, found in row["ways"].items() if way != OURS and _is_right(row, way)}
         best = max(right, key=lambda way: right[way])
@@ -63,9 +68,16 @@ def held(rows: list[Row]) -> None:
         again = ", ".join(f"{speedup:.2f}x" for speedup in row["again"])
         print(
             f"| {row['workload']} | {best} {right[best]:.2f}x | {share:.0%} | {said['value']:.2f}x "
-            f"({said['low']:.2f} to {said['high']:.2f}) | {again} | {row['startup_s'] * 1e3:.0f} ms |"
+            f"({said['low']:.2f} to {said['high']:.2f}) | {again} | {row['startup_s'] * 1e3:.0f} ms | {_memory(row)} |"
         )
     print()
+
+
+def _memory(row: Row) -> str:
+    if "packed_mb" not in row:
+        return " | | "
+    (alone,), together = row["alone_mb"], row["together_mb"]
+    return f"{row['packed_mb']:.0f} | {alone:.0f} | {sum(together) / len(together):.0f}"
 
 
 def _cell(row: Row, way: str) -> str:
