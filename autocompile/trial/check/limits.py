@@ -1,0 +1,98 @@
+"""How far a leaf of an observation may be off, by what kind of leaf it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from autocompile.core.tolerance import Tolerance, multiple_for, published_tolerance
+
+# Gradients add up a network's rounding errors, layer by layer, so they get ten times an output's limits, as in the
+# PyTorch benchmark suite, whose tolerance is 1e-4 for inference in float32 and 1e-3 to 1e-2 for training. And they are
+# never below this: where an input of a ReLU lies at rounding level, one implementation lets a gradient through and
+# another does not.
+_LEARNING_FACTOR = 10.0
+_SMALLEST_LEARNING = 1e-2
+# What bfloat16 autocast was off, over what float32 was off times the ratio of their spacings: 0.02 to 11 over the
+# gradients of two transformers, an LSTM, two MLPs and two CNNs, and below 6 wherever that made up most of the limit.
+_PREDICTION_FACTOR = 2.0
+# The gradients of all parameters together, in any precision. With two batches accumulated, dividing twice gives 0.5.
+WHOLE_GRADIENT = 0.4
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the baseline itself is off in a leaf of so many `elements`.
+
+    `rms`: relative to `scale`, the expected values' root mean square. `worst`: of one element, absolute. `epsilon`: the
+    spacing of numbers near 1 in the leaf's dtype. `known`: whether it was measured; else it is assumed.
+    """
+
+    rms: float
+    worst: float
+    scale: float
+    elements: int
+    epsilon: float
+    known: bool
+
+    def at_least(self, roundings: float) -> Own:
+        """With at least so many roundings of the leaf's own, where nothing more precise could be run to tell."""
+        if self.known:
+            return self
+        floor = roundings * self.epsilon
+        worst = max(self.worst, floor * self.scale)
+        return Own(max(self.rms, floor), worst, self.scale, self.elements, self.epsilon, self.known)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`rmse`: relative to the scale. An element may be off `element` times (scale + its size), and `slack` besides."""
+
+    rmse: float
+    element: float
+    slack: float
+
+
+Rule = Callable[[Own, Tolerance], Limits]
+
+
+def of_calls(own: Own, tolerance: Tolerance) -> Limits:
+    """What a model returns, and what becomes of its state; see `core.tolerance`."""
+    own = own.at_least(50)
+    multiple = multiple_for(tolerance, own.elements)
+    return Limits(tolerance.rmse + multiple * own.rms, tolerance.element, multiple * own.worst)
+
+
+def of_learning(own: Own, tolerance: Tolerance) -> Limits:
+    """Loss, gradients and statistics of a training step.
+
+    Some gradients are small differences of large numbers, down to those that would be zero if it were not for rounding
+    (a bias before batch normalization, that of attention's keys). How much so is seen from what the baseline is off, in
+    its own precision. In a reduced one it is so many times more as that is coarser.
+    """
+    own = own.at_least(5)
+    coarser = max(1.0, tolerance.epsilon / own.epsilon)
+    multiple = _PREDICTION_FACTOR * multiple_for(tolerance, own.elements) * coarser
+    published = max(_LEARNING_FACTOR * tolerance.rmse, _SMALLEST_LEARNING)
+    rmse = published + multiple * own.rms
+    return Limits(rmse, 10 * rmse, multiple * own.worst)
+
+
+def of_sequel(spacing: torch.Tensor | None) -> Rule:
+    """What an optimizer makes of given gradients: in float32's limits, as no reduced precision has a part in it.
+
+    An update can be no more exact than the parameter that it is added to, whose `spacing` is given.
+    """
+
+    def rule(own: Own, _tolerance: Tolerance) -> Limits:
+        tolerance = published_tolerance("")
+        coarse, worst = own.rms, own.worst
+        if spacing is not None and spacing.numel():
+            coarse = max(coarse, float(spacing.square().mean().sqrt()) / own.scale)
+            worst = max(worst, float(spacing.max()))
+        multiple = multiple_for(tolerance, own.elements)
+        return Limits(tolerance.rmse + multiple * coarse, tolerance.element, multiple * worst)
+
+    return rule
