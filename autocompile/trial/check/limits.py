@@ -74,7 +74,7 @@ def of_learning(own: Own, tolerance: Tolerance) -> Limits:
     """
     own = own.at_least(5)
     coarser = max(1.0, tolerance.epsilon / own.epsilon)
-    multiple = _PREDICTION_FACTOR * multiple_for(tolerance, own.elements) * coarser
+    multiple = _PREDICTION_FACTOR * tolerance.multiple * coarser
     published = max(_LEARNING_FACTOR * tolerance.rmse, _SMALLEST_LEARNING)
     rmse = published + multiple * own.rms
     return Limits(rmse, 10 * rmse, multiple * own.worst)

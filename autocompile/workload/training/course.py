@@ -15,7 +15,7 @@ import torch
 from autocompile.workload.training.recipe import widened
 
 STEPS = 3
-_DISTANCE = 1 / 64
+_DISTANCE = 1 / 16
 _SMALLEST = 1e-2
 
 
@@ -34,7 +34,7 @@ class Course:
     def place(self, name: str, number: int) -> torch.Tensor:
         """Where a parameter is at the beginning of a step, in the dtype of its start.
 
-        Before the first step it is where it was. Afterwards each element is off by some 1/64 of their root mean square.
+        Before the first step it is where it was. Afterwards each element is off by some 1/16 of their root mean square.
         """
         start = self.starts[name]
         movable = start.is_floating_point() or start.is_complex()

@@ -1,7 +1,8 @@
 """What several steps of training did, by the model's own names for its parts.
 
-Told are the loss of each step; each parameter's gradients, a row for every step that gave one, as the optimizer found
-them; by how much the steps changed each parameter and each buffer; and the optimizer's state after the last.
+Told are the loss of each step, and the gradient's norm where it is clipped; each parameter's gradients, a row for every
+step that gave one, as the optimizer found them; by how much the steps changed each parameter and each buffer; and the
+optimizer's state after the last.
 """
 
 from __future__ import annotations
@@ -25,15 +26,19 @@ def observe_several(step: TrainingStep, sample: Sample, course: Course) -> Obser
     """Do the steps on copies of the sample. Random numbers are drawn on and on, so each has dropout of its own."""
     module = step.module
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    losses, seen = [], _Seen()
+    losses, norms, seen = [], [], _Seen()
     for number in range(STEPS):
         parameters = step.parameters
         begins = {name: course.place(name, number) for name in parameters if name in course.starts}
         _put(parameters, begins)
         own = clone(sample)
         losses.append(step.work(own).float() if step.autocast else step.work(own))
+        if step.norm is not None:
+            norms.append(step.norm.detach().clone())
         seen.take(parameters, begins, number)
     leaves: dict[str, Any] = {"loss": torch.stack(losses), **dict(input_leaves(own)), **seen.leaves()}
+    if norms:
+        leaves["norm of the gradient"] = torch.stack(norms)
     leaves.update(_changes(module, buffers))
     leaves.update(optimizer_leaves(step.optimizer, step.parameters))
     return Observation(leaves["loss"], leaves, "a loss for every step")
@@ -77,7 +82,7 @@ def _changes(module: nn.Module, before: dict[str, torch.Tensor]) -> dict[str, An
     leaves: dict[str, Any] = {}
     for name, buffer in module.named_buffers():
         if name in before and buffer.is_floating_point() and buffer.shape == before[name].shape:
-            leaves[f"change of buffer {name}"] = widened(buffer) - widened(before[name])
+            leaves[f"change of buffer {name}"] = buffer.detach() - before[name]
         else:
             leaves[f"buffer {name} afterwards"] = buffer.detach().clone()
     return leaves

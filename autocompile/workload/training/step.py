@@ -31,8 +31,8 @@ class TrainingStep(Step):
 
     It trains the `module` itself, and an optimizer of its own: the user's is only read. `model` is what the loss is
     given, where that is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss
-    is computed, or is "". `recipe` is a variant of the user's optimizer. Raises InvalidWorkload where no recipe can be
-    had of the optimizer.
+    is computed, or is "". `recipe` is a variant of the user's optimizer. `norm` is the gradient's before it was last
+    clipped. Raises InvalidWorkload where no recipe can be had of the optimizer.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class TrainingStep(Step):
         self.model = module if model is None else model
         self.training, self.autocast, self.device_type = training, autocast, device_type
         recipe = recipe or recipe_for(training.optimizer, self.parameters)
+        self.norm: torch.Tensor | None = None
         self._make = recipe.make
         self._dtypes = {name: parameter.dtype for name, parameter in self.parameters.items()}
         self.optimizer = recipe.build(self.parameters)
@@ -99,7 +100,7 @@ class TrainingStep(Step):
     def update(self) -> None:
         """Clip the gradients that there are, and have the optimizer do its step."""
         if self.training.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.module.parameters(), self.training.clip_norm)
+            self.norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.training.clip_norm)
         self.optimizer.step()
 
     def check(self, sample: Sample) -> None:
