@@ -47,6 +47,7 @@ class Recipe:
         Raises InvalidWorkload if its class refuses what it is asked for, as a device without a fused implementation.
         """
         optimizer = self._made_by_class(parameters) if self.make is None else self._made_by_user(parameters)
+        self._try_fused(parameters)
         for name, held in self.state.items():
             parameter, settings = parameters[name], self._settings_of(name)
             optimizer.state[parameter] = {
@@ -84,6 +85,22 @@ class Recipe:
         groups = tuple(Group(group.names, _overridden(group.settings, flags)) for group in self.groups)
         return replace(self, defaults=_overridden(self.defaults, flags), groups=groups, make=None)
 
+    def _try_fused(self, parameters: Parameters) -> None:
+        """Do a step on one number of each kind: whether a device has a fused implementation is told no sooner."""
+        held = [parameters[name] for group in self.groups if group.settings.get("fused") for name in group.names]
+        for device, dtype in dict.fromkeys((parameter.device, parameter.dtype) for parameter in held):
+            number = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
+            number.grad = torch.zeros_like(number)
+            settings = next(group.settings for group in self.groups if group.settings.get("fused"))
+            try:
+                self._constructed([{**_unnamed(settings), "params": [number]}]).step()
+            except Exception as fault:  # torch's, or a user's class
+                raise InvalidWorkload(
+                    f"{self.kind.__name__} has no fused implementation for {_words(dtype)} on {device}: {_line(fault)}",
+                    where=_WHERE,
+                    remedy="leave it as given",
+                ) from fault
+
     def _settings_of(self, name: str) -> dict[str, Any]:
         return next(group.settings for group in self.groups if name in group.names)
 
@@ -92,17 +109,19 @@ class Recipe:
             {**copy.deepcopy(group.settings), "params": [parameters[name] for name in group.names]}
             for group in self.groups
         ]
-        accepted = inspect.signature(self.kind).parameters
-        defaults = {name: copy.deepcopy(value) for name, value in self.defaults.items() if name in accepted}
         try:
-            return self.kind(groups, **defaults)
+            return self._constructed(groups)
         except Exception as fault:  # whatever a user's class raises
-            reason = str(fault).partition("\n")[0] or type(fault).__name__
             raise InvalidWorkload(
-                f"{self.kind.__name__} cannot be made for a copy of the model: {reason}",
+                f"{self.kind.__name__} cannot be made for a copy of the model: {_line(fault)}",
                 where=_WHERE,
                 remedy="give a function from parameters to an optimizer",
             ) from fault
+
+    def _constructed(self, groups: list[dict[str, Any]]) -> Optimizer:
+        accepted = inspect.signature(self.kind).parameters
+        defaults = {name: copy.deepcopy(value) for name, value in self.defaults.items() if name in accepted}
+        return self.kind(groups, **defaults)
 
     def _made_by_user(self, parameters: Parameters) -> Optimizer:
         optimizer = _called(self.make, parameters)
@@ -192,6 +211,18 @@ def _needs_closure(step: Callable[..., Any]) -> bool:
 def _overridden(settings: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """With these values in the place of those that are there."""
     return settings | {name: value for name, value in values.items() if name in settings}
+
+
+def _unnamed(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: copy.deepcopy(value) for key, value in settings.items() if key != "param_names"}
+
+
+def _line(fault: Exception) -> str:
+    return str(fault).partition("\n")[0] or type(fault).__name__
+
+
+def _words(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, Any]) -> Any:

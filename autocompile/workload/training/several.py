@@ -7,6 +7,7 @@ optimizer's state after the last.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +31,7 @@ def observe_several(step: TrainingStep, sample: Sample, course: Course) -> Obser
     for number in range(STEPS):
         parameters = step.parameters
         begins = {name: course.place(name, number) for name in parameters if name in course.starts}
-        _put(parameters, begins)
+        put(parameters, begins)
         own = clone(sample)
         losses.append(step.work(own).float() if step.autocast else step.work(own))
         if step.norm is not None:
@@ -71,7 +72,8 @@ class _Seen:
         return {**gradients, **steps, **{update_of(name): update for name, update in self._updates.items()}}
 
 
-def _put(parameters: dict[str, nn.Parameter], places: dict[str, torch.Tensor]) -> None:
+def put(parameters: Mapping[str, nn.Parameter], places: Mapping[str, torch.Tensor]) -> None:
+    """Give these parameters these values, in place."""
     with torch.no_grad():
         for name, place in places.items():
             parameters[name].copy_(place)
