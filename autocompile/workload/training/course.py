@@ -23,12 +23,12 @@ _SMALLEST = 1e-2
 class Course:
     """`starts`: all parameters before the first step, copied. `dtypes`: what the user's model has them in.
 
-    `trained`: which of them are moved. Places are rounded to the user's dtype, so that they are the same in float64.
+    `moved`: those that need a gradient. Places are rounded to the user's dtype, so that they are the same in float64.
     """
 
     starts: Mapping[str, torch.Tensor]
     dtypes: Mapping[str, torch.dtype]
-    trained: frozenset[str]
+    moved: frozenset[str]
     seed: int
 
     def place(self, name: str, number: int) -> torch.Tensor:
@@ -37,8 +37,7 @@ class Course:
         Before the first step it is where it was. Afterwards each element is off by some 1/16 of their root mean square.
         """
         start = self.starts[name]
-        movable = start.is_floating_point() or start.is_complex()
-        if number == 0 or name not in self.trained or not movable:
+        if number == 0 or name not in self.moved:
             return start
         position = list(self.starts).index(name)
         generator = torch.Generator().manual_seed(self.seed + 1000003 * (number + STEPS * position))

@@ -152,9 +152,9 @@ class TrainingStep(Step):
 
     def _course(self, seed: int) -> Course:
         starts = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
-        held = {id(parameter) for group in self.optimizer.param_groups for parameter in group["params"]}
-        trained = (n for n, p in self.parameters.items() if id(p) in held and p.requires_grad)
-        return Course(starts, self._dtypes, frozenset(trained), seed)
+        moved = frozenset(name for name, parameter in self.parameters.items() if parameter.requires_grad)
+        dtypes = {name: self._dtypes.get(name, start.dtype) for name, start in starts.items()}
+        return Course(starts, dtypes, moved, seed)
 
 
 def _check(loss: Any) -> None:
