@@ -247,6 +247,11 @@ def test_batches_become_steps():
     assert training.samples_of([(1, 2)])[0].args == ((1, 2), (1, 2))
     with pytest.raises(InvalidWorkload, match="batches: there is no batch"):
         training.samples_of([])
+    with pytest.raises(InvalidWorkload) as raised:
+        training.samples_of([(1, 2), {"x": 1}])
+    assert str(raised.value) == (
+        "batches[1]: is a dict with ['x'], and batches[0] is a tuple with [0], [1]; give batches of one structure"
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ optimizer's state after the last.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from autocompile.workload.observation import Observation, gradient_of, input_leaves
 from autocompile.workload.samples import Sample, clone
@@ -19,11 +20,24 @@ from autocompile.workload.training.course import STEPS, Course
 from autocompile.workload.training.recipe import widened
 from autocompile.workload.training.sequel import had_gradient, optimizer_leaves, update_of
 
-if TYPE_CHECKING:
-    from autocompile.workload.training.step import TrainingStep
+
+class Learning(Protocol):
+    """What does the steps: see `step.TrainingStep`."""
+
+    module: nn.Module
+    optimizer: Optimizer
+    autocast: str
+    norm: torch.Tensor | None
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """By name."""
+
+    def work(self, sample: Sample) -> torch.Tensor:
+        """Do a step; the loss."""
 
 
-def observe_several(step: TrainingStep, sample: Sample, course: Course) -> Observation:
+def observe_several(step: Learning, sample: Sample, course: Course) -> Observation:
     """Do the steps on copies of the sample. Random numbers are drawn on and on, so each has dropout of its own."""
     module = step.module
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}

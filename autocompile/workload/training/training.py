@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidValue, InvalidWorkload
-from autocompile.workload.samples import Sample
+from autocompile.workload.samples import Sample, named_leaves
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
@@ -85,12 +86,26 @@ class Training:
     def samples_of(self, batches: Sequence[Any]) -> tuple[Sample, ...]:
         """The batches as samples, one a step: its arguments are the batches that the step accumulates over.
 
-        The last step is filled up from the first batches. Raises InvalidWorkload if there is no batch.
+        The last step is filled up from the first batches. Raises InvalidWorkload if there is no batch, or if they are
+        put together differently.
         """
         if not batches:
             raise InvalidWorkload("there is no batch", where="batches", remedy="give at least one")
+        for position, batch in enumerate(batches):
+            if pytree.tree_structure(batch) != pytree.tree_structure(batches[0]):
+                raise InvalidWorkload(
+                    f"is {_parts(batch)}, and batches[0] is {_parts(batches[0])}",
+                    where=f"batches[{position}]",
+                    remedy="give batches of one structure",
+                )
         starts = range(0, len(batches), self.accumulate)
         return tuple(
             Sample(tuple(batches[(start + position) % len(batches)] for position in range(self.accumulate)), {})
             for start in starts
         )
+
+
+def _parts(batch: Any) -> str:
+    """A batch's structure, in words."""
+    names = [name for name, _leaf in named_leaves(batch)[0] if name]
+    return f"a {type(batch).__name__} with {', '.join(names)}" if names else f"a {type(batch).__name__}"
