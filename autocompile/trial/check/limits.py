@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,17 +11,16 @@ import torch
 from autocompile.core.tolerance import Tolerance, multiple_for, published_tolerance
 
 # Gradients add up a network's rounding errors, layer by layer, so they get ten times an output's limits, as in the
-# PyTorch benchmark suite, whose tolerance is 1e-4 for inference in float32 and 1e-3 to 1e-2 for training. And they are
-# never below this: where an input of a ReLU lies at rounding level, one implementation lets a gradient through and
-# another does not.
+# PyTorch benchmark suite, whose tolerance is 1e-4 for inference in float32 and 1e-3 to 1e-2 for training.
 _LEARNING_FACTOR = 10.0
-_SMALLEST_LEARNING = 1e-2
+# Where an input of a ReLU lies within a rounding of zero, one implementation lets a gradient through and another does
+# not. The share of such units is as the spacing of numbers, and the error as its root. A single one may be this much.
+_KINKS_FACTOR, _ONE_KINK = 1.5, 1e-2
 # What bfloat16 autocast was off, over what float32 was off times the ratio of their spacings: 0.02 to 11 over the
 # gradients of two transformers, an LSTM, two MLPs and two CNNs, and below 6 wherever that made up most of the limit.
 _PREDICTION_FACTOR = 3.0
-# And in the baseline's own precision: a gradient that is nothing but roundings was 5 times as large where the compiler
-# had added in another order.
-_OTHER_ORDER_FACTOR = 32.0
+# A gradient that is nothing but roundings was 5 times as large where the compiler had added in another order.
+_NOTHING_BUT_ROUNDINGS, _OTHER_ORDER_FACTOR = 0.5, 32.0
 # The gradients of all parameters together, in any precision. With two batches accumulated, dividing twice gives 0.5.
 WHOLE_GRADIENT = 0.4
 
@@ -77,25 +77,30 @@ def of_learning(own: Own, tolerance: Tolerance) -> Limits:
     """
     own = own.at_least(5)
     coarser = max(1.0, tolerance.epsilon / own.epsilon)
-    multiple = tolerance.multiple * max(_OTHER_ORDER_FACTOR, _PREDICTION_FACTOR * coarser)
-    published = max(_LEARNING_FACTOR * tolerance.rmse, _SMALLEST_LEARNING)
-    rmse = published + multiple * own.rms
+    factor = _PREDICTION_FACTOR * coarser
+    if own.rms > _NOTHING_BUT_ROUNDINGS:
+        factor = max(factor, _OTHER_ORDER_FACTOR)
+    multiple = tolerance.multiple * factor
+    rmse = max(_LEARNING_FACTOR * tolerance.rmse, _KINKS_FACTOR * math.sqrt(tolerance.epsilon), _ONE_KINK)
+    rmse += multiple * own.rms
     return Limits(rmse, 10 * rmse, multiple * own.worst)
 
 
 def of_sequel(spacing: torch.Tensor | None) -> Rule:
     """What an optimizer makes of given gradients: in float32's limits, as no reduced precision has a part in it.
 
-    An update can be no more exact than the parameter that it is added to, whose `spacing` is given.
+    No state can be more exact than its dtype, and no update than the parameter that it is added to, whose `spacing` is
+    given.
     """
 
     def rule(own: Own, _tolerance: Tolerance) -> Limits:
         tolerance = published_tolerance("")
-        coarse, worst = own.rms, own.worst
+        coarse, worst = max(own.rms, own.epsilon), own.worst
         if spacing is not None and spacing.numel():
             coarse = max(coarse, float(spacing.square().mean().sqrt()) / own.scale)
             worst = max(worst, float(spacing.max()))
         multiple = multiple_for(tolerance, own.elements)
-        return Limits(tolerance.rmse + multiple * coarse, tolerance.element, multiple * worst)
+        element = max(tolerance.element, multiple * own.epsilon)
+        return Limits(tolerance.rmse + multiple * coarse, element, multiple * worst)
 
     return rule
