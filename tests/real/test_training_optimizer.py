@@ -187,6 +187,9 @@ def test_what_is_no_optimizer_of_the_model_is_told():
         lambda: recipe_for(torch.optim.LBFGS(model.parameters()), named(model))
     )
     assert "returns a list" in told(lambda: recipe_for(lambda parameters: parameters, named(model)))
+    ownerless = torch.optim.SGD(model.parameters())
+    ownerless.state["everything"] = {"count": 1}
+    assert "SGD keeps state that belongs to no parameter" in told(lambda: recipe_for(ownerless, named(model)))
     choosy = recipe_for(Choosy(model.parameters(), [1]), named(model))
     assert "give a function from parameters to an optimizer" in told(lambda: choosy.build(named(other)))
     by_function = recipe_for(lambda parameters: Choosy(parameters, [1]), named(model))

@@ -1,9 +1,7 @@
-"""A step of training as a unit of work: what it does, that it leaves no trace, and what it says to bad input."""
+"""A step of training as a unit of work: what it does, what it tells, and that it leaves no trace."""
 
-import copy
 import hashlib
 import io
-from types import SimpleNamespace
 
 import cloudpickle
 import pytest
@@ -11,7 +9,6 @@ import torch
 from learners import LEARNERS, adamw, classified, fitted, learner
 from torch import nn
 
-from autocompile.core.errors import InvalidValue, InvalidWorkload, UsageError
 from autocompile.core.job import Acceptance, Timing
 from autocompile.core.tolerance import published_tolerance
 from autocompile.trial.check.compare import compare
@@ -20,7 +17,7 @@ from autocompile.trial.check.repeatability import repeatability
 from autocompile.trial.clock.timing import subject, time_pairs
 from autocompile.workload.samples import Sample
 from autocompile.workload.training.step import TrainingStep
-from autocompile.workload.training.training import Training, own_loss
+from autocompile.workload.training.training import Training
 
 BRIEF = Timing(precision=0.5, limit_s=0.2)
 
@@ -202,6 +199,21 @@ def test_a_reference_travels(tmp_path):
     assert compare(travelled, reference, Acceptance(published_tolerance(""))).fault == ""
 
 
+def test_what_a_loss_brings_along_is_widened_for_float64():
+    weights, kept = torch.linspace(0.5, 1.5, 10), torch.zeros(())
+
+    def weighted(model, batch):
+        kept.add_(1)
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], weight=weights) * kept.clamp(max=1)
+
+    step, sample = learner("cnn")
+    step = TrainingStep(step.module, Training(loss=weighted, optimizer=adamw))
+    reference = make_reference(step, (sample,), variants=0, seed=0)
+    assert reference.precision == "float64"
+    assert (weights.dtype, kept.dtype, kept.item()) == (torch.float32, torch.float32, 6)
+    assert compare(step.twin(), reference, Acceptance(published_tolerance(""))).fault == ""
+
+
 def test_what_draws_other_numbers_in_float64_is_no_reference():
     class Own(nn.Module):
         def __init__(self):
@@ -217,82 +229,6 @@ def test_what_draws_other_numbers_in_float64_is_no_reference():
     assert reference.precision == "the baseline's own"
     assert "other random numbers" in reference.notes[0]
     assert compare(step.twin(), reference, Acceptance(published_tolerance(""))).fault == ""
-
-
-class Doubled(nn.Module):
-    """Gives its loss itself, as the models of a well-known library do."""
-
-    def __init__(self, form):
-        super().__init__()
-        self.linear, self.form = nn.Linear(10, 1), form
-
-    def forward(self, x, y):
-        return self.form(loss=(self.linear(x) - y).square().mean())
-
-
-@pytest.mark.parametrize("form", [SimpleNamespace, dict], ids=["attribute", "key"])
-def test_by_default_the_loss_is_the_outputs_own(form):
-    model, x, y = Doubled(form), torch.randn(4, 10), torch.randn(4, 1)
-    losses = [own_loss(model, batch).item() for batch in ((x, y), [x, y], {"y": y, "x": x})]
-    assert len(set(losses)) == 1
-    step = TrainingStep(model, Training(optimizer=adamw))
-    assert step.work(Sample(({"x": x, "y": y},), {})).item() == losses[0]
-    with pytest.raises(InvalidWorkload, match="the model's output, a Tensor, has no loss; give loss=, a function"):
-        own_loss(nn.Linear(10, 1), x)
-
-
-def test_batches_become_steps():
-    training = Training(optimizer=adamw, accumulate=2)
-    assert [sample.args for sample in training.samples_of(["a", "b", "c"])] == [("a", "b"), ("c", "a")]
-    assert training.samples_of([(1, 2)])[0].args == ((1, 2), (1, 2))
-    with pytest.raises(InvalidWorkload, match="batches: there is no batch"):
-        training.samples_of([])
-    with pytest.raises(InvalidWorkload) as raised:
-        training.samples_of([(1, 2), {"x": 1}])
-    assert str(raised.value) == (
-        "batches[1]: is a dict with ['x'], and batches[0] is a tuple with [0], [1]; give batches of one structure"
-    )
-
-
-@pytest.mark.parametrize(
-    ("loss", "words"),
-    [
-        (lambda model, batch: model(batch[0]), "training.loss: returned a tensor of shape (32, 1), no scalar"),
-        (lambda model, batch: fitted(model, batch).item(), "returned a float, no tensor"),
-        (lambda model, batch: fitted(model, batch).detach(), "a tensor that needs no gradient"),
-        (lambda model, batch: fitted(model, batch) * torch.nan, "training.loss: is nan"),
-        (lambda model, batch: fitted(model, batch) / 0, "training.loss: is inf"),
-        (lambda model, batch: fitted(copy.deepcopy(model), batch), "gives no parameter that the optimizer holds"),
-    ],
-    ids=["no scalar", "no tensor", "no gradient", "NaN", "infinite", "of another model"],
-)
-def test_a_loss_that_is_none_is_told_in_one_line(loss, words):
-    step, sample = learner("mlp")
-    step = TrainingStep(step.module, Training(loss=loss, optimizer=adamw))
-    before = bits(step.module, step.optimizer)
-    with pytest.raises(InvalidWorkload) as raised:
-        step.check(sample)
-    assert words in str(raised.value)
-    assert "\n" not in str(raised.value)
-    assert bits(step.module, step.optimizer) == before
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"optimizer": 3}, "training.optimizer: is a int; give a torch.optim.Optimizer"),
-        ({"optimizer": adamw, "loss": 3}, "training.loss: is a int"),
-        ({"optimizer": adamw, "accumulate": 0}, "training.accumulate: is 0"),
-        ({"optimizer": adamw, "accumulate": 1.5}, "training.accumulate: is 1.5"),
-        ({"optimizer": adamw, "clip_norm": 0.0}, "training.clip_norm: is 0.0"),
-        ({"optimizer": adamw, "clip_norm": float("nan")}, "training.clip_norm: is nan"),
-    ],
-)
-def test_a_description_that_cannot_be_is_told(options, words):
-    with pytest.raises(InvalidValue) as raised:
-        Training(**options)
-    assert words in str(raised.value)
-    assert isinstance(raised.value, UsageError)
 
 
 def test_sparse_gradients_are_told_dense():

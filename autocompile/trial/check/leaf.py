@@ -57,9 +57,9 @@ class Leaf:
 
 
 class WholeGradient:
-    """The gradients of all parameters together, which no precision's roundings excuse.
+    """The gradients of all parameters together, which have one limit in any precision.
 
-    What is off by its own roundings is a small difference of large numbers, and has no part in the whole.
+    A single gradient may be nothing but roundings, and is then forgiven much; all of them together may not.
     """
 
     def __init__(self) -> None:

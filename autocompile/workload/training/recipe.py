@@ -139,8 +139,8 @@ class Recipe:
 def recipe_for(optimizer: Optimizer | MakeOptimizer, parameters: Parameters) -> Recipe:
     """The recipe of a user's optimizer, which may be a function that makes one of all parameters.
 
-    Raises InvalidWorkload if it holds none of the parameters, or others; if a step of it calls the loss itself; or if
-    the function makes something else.
+    Raises InvalidWorkload if it holds none of the parameters, or others; if a step of it calls the loss itself; if it
+    keeps state that belongs to no parameter; or if the function makes something else.
     """
     if isinstance(optimizer, Optimizer):
         return recipe_of(optimizer, parameters)
@@ -148,7 +148,10 @@ def recipe_for(optimizer: Optimizer | MakeOptimizer, parameters: Parameters) -> 
 
 
 def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer | None = None) -> Recipe:
-    """The recipe of an optimizer as it is now. Raises InvalidWorkload as `recipe_for` does."""
+    """The recipe of an optimizer as it is now. Raises InvalidWorkload as `recipe_for` does.
+
+    Hooks of the user's on it are no part of it, nor is a scheduler.
+    """
     kind = type(optimizer)
     if _needs_closure(kind.step):
         raise InvalidWorkload(
@@ -161,6 +164,12 @@ def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer 
         Group(names, copy.deepcopy(own)) for names, own in zip(_names(optimizer, parameters), settings, strict=True)
     )
     held = {name: parameter for name, parameter in parameters.items() if parameter in optimizer.state}
+    if len(held) < len(optimizer.state):
+        raise InvalidWorkload(
+            f"{kind.__name__} keeps state that belongs to no parameter, which cannot be copied",
+            where=_WHERE,
+            remedy="use an optimizer that keeps its state by parameter",
+        )
     state = {name: copy.deepcopy(optimizer.state[parameter]) for name, parameter in held.items()}
     return Recipe(kind, copy.deepcopy(optimizer.defaults), groups, state, make)
 

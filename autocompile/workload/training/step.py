@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import torch
@@ -18,6 +19,7 @@ from autocompile.workload.training.recipe import Recipe, recipe_for, recipe_of
 from autocompile.workload.training.sequel import OptimizerSequel
 from autocompile.workload.training.several import observe_several
 from autocompile.workload.training.training import Training
+from autocompile.workload.training.widening import Widening
 
 _WHERE = "training.loss"
 
@@ -50,6 +52,7 @@ class TrainingStep(Step):
         self.training, self.autocast, self.device_type = training, autocast, device_type
         recipe = recipe or recipe_for(training.optimizer, self.parameters)
         self.norm: torch.Tensor | None = None
+        self.widens = False
         self._make = recipe.make
         self._dtypes = {name: parameter.dtype for name, parameter in self.parameters.items()}
         self.optimizer = recipe.build(self.parameters)
@@ -89,13 +92,17 @@ class TrainingStep(Step):
 
     def loss(self, batch: Any) -> torch.Tensor:
         """The loss of a batch. Raises InvalidWorkload if it is no scalar tensor, or needs no gradient."""
-        if self.autocast:
-            with torch.autocast(self.device_type, dtype=getattr(torch, self.autocast)):
-                loss = self.training.loss(self.model, batch)
-        else:
+        with self._precision():
             loss = self.training.loss(self.model, batch)
         _check(loss)
         return loss
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.widens:
+            return Widening()
+        if self.autocast:
+            return torch.autocast(self.device_type, dtype=getattr(torch, self.autocast))
+        return nullcontext()
 
     def update(self) -> None:
         """Clip the gradients that there are, and have the optimizer do its step."""
@@ -141,7 +148,7 @@ class TrainingStep(Step):
         """With parameters, buffers and the optimizer's state in double precision; without autocast and compiler."""
         module = copy.deepcopy(self.module).double()
         other = self._with(module, module, self.recipe.in_float64())
-        other.autocast = ""
+        other.autocast, other.widens = "", True
         return other
 
     def _with(self, model: Any, module: nn.Module, recipe: Recipe) -> Self:
