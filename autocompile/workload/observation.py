@@ -14,6 +14,8 @@ from autocompile.workload.state import State
 
 _PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device)
 _DEEPEST = 6
+# Under which name an observation has the norm of the gradient in each step.
+NORM = "norm of the gradient"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from autocompile.trial.check.limits import WHOLE_GRADIENT, Rule, of_calls, of_learning, of_sequel
+from autocompile.trial.check.limits import WHOLE_GRADIENT, Rule, of_calls, of_learning, of_sequel, of_worst_step
 from autocompile.trial.check.reference import Case, Reference
-from autocompile.workload.observation import Observation, gradient_of
+from autocompile.workload.observation import NORM, Observation, gradient_of
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,30 @@ def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator
         if name in ours and name in theirs:
             yield Leaf(name, leaf, ours[name], baseline, theirs[name], of_sequel(sequel.spacing(name)))
         else:
-            yield Leaf(name, leaf, expected, baseline, expected, of_learning)
+            yield from _by_steps(Leaf(name, leaf, expected, baseline, expected, of_learning))
+
+
+def _by_steps(leaf: Leaf) -> Iterator[Leaf]:
+    """A gradient, step by step; the worst has a limit of its own, as one step may have met a unit at its kink."""
+    tensors = leaf.actual, leaf.expected, leaf.baseline
+    comparable = all(isinstance(tensor, torch.Tensor) and tensor.dim() > 0 for tensor in tensors)
+    if (
+        not _is_gradient(leaf)
+        or not comparable
+        or len({tensor.shape for tensor in tensors}) > 1
+        or len(leaf.actual) < 3
+    ):
+        yield leaf
+        return
+    off = (leaf.got - leaf.truth).abs().nan_to_num(torch.inf).square().reshape(len(leaf.actual), -1).sum(1)
+    worst = int(off.argmax())
+    for row in range(len(off)):
+        one = leaf.at(torch.tensor([row], device=off.device))
+        yield replace(one, rule=of_worst_step) if row == worst else one
+
+
+def _is_gradient(leaf: Leaf) -> bool:
+    return leaf.name.startswith(gradient_of("")) or leaf.name == NORM
 
 
 def rms(tensor: torch.Tensor) -> float:

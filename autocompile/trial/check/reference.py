@@ -18,7 +18,7 @@ from autocompile.workload.step import Step
 
 MAX_CASES = 16
 # How far float32's gradients, and those of less, may be from float64's before these are of other random numbers.
-_FURTHEST, _FURTHEST_REDUCED = 5e-2, 0.4
+_FURTHEST, _FURTHEST_REDUCED = 0.1, 0.4
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from autocompile.workload.observation import Observation, gradient_of, input_leaves
+from autocompile.workload.observation import NORM, Observation, gradient_of, input_leaves
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.training.course import STEPS, Course
 from autocompile.workload.training.recipe import widened
@@ -53,7 +53,7 @@ def observe_several(step: Learning, sample: Sample, course: Course) -> Observati
         seen.take(parameters, begins, number)
     leaves: dict[str, Any] = {"loss": torch.stack(losses), **dict(input_leaves(own)), **seen.leaves()}
     if norms:
-        leaves["norm of the gradient"] = torch.stack(norms)
+        leaves[NORM] = torch.stack(norms)
     leaves.update(_changes(module, buffers))
     leaves.update(optimizer_leaves(step.optimizer, step.parameters))
     return Observation(leaves["loss"], leaves, "a loss for every step")
