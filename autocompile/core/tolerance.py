@@ -15,18 +15,20 @@ class Tolerance(Record, frozen=True):
     """Limits relative to the reference: `rmse` of the whole output, `element` of any one element.
 
     An element passes if its error is at most `element * (rms(reference) + |reference|)`; both limits
-    are widened by `multiple` times what the baseline itself is off.
+    are widened by `multiple` times what the baseline itself is off. `epsilon` is the spacing of numbers near 1 in a
+    reduced precision, 0 for the model's own.
     """
 
     rmse: float
     element: float
     multiple: float
+    epsilon: float = 0.0
 
 
 _BY_PRECISION = {
     "": Tolerance(rmse=1e-5, element=1e-3, multiple=2.0),
-    "float16": Tolerance(rmse=2e-3, element=3e-2, multiple=3.0),
-    "bfloat16": Tolerance(rmse=1e-2, element=1e-1, multiple=3.0),
+    "float16": Tolerance(rmse=2e-3, element=3e-2, multiple=3.0, epsilon=2**-10),
+    "bfloat16": Tolerance(rmse=1e-2, element=1e-1, multiple=3.0, epsilon=2**-7),
 }
 
 

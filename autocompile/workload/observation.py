@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils import _pytree as pytree
@@ -14,6 +14,8 @@ from autocompile.workload.state import State
 
 _PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device)
 _DEEPEST = 6
+# Under which name an observation has the norm of the gradient in each step.
+NORM = "norm of the gradient"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,16 @@ class Observation:
     structure: str
 
 
+class Sequel(Protocol):
+    """What must follow, in double precision, from some of the leaves of an observation, whatever these are."""
+
+    def of(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
+        """The leaves that follow from those that were observed, by name."""
+
+    def spacing(self, name: str) -> torch.Tensor | None:
+        """How finely a leaf that follows can be told at all, an element each; None if nothing limits that."""
+
+
 def observed(output: Any, sample: Sample, state: State) -> Observation:
     """What came out, what became of the inputs and of the state; all of it copied.
 
@@ -36,12 +48,22 @@ def observed(output: Any, sample: Sample, state: State) -> Observation:
     own = pytree.tree_map(_detached, output)
     named, spec = named_leaves(own)
     leaves = dict(part for name, leaf in named for part in _opened(f"output{name}", leaf))
-    for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
-        if isinstance(leaf, torch.Tensor):
-            leaves[after_call(f"input{name}")] = _detached(leaf)
+    leaves.update(input_leaves(sample))
     for name, tensor in state.named():
         leaves[after_call(name)] = _detached(tensor)
     return Observation(own, leaves, str(spec))
+
+
+def input_leaves(sample: Sample) -> Iterator[tuple[str, torch.Tensor]]:
+    """What became of the tensors among the inputs, copied."""
+    for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
+        if isinstance(leaf, torch.Tensor):
+            yield after_call(f"input{name}"), _detached(leaf)
+
+
+def gradient_of(name: str) -> str:
+    """Under which name an observation has a parameter's gradient."""
+    return f"gradient of {name}"
 
 
 def after_call(name: str) -> str:

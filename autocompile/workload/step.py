@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from autocompile.workload.observation import Observation, observed
+from autocompile.workload.observation import Observation, Sequel, observed
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import Snapshot, State
 
@@ -76,6 +76,13 @@ class Step(ABC):
             yield
         finally:
             self.restore(before)
+
+    def sequel(self, seed: int) -> Sequel | None:  # noqa: ARG002  by default nothing has to follow from anything
+        """What must follow from a part of what it is observed to do from this seed on, as it is now.
+
+        That part is then judged by what it followed from, and not by what it should have followed from.
+        """
+        return None
 
     def observe(self, sample: Sample, seed: int) -> Observation:
         """Do it once, and tell all that it did.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,9 @@ import torch
 
 from autocompile.core.job import Acceptance
 from autocompile.core.outcome import Accuracy
-from autocompile.core.tolerance import Tolerance, multiple_for
+from autocompile.core.tolerance import Tolerance
+from autocompile.trial.check.leaf import Leaf, WholeGradient, leaves_of, rms
+from autocompile.trial.check.limits import Own
 from autocompile.trial.check.reference import Case, Reference
 from autocompile.workload.observation import Observation
 from autocompile.workload.step import Step
@@ -30,8 +32,9 @@ class Comparison:
 def compare(step: Step, reference: Reference, acceptance: Acceptance, metric: Metric | None = None) -> Comparison:
     """Compare everything a step does (outputs, mutated inputs and state) with the reference, case by case.
 
-    An output passes if its root mean square error is within the tolerance plus a multiple of what the
-    baseline itself is off, and every element is within its own bound; see `core.tolerance`. With a
+    A leaf passes if its root mean square error is within the tolerance plus a multiple of what the
+    baseline itself is off, and every element is within its own bound; see `core.tolerance` and `limits`. What must
+    follow from other leaves is compared with what follows from those that were observed. With a
     metric, the outputs' figures give way to it, but structure, dtypes, NaN and state are still compared.
     """
     worst = _no_error("", acceptance.tolerance, reference)
@@ -41,13 +44,17 @@ def compare(step: Step, reference: Reference, acceptance: Acceptance, metric: Me
         fault = _structural_fault(case, actual)
         if fault:
             return Comparison(worst, _on(case, fault))
-        for name, leaf in actual.leaves.items():
-            compared = _compare_leaf(name, leaf, case, acceptance.tolerance, reference)
-            judged_by_metric = metric is not None and name.startswith("output") and compared.by_figure
+        whole = WholeGradient()
+        for leaf in leaves_of(case, actual, reference):
+            compared = _compare_leaf(leaf, acceptance.tolerance, reference)
+            judged_by_metric = metric is not None and leaf.name.startswith("output") and compared.by_figure
             if compared.fault and not judged_by_metric:
                 return replace(compared, fault=_on(case, compared.fault))
             if severity(compared.accuracy) >= severity(worst):
                 worst = compared.accuracy
+            whole.take(leaf)
+        if whole.fault:
+            return Comparison(worst, _on(case, whole.fault), by_figure=True)
         if metric is not None:
             drops.append(metric(case.baseline.output) - metric(actual.output))
     return _judged_by_drop(drops, acceptance, reference) if metric is not None else Comparison(worst, "")
@@ -90,13 +97,23 @@ def _no_error(output: str, tolerance: Tolerance, reference: Reference) -> Accura
 def _structural_fault(case: Case, actual: Observation) -> str:
     if actual.structure != case.baseline.structure:
         return f"the output's structure is {actual.structure}, not {case.baseline.structure}"
-    if actual.leaves.keys() != case.baseline.leaves.keys():
-        return f"there are {sorted(actual.leaves)} instead of {sorted(case.baseline.leaves)}"
+    missing, added = (
+        case.baseline.leaves.keys() - actual.leaves.keys(),
+        actual.leaves.keys() - case.baseline.leaves.keys(),
+    )
+    if missing or added:
+        told = [f"there is {words} {_few(names)}" for words, names in (("no", missing), ("an added", added)) if names]
+        return " and ".join(told)
     return ""
 
 
-def _compare_leaf(name: str, actual: Any, case: Case, tolerance: Tolerance, reference: Reference) -> Comparison:
-    baseline = case.baseline.leaves[name]
+def _few(names: Iterable[str]) -> str:
+    first, *others = sorted(names)
+    return f"{first} (and {len(others)} more)" if others else first
+
+
+def _compare_leaf(leaf: Leaf, tolerance: Tolerance, reference: Reference) -> Comparison:
+    name, actual, baseline = leaf.name, leaf.actual, leaf.baseline
     exact = _no_error(name, tolerance, reference)
     if not isinstance(baseline, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(actual) is type(baseline) and actual == baseline
@@ -109,12 +126,10 @@ def _compare_leaf(name: str, actual: Any, case: Case, tolerance: Tolerance, refe
     finite = torch.isfinite(baseline)
     fault = _stray_fault(name, actual, baseline, finite)
     # Where the reference itself overflows or is undefined there is nothing to measure against.
-    judged = finite & torch.isfinite(case.expected.leaves[name])
+    judged = finite & torch.isfinite(leaf.expected) & torch.isfinite(leaf.baseline_expected)
     if fault or not bool(judged.any()):
         return Comparison(exact, fault)
-    return _compare_finite(
-        name, actual[judged], case.expected.leaves[name][judged], baseline[judged], tolerance, reference
-    )
+    return _compare_finite(leaf.at(judged), tolerance, reference)
 
 
 def _stray_fault(name: str, actual: Any, baseline: Any, finite: Any) -> str:
@@ -127,45 +142,34 @@ def _stray_fault(name: str, actual: Any, baseline: Any, finite: Any) -> str:
     return "" if bool(same) else f"{name} has other NaN or infinite elements than the baseline"
 
 
-def _compare_finite(
-    name: str, actual: Any, expected: Any, baseline: Any, tolerance: Tolerance, reference: Reference
-) -> Comparison:
+def _compare_finite(leaf: Leaf, tolerance: Tolerance, reference: Reference) -> Comparison:
     """Compare the elements that are finite in the baseline; all one-dimensional and not empty."""
-    wide = torch.complex128 if baseline.is_complex() else torch.float64
-    truth, got, base = expected.to(wide), actual.to(wide), baseline.to(wide)
-    scale = max(_rms(truth), 1e-30)
-    error, own_error = _rms(got - truth) / scale, _rms(base - truth) / scale
-    floor = 0.0 if expected.dtype == wide else _assumed_error(baseline.dtype)
-    multiple = multiple_for(tolerance, baseline.numel())
-    limit = tolerance.rmse + multiple * max(own_error, floor)
-    own_worst = max(float((base - truth).abs().max()), floor * scale)
-    bound = tolerance.element * (scale + truth.abs()) + multiple * own_worst
-    element = float(((got - truth).abs() / bound).max())
+    name, truth = leaf.name, leaf.truth
+    off, own_off = (leaf.got - truth).abs(), leaf.own_error.abs()
+    # A gradient that is nothing but roundings is told in the baseline's own error.
+    scale = max(rms(truth), rms(own_off), 1e-30)
+    error, own_error = rms(off) / scale, rms(own_off) / scale
+    known = leaf.expected.dtype == truth.dtype
+    epsilon = torch.finfo(leaf.baseline.dtype).eps
+    own = Own(own_error, float(own_off.max()), scale, leaf.baseline.numel(), epsilon, known)
+    limits = leaf.rule(own, tolerance)
+    bound = limits.element * (scale + truth.abs()) + limits.slack
+    element = float((off / bound).max())
     accuracy = Accuracy(
         error=error,
         baseline_error=own_error,
-        limit=limit,
+        limit=limits.rmse,
         element_error=element,
         output=name,
         reference=reference.precision,
     )
     # Written so that a NaN, which compares false, is a fault.
-    if not error <= limit:
-        return Comparison(
-            accuracy, f"{name} is off by {error:.2g} (relative root mean square), more than {limit:.2g}", by_figure=True
-        )
+    if not error <= limits.rmse:
+        told = f"{name} is off by {error:.2g} (relative root mean square), more than {limits.rmse:.2g}"
+        return Comparison(accuracy, told, by_figure=True)
     if not element <= 1:
         return Comparison(accuracy, f"{name} has an element off by {element:.3g} times its bound", by_figure=True)
     return Comparison(accuracy, "")
-
-
-def _rms(tensor: Any) -> float:
-    return float(tensor.abs().pow(2).mean().sqrt())
-
-
-def _assumed_error(dtype: torch.dtype) -> float:
-    """What a baseline may be off where nothing more precise could be run to tell: some tens of roundings."""
-    return 50 * torch.finfo(dtype).eps
 
 
 def _kind(tensor: torch.Tensor) -> str:

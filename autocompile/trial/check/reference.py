@@ -12,11 +12,13 @@ import cloudpickle
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.workload.observation import Observation, after_call
+from autocompile.workload.observation import Observation, Sequel, after_call, gradient_of
 from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
 
 MAX_CASES = 16
+# How far float32's gradients, and those of less, may be from float64's before these are of other random numbers.
+_FURTHEST, _FURTHEST_REDUCED = 0.1, 0.4
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Reference:
-    """All cases, and in which precision they are: `float64`, or the model's own where that fails."""
+    """All cases, and in which precision they are: `float64`, or the model's own where that fails.
+
+    `sequel`: what must follow from a part of what is observed, or None.
+    """
 
     cases: tuple[Case, ...]
     precision: str
     seed: int
     notes: tuple[str, ...] = ()
+    sequel: Sequel | None = None
 
     @property
     def mutates_inputs(self) -> bool:
@@ -102,9 +108,25 @@ def make_reference(step: Step, samples: tuple[Sample, ...], *, variants: int, se
                     f"no float64 reference: {type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}"
                 )
         cases.append(Case(sample, expected, baseline, origins[position]))
+    if precision == "float64" and any(_draws_otherwise(case) for case in cases):
+        precision = "the baseline's own"
+        notes.append("no float64 reference: its gradients differ as if it drew other random numbers, as for dropout")
     if precision != "float64":
         cases = [replace(case, expected=case.baseline) for case in cases]
-    return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)))
+    return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)), step.sequel(seed))
+
+
+def _draws_otherwise(case: Case) -> bool:
+    """Whether the gradients, all together, are further off than by roundings."""
+    off = size = 0.0
+    reduced = False
+    for name, expected in case.expected.leaves.items():
+        baseline = case.baseline.leaves.get(name)
+        if name.startswith(gradient_of("")) and isinstance(baseline, torch.Tensor) and baseline.shape == expected.shape:
+            off += float((baseline - expected).abs().square().nan_to_num().sum())
+            size += float(expected.abs().square().nan_to_num().sum())
+            reduced = reduced or torch.finfo(baseline.dtype).bits < 32
+    return off > (_FURTHEST_REDUCED if reduced else _FURTHEST) ** 2 * size
 
 
 def _origins(samples: Sequence[Sample], chosen: Sequence[Sample], variants: int) -> list[str]:

@@ -1,0 +1,125 @@
+"""One leaf of what was observed, beside what it should be, and beside the baseline's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from autocompile.trial.check.limits import WHOLE_GRADIENT, Rule, of_calls, of_learning, of_sequel, of_worst_step
+from autocompile.trial.check.reference import Case, Reference
+from autocompile.workload.observation import NORM, Observation, gradient_of
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """What a candidate has under a `name`, and what is `expected` of it; the same of the baseline; how to judge it.
+
+    What is expected differs between the two only where it follows from what each was observed to do.
+    """
+
+    name: str
+    actual: Any
+    expected: Any
+    baseline: Any
+    baseline_expected: Any
+    rule: Rule
+
+    def at(self, judged: torch.Tensor) -> Leaf:
+        """These elements of it."""
+        return replace(
+            self,
+            actual=self.actual[judged],
+            expected=self.expected[judged],
+            baseline=self.baseline[judged],
+            baseline_expected=self.baseline_expected[judged],
+        )
+
+    @property
+    def got(self) -> torch.Tensor:
+        """The candidate's, in double precision."""
+        return self._wide(self.actual)
+
+    @property
+    def truth(self) -> torch.Tensor:
+        """What is expected of it, in double precision."""
+        return self._wide(self.expected)
+
+    @property
+    def own_error(self) -> torch.Tensor:
+        """What the baseline is off from what is expected of it."""
+        return self._wide(self.baseline) - self._wide(self.baseline_expected)
+
+    def _wide(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(torch.complex128 if self.baseline.is_complex() else torch.float64)
+
+
+class WholeGradient:
+    """The gradients of all parameters together, which have one limit in any precision.
+
+    A single gradient may be nothing but roundings, and is then forgiven much; all of them together may not.
+    """
+
+    def __init__(self) -> None:
+        self._off = self._size = 0.0
+
+    def take(self, leaf: Leaf) -> None:
+        """Add a leaf, if it is a gradient."""
+        if leaf.name.startswith(gradient_of("")) and leaf.actual.numel():
+            self._off += float((leaf.got - leaf.truth).abs().square().nan_to_num().sum())
+            self._size += float(leaf.truth.abs().square().nan_to_num().sum())
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, or ""."""
+        if self._off <= WHOLE_GRADIENT**2 * self._size or self._size == 0:
+            return ""
+        off = (self._off / self._size) ** 0.5
+        return f"the gradient of all parameters is off by {off:.2g} (relative), more than {WHOLE_GRADIENT:.2g}"
+
+
+def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator[Leaf]:
+    """All leaves of an observation, each with what it should be: by the case, or by what it must follow from."""
+    sequel = reference.sequel
+    if sequel is None:
+        for name, leaf in actual.leaves.items():
+            expected = case.expected.leaves.get(name)
+            yield Leaf(name, leaf, expected, case.baseline.leaves[name], expected, of_calls)
+        return
+    ours, theirs = sequel.of(actual.leaves), sequel.of(case.baseline.leaves)
+    for name, leaf in actual.leaves.items():
+        baseline, expected = case.baseline.leaves[name], case.expected.leaves.get(name)
+        if name in ours and name in theirs:
+            yield Leaf(name, leaf, ours[name], baseline, theirs[name], of_sequel(sequel.spacing(name)))
+        else:
+            yield from _by_steps(Leaf(name, leaf, expected, baseline, expected, of_learning))
+
+
+def _by_steps(leaf: Leaf) -> Iterator[Leaf]:
+    """A gradient, step by step; the worst has a limit of its own, as one step may have met a unit at its kink."""
+    tensors = leaf.actual, leaf.expected, leaf.baseline
+    comparable = all(isinstance(tensor, torch.Tensor) and tensor.dim() > 0 for tensor in tensors)
+    if (
+        not _is_gradient(leaf)
+        or not comparable
+        or len({tensor.shape for tensor in tensors}) > 1
+        or len(leaf.actual) < 3
+    ):
+        yield leaf
+        return
+    off = (leaf.got - leaf.truth).abs().nan_to_num(torch.inf).square().reshape(len(leaf.actual), -1).sum(1)
+    worst = int(off.argmax())
+    for row in range(len(off)):
+        one = leaf.at(torch.tensor([row], device=off.device))
+        yield replace(one, rule=of_worst_step) if row == worst else one
+
+
+def _is_gradient(leaf: Leaf) -> bool:
+    return leaf.name.startswith(gradient_of("")) or leaf.name == NORM
+
+
+def rms(tensor: torch.Tensor) -> float:
+    """The root mean square."""
+    return float(tensor.abs().pow(2).mean().sqrt())

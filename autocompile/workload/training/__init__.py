@@ -1,0 +1,1 @@
+"""Training as a unit of work: loss, gradients, optimizer."""

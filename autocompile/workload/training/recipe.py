@@ -1,0 +1,241 @@
+"""What an optimizer is made of, apart from the tensors that it trains: so that another is made for a copy of them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.training.training import MakeOptimizer
+
+_WHERE = "training.optimizer"
+Parameters = Mapping[str, nn.Parameter]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The names of a group's parameters, and its settings."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An optimizer's class, groups and state, with parameters by name; `make` is the user's function, if there is one.
+
+    `state` is by parameter; all tensors are copies.
+    """
+
+    kind: type[Optimizer]
+    defaults: dict[str, Any]
+    groups: tuple[Group, ...]
+    state: dict[str, Any]
+    make: MakeOptimizer | None = None
+
+    def build(self, parameters: Parameters) -> Optimizer:
+        """The same optimizer for these parameters, with state of its own.
+
+        Raises InvalidWorkload if its class refuses what it is asked for, as a device without a fused implementation.
+        """
+        optimizer = self._made_by_class(parameters) if self.make is None else self._made_by_user(parameters)
+        self._try_fused(parameters)
+        for name, held in self.state.items():
+            parameter, settings = parameters[name], self._settings_of(name)
+            optimizer.state[parameter] = {
+                key: _placed(key, copy.deepcopy(value), parameter, settings) for key, value in held.items()
+            }
+        return optimizer
+
+    def foreach(self) -> Recipe:
+        """With the implementation that works on many tensors at once. Raises InvalidWorkload if there is none."""
+        return self._with("foreach", "fused")
+
+    def fused(self) -> Recipe:
+        """With the implementation that does a whole update in one kernel. Raises InvalidWorkload if there is none.
+
+        Whether the device has it is asked when it is built.
+        """
+        return self._with("fused", "foreach")
+
+    def in_float64(self) -> Recipe:
+        """The plainest implementation, on state in double precision."""
+        plain = {"foreach": False, "fused": False}
+        wide = pytree.tree_map(widened, (self.defaults, [group.settings for group in self.groups], self.state))
+        defaults, settings, state = wide
+        groups = tuple(
+            Group(group.names, _overridden(own, plain)) for group, own in zip(self.groups, settings, strict=True)
+        )
+        return replace(self, defaults=_overridden(defaults, plain), groups=groups, state=state)
+
+    def _with(self, wanted: str, unwanted: str) -> Recipe:
+        if any(wanted not in group.settings for group in self.groups):
+            raise InvalidWorkload(
+                f"{self.kind.__name__} has no {wanted} implementation", where=_WHERE, remedy="leave it as given"
+            )
+        flags = {wanted: True, unwanted: False}
+        groups = tuple(Group(group.names, _overridden(group.settings, flags)) for group in self.groups)
+        return replace(self, defaults=_overridden(self.defaults, flags), groups=groups, make=None)
+
+    def _try_fused(self, parameters: Parameters) -> None:
+        """Do a step on one number of each kind: whether a device has a fused implementation is told no sooner."""
+        held = [parameters[name] for group in self.groups if group.settings.get("fused") for name in group.names]
+        for device, dtype in dict.fromkeys((parameter.device, parameter.dtype) for parameter in held):
+            number = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
+            number.grad = torch.zeros_like(number)
+            settings = next(group.settings for group in self.groups if group.settings.get("fused"))
+            try:
+                self._constructed([{**_unnamed(settings), "params": [number]}]).step()
+            except Exception as fault:  # torch's, or a user's class
+                raise InvalidWorkload(
+                    f"{self.kind.__name__} has no fused implementation for {_words(dtype)} on {device}: {_line(fault)}",
+                    where=_WHERE,
+                    remedy="leave it as given",
+                ) from fault
+
+    def _settings_of(self, name: str) -> dict[str, Any]:
+        return next(group.settings for group in self.groups if name in group.names)
+
+    def _made_by_class(self, parameters: Parameters) -> Optimizer:
+        groups = [
+            {**copy.deepcopy(group.settings), "params": [parameters[name] for name in group.names]}
+            for group in self.groups
+        ]
+        try:
+            return self._constructed(groups)
+        except Exception as fault:  # whatever a user's class raises
+            raise InvalidWorkload(
+                f"{self.kind.__name__} cannot be made for a copy of the model: {_line(fault)}",
+                where=_WHERE,
+                remedy="give a function from parameters to an optimizer",
+            ) from fault
+
+    def _constructed(self, groups: list[dict[str, Any]]) -> Optimizer:
+        accepted = inspect.signature(self.kind).parameters
+        defaults = {name: copy.deepcopy(value) for name, value in self.defaults.items() if name in accepted}
+        return self.kind(groups, **defaults)
+
+    def _made_by_user(self, parameters: Parameters) -> Optimizer:
+        optimizer = _called(self.make, parameters)
+        if tuple(_names(optimizer, parameters)) != tuple(group.names for group in self.groups):
+            raise InvalidWorkload(
+                "made other groups of parameters when it was called again",
+                where=_WHERE,
+                remedy="make the groups from the parameters that it is given",
+            )
+        for own, group in zip(optimizer.param_groups, self.groups, strict=True):
+            own.update(copy.deepcopy(group.settings))
+        return optimizer
+
+
+def recipe_for(optimizer: Optimizer | MakeOptimizer, parameters: Parameters) -> Recipe:
+    """The recipe of a user's optimizer, which may be a function that makes one of all parameters.
+
+    Raises InvalidWorkload if it holds none of the parameters, or others; if a step of it calls the loss itself; if it
+    keeps state that belongs to no parameter; or if the function makes something else.
+    """
+    if isinstance(optimizer, Optimizer):
+        return recipe_of(optimizer, parameters)
+    return recipe_of(_called(optimizer, parameters), parameters, make=optimizer)
+
+
+def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer | None = None) -> Recipe:
+    """The recipe of an optimizer as it is now. Raises InvalidWorkload as `recipe_for` does.
+
+    Hooks of the user's on it are no part of it, nor is a scheduler.
+    """
+    kind = type(optimizer)
+    if _needs_closure(kind.step):
+        raise InvalidWorkload(
+            f"a step of {kind.__name__} computes the loss itself, several times over, and cannot be tuned",
+            where=_WHERE,
+            remedy="use an optimizer whose step() needs no closure",
+        )
+    settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    groups = tuple(
+        Group(names, copy.deepcopy(own)) for names, own in zip(_names(optimizer, parameters), settings, strict=True)
+    )
+    held = {name: parameter for name, parameter in parameters.items() if parameter in optimizer.state}
+    if len(held) < len(optimizer.state):
+        raise InvalidWorkload(
+            f"{kind.__name__} keeps state that belongs to no parameter, which cannot be copied",
+            where=_WHERE,
+            remedy="use an optimizer that keeps its state by parameter",
+        )
+    state = {name: copy.deepcopy(optimizer.state[parameter]) for name, parameter in held.items()}
+    return Recipe(kind, copy.deepcopy(optimizer.defaults), groups, state, make)
+
+
+def widened(leaf: Any) -> Any:
+    """A copy of a tensor of real or complex numbers in double precision; anything else as it is."""
+    if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+        return leaf
+    return leaf.detach().to(torch.complex128 if leaf.is_complex() else torch.float64, copy=True)
+
+
+def _names(optimizer: Optimizer, parameters: Parameters) -> list[tuple[str, ...]]:
+    """The names of each group's parameters."""
+    known = {id(parameter): name for name, parameter in parameters.items()}
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    strange = [parameter for parameter in held if id(parameter) not in known]
+    if len(strange) == len(held):
+        raise InvalidWorkload(
+            "holds none of the model's parameters",
+            where=_WHERE,
+            remedy="make it from the parameters of the model that is given",
+        )
+    if strange:
+        count, first = len(strange), tuple(strange[0].shape)
+        raise InvalidWorkload(
+            f"holds {count} parameter{'s' * (count > 1)} that the model has not (first: of shape {first})",
+            where=_WHERE,
+            remedy="make what is trained a part of the model",
+        )
+    return [tuple(known[id(parameter)] for parameter in group["params"]) for group in optimizer.param_groups]
+
+
+def _called(make: MakeOptimizer | None, parameters: Parameters) -> Optimizer:
+    assert make is not None
+    made = make(list(parameters.values()))
+    if not isinstance(made, Optimizer):
+        raise InvalidWorkload(
+            f"the function returns a {type(made).__name__}", where=_WHERE, remedy="return a torch.optim.Optimizer"
+        )
+    return made
+
+
+def _needs_closure(step: Callable[..., Any]) -> bool:
+    closure = inspect.signature(step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def _overridden(settings: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """With these values in the place of those that are there."""
+    return settings | {name: value for name, value in values.items() if name in settings}
+
+
+def _unnamed(settings: dict[str, Any]) -> dict[str, Any]:
+    return {key: copy.deepcopy(value) for key, value in settings.items() if key != "param_names"}
+
+
+def _line(fault: Exception) -> str:
+    return str(fault).partition("\n")[0] or type(fault).__name__
+
+
+def _words(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, Any]) -> Any:
+    """Counters of steps lie beside the parameter where the implementation reads them there, else on the CPU."""
+    if key != "step" or not isinstance(value, torch.Tensor):
+        return value
+    return value.to(parameter.device if settings.get("fused") or settings.get("capturable") else "cpu")

@@ -1,0 +1,104 @@
+"""What several steps of training did, by the model's own names for its parts.
+
+Told are the loss of each step, and the gradient's norm where it is clipped; each parameter's gradients, a row for every
+step that gave one, as the optimizer found them; by how much the steps changed each parameter and each buffer; and the
+optimizer's state after the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from autocompile.workload.observation import NORM, Observation, gradient_of, input_leaves
+from autocompile.workload.samples import Sample, clone
+from autocompile.workload.training.course import STEPS, Course
+from autocompile.workload.training.recipe import widened
+from autocompile.workload.training.sequel import had_gradient, optimizer_leaves, update_of
+
+
+class Learning(Protocol):
+    """What does the steps: see `step.TrainingStep`."""
+
+    module: nn.Module
+    optimizer: Optimizer
+    autocast: str
+    norm: torch.Tensor | None
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """By name."""
+
+    def work(self, sample: Sample) -> torch.Tensor:
+        """Do a step; the loss."""
+
+
+def observe_several(step: Learning, sample: Sample, course: Course) -> Observation:
+    """Do the steps on copies of the sample. Random numbers are drawn on and on, so each has dropout of its own."""
+    module = step.module
+    buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+    losses, norms, seen = [], [], _Seen()
+    for number in range(STEPS):
+        parameters = step.parameters
+        begins = {name: course.place(name, number) for name in parameters if name in course.starts}
+        put(parameters, begins)
+        own = clone(sample)
+        losses.append(step.work(own).float() if step.autocast else step.work(own))
+        if step.norm is not None:
+            norms.append(step.norm.detach().clone())
+        seen.take(parameters, begins, number)
+    leaves: dict[str, Any] = {"loss": torch.stack(losses), **dict(input_leaves(own)), **seen.leaves()}
+    if norms:
+        leaves[NORM] = torch.stack(norms)
+    leaves.update(_changes(module, buffers))
+    leaves.update(optimizer_leaves(step.optimizer, step.parameters))
+    return Observation(leaves["loss"], leaves, "a loss for every step")
+
+
+class _Seen:
+    """Gradients and updates, step by step."""
+
+    def __init__(self) -> None:
+        self._gradients: dict[str, list[torch.Tensor]] = {}
+        self._steps: dict[str, list[int]] = {}
+        self._updates: dict[str, torch.Tensor] = {}
+
+    def take(self, parameters: dict[str, nn.Parameter], begins: dict[str, torch.Tensor], number: int) -> None:
+        """What a step left."""
+        for name, parameter in parameters.items():
+            if parameter.grad is not None:
+                gradient = parameter.grad.detach()
+                dense = gradient.clone() if gradient.layout == torch.strided else gradient.to_dense()
+                self._gradients.setdefault(name, []).append(dense)
+                self._steps.setdefault(name, []).append(number)
+            if name in begins:
+                update = widened(parameter) - widened(begins[name])
+                self._updates[name] = self._updates[name] + update if name in self._updates else update
+
+    def leaves(self) -> dict[str, Any]:
+        """All of it, by name."""
+        gradients = {gradient_of(name): torch.stack(steps) for name, steps in self._gradients.items()}
+        steps = {had_gradient(name): tuple(numbers) for name, numbers in self._steps.items()}
+        return {**gradients, **steps, **{update_of(name): update for name, update in self._updates.items()}}
+
+
+def put(parameters: Mapping[str, nn.Parameter], places: Mapping[str, torch.Tensor]) -> None:
+    """Give these parameters these values, in place."""
+    with torch.no_grad():
+        for name, place in places.items():
+            parameters[name].copy_(place)
+
+
+def _changes(module: nn.Module, before: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """By how much each buffer was changed; those that hold no real numbers as they are now."""
+    leaves: dict[str, Any] = {}
+    for name, buffer in module.named_buffers():
+        if name in before and buffer.is_floating_point() and buffer.shape == before[name].shape:
+            leaves[f"change of buffer {name}"] = buffer.detach() - before[name]
+        else:
+            leaves[f"buffer {name} afterwards"] = buffer.detach().clone()
+    return leaves

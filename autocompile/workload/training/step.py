@@ -1,0 +1,183 @@
+"""A step of training: the gradients of a loss, and what the optimizer makes of them."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.observation import Observation
+from autocompile.workload.samples import Sample
+from autocompile.workload.state import State
+from autocompile.workload.step import Step
+from autocompile.workload.training.course import Course
+from autocompile.workload.training.recipe import Recipe, recipe_for, recipe_of
+from autocompile.workload.training.sequel import OptimizerSequel
+from autocompile.workload.training.several import observe_several
+from autocompile.workload.training.training import Training
+from autocompile.workload.training.widening import Widening
+
+_WHERE = "training.loss"
+
+
+class TrainingStep(Step):
+    """One step of training on a sample, whose arguments are the batches that it accumulates over.
+
+    Gradients are cleared; of each batch the loss is computed and its gradients are added, divided by the number of
+    batches; the gradients of all parameters are clipped; the optimizer does its step. The model is in the mode that the
+    user has set.
+
+    It trains the `module` itself, and an optimizer of its own: the user's is only read. `model` is what the loss is
+    given, where that is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss
+    is computed, or is "". `recipe` is a variant of the user's optimizer. `norm` is the gradient's before it was last
+    clipped. Raises InvalidWorkload where no recipe can be had of the optimizer.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        training: Training,
+        *,
+        model: Any = None,
+        recipe: Recipe | None = None,
+        autocast: str = "",
+        device_type: str = "cpu",
+    ) -> None:
+        self.module: nn.Module = module
+        self.model = module if model is None else model
+        self.training, self.autocast, self.device_type = training, autocast, device_type
+        recipe = recipe or recipe_for(training.optimizer, self.parameters)
+        self.norm: torch.Tensor | None = None
+        self.widens = False
+        self._make = recipe.make
+        self._dtypes = {name: parameter.dtype for name, parameter in self.parameters.items()}
+        self.optimizer = recipe.build(self.parameters)
+
+    @property
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """All of the module's, each once, by the first of its names."""
+        return dict(self.module.named_parameters())
+
+    @property
+    def recipe(self) -> Recipe:
+        """Of the optimizer as it is now."""
+        return recipe_of(self.optimizer, self.parameters, self._make)
+
+    @property
+    def state(self) -> State:
+        return State(self.module, learns=True, optimizers=(self.optimizer,))
+
+    def work(self, sample: Sample) -> torch.Tensor:
+        """The loss, detached: the mean over the batches."""
+        self.clear()
+        losses = [self.learn(batch, len(sample.args)) for batch in sample.args]
+        self.update()
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self.module.zero_grad()
+
+    def learn(self, batch: Any, count: int) -> torch.Tensor:
+        """Add the gradients of a batch, one of `count`; its loss, detached, divided by their number."""
+        loss = self.loss(batch)
+        if count > 1:
+            loss = loss / count
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        """The loss of a batch. Raises InvalidWorkload if it is no scalar tensor, or needs no gradient."""
+        with self._precision():
+            loss = self.training.loss(self.model, batch)
+        _check(loss)
+        return loss
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.widens:
+            return Widening()
+        if self.autocast:
+            return torch.autocast(self.device_type, dtype=getattr(torch, self.autocast))
+        return nullcontext()
+
+    def update(self) -> None:
+        """Clip the gradients that there are, and have the optimizer do its step."""
+        if self.training.clip_norm is not None:
+            self.norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.training.clip_norm)
+        self.optimizer.step()
+
+    def check(self, sample: Sample) -> None:
+        """Do it once, and put everything back. Raises InvalidWorkload where it is no step that can be tuned.
+
+        So it is where the loss is no scalar, needs no gradient, is not finite, or is not that of the model.
+        """
+        with self.preserved():
+            loss = self.work(sample)
+            held = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            reached = any(parameter.grad is not None for parameter in held)
+        if not bool(torch.isfinite(loss)):
+            raise InvalidWorkload(f"is {loss.item()}", where=_WHERE, remedy="give batches of which it is finite")
+        if not reached:
+            raise InvalidWorkload(
+                "gives no parameter that the optimizer holds a gradient",
+                where=_WHERE,
+                remedy="compute it from the output of the `model` that it is given",
+            )
+
+    def observe(self, sample: Sample, seed: int) -> Observation:
+        """Do several steps, and tell what they did; see `several`. It leaves no trace."""
+        with self.preserved():
+            torch.manual_seed(seed)
+            return observe_several(self, sample, self._course(seed))
+
+    def sequel(self, seed: int) -> OptimizerSequel:
+        return OptimizerSequel(self.recipe, self._course(seed))
+
+    def twin(self) -> Self:
+        """With a model and an optimizer of its own; asked of what is not compiled, as the baseline is.
+
+        Its gradients are cleared, as they are at the beginning of a step.
+        """
+        return self._with(*copy.deepcopy((self.model, self.module)), self.recipe)
+
+    def in_float64(self) -> TrainingStep:
+        """With parameters, buffers and the optimizer's state in double precision; without autocast and compiler."""
+        module = copy.deepcopy(self.module).double()
+        other = self._with(module, module, self.recipe.in_float64())
+        other.autocast, other.widens = "", True
+        return other
+
+    def _with(self, model: Any, module: nn.Module, recipe: Recipe) -> Self:
+        other = copy.copy(self)
+        other.model, other.module = model, module
+        other.optimizer = recipe.build(other.parameters)
+        return other
+
+    def _course(self, seed: int) -> Course:
+        starts = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        moved = frozenset(name for name, parameter in self.parameters.items() if parameter.requires_grad)
+        dtypes = {name: self._dtypes.get(name, start.dtype) for name, start in starts.items()}
+        return Course(starts, dtypes, moved, seed)
+
+
+def _check(loss: Any) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise InvalidWorkload(
+            f"returned a {type(loss).__name__}, no tensor", where=_WHERE, remedy="return the loss as a scalar tensor"
+        )
+    if loss.dim() > 0:
+        raise InvalidWorkload(
+            f"returned a tensor of shape {tuple(loss.shape)}, no scalar",
+            where=_WHERE,
+            remedy="return its mean or its sum",
+        )
+    if not loss.requires_grad:
+        raise InvalidWorkload(
+            "returned a tensor that needs no gradient",
+            where=_WHERE,
+            remedy="compute it from the model's output, without detach() or no_grad()",
+        )

@@ -1,0 +1,111 @@
+"""How a user trains: the loss of a batch, the optimizer, and what happens between the two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils import _pytree as pytree
+
+from autocompile.core.errors import InvalidValue, InvalidWorkload
+from autocompile.workload.samples import Sample, named_leaves
+
+Loss = Callable[[Any, Any], torch.Tensor]
+MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
+
+
+def own_loss(model: Any, batch: Any) -> torch.Tensor:
+    """The `.loss` of the model's output on a batch.
+
+    A mapping is given as keyword arguments, a tuple or a list as positional ones, anything else as the one argument.
+    Raises InvalidWorkload if the output has no loss.
+    """
+    if isinstance(batch, Mapping):
+        output = model(**batch)
+    elif isinstance(batch, tuple | list):
+        output = model(*batch)
+    else:
+        output = model(batch)
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if loss is None:
+        raise InvalidWorkload(
+            f"the model's output, a {type(output).__name__}, has no loss",
+            where="training",
+            remedy="give loss=, a function of the model and a batch",
+        )
+    return loss  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A step of training, as the user's own loop has it.
+
+    `optimizer`: an optimizer, of which the class, the groups and the state are taken and which is never touched; or a
+    function from a list of all the model's parameters to an optimizer. `loss`: a function of the model and a batch,
+    which returns a scalar tensor that needs a gradient; by default the `.loss` of the model's output. `accumulate`: how
+    many batches make one step; the loss of each is divided by their number. `clip_norm`: to which norm the gradient of
+    all parameters together is clipped, or None.
+
+    Raises InvalidValue if `accumulate` is below 1, `clip_norm` is not above 0, or `optimizer` or `loss` is of another
+    kind.
+    """
+
+    optimizer: Optimizer | MakeOptimizer
+    loss: Loss = own_loss
+    accumulate: int = 1
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without the model."""
+        if not isinstance(self.optimizer, Optimizer) and not callable(self.optimizer):
+            raise InvalidValue(
+                f"is a {type(self.optimizer).__name__}",
+                where="training.optimizer",
+                remedy="give a torch.optim.Optimizer, or a function from parameters to one",
+            )
+        if not callable(self.loss):
+            raise InvalidValue(
+                f"is a {type(self.loss).__name__}",
+                where="training.loss",
+                remedy="give a function of the model and a batch",
+            )
+        if not isinstance(self.accumulate, int) or isinstance(self.accumulate, bool) or self.accumulate < 1:
+            raise InvalidValue(
+                f"is {self.accumulate!r}", where="training.accumulate", remedy="give a number of batches, 1 or more"
+            )
+        if self.clip_norm is not None and not (self.clip_norm > 0 and math.isfinite(self.clip_norm)):
+            raise InvalidValue(
+                f"is {self.clip_norm!r}", where="training.clip_norm", remedy="give a number above 0, or None"
+            )
+
+    def samples_of(self, batches: Sequence[Any]) -> tuple[Sample, ...]:
+        """The batches as samples, one a step: its arguments are the batches that the step accumulates over.
+
+        The last step is filled up from the first batches. Raises InvalidWorkload if there is no batch, or if they are
+        put together differently.
+        """
+        if not batches:
+            raise InvalidWorkload("there is no batch", where="batches", remedy="give at least one")
+        for position, batch in enumerate(batches):
+            if pytree.tree_structure(batch) != pytree.tree_structure(batches[0]):
+                raise InvalidWorkload(
+                    f"is {_parts(batch)}, and batches[0] is {_parts(batches[0])}",
+                    where=f"batches[{position}]",
+                    remedy="give batches of one structure",
+                )
+        starts = range(0, len(batches), self.accumulate)
+        return tuple(
+            Sample(tuple(batches[(start + position) % len(batches)] for position in range(self.accumulate)), {})
+            for start in starts
+        )
+
+
+def _parts(batch: Any) -> str:
+    """A batch's structure, in words."""
+    names = [name for name, _leaf in named_leaves(batch)[0] if name]
+    return f"a {type(batch).__name__} with {', '.join(names)}" if names else f"a {type(batch).__name__}"
