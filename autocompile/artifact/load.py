@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,19 @@ import torch
 
 from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
-from autocompile.artifact.mismatch import Mismatch, lacking, machine_mismatches, mismatches
+from autocompile.artifact.mismatch import Mismatch, lacking, lacking_in, machine_mismatches, mismatches
 from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.options import BY_DEFAULT, Asked, check_model, preferred
-from autocompile.artifact.programs import UNREADABLE, StandingBy, device_of, loaded_programs, packed_weights
+from autocompile.artifact.programs import (
+    UNREADABLE,
+    Fallbacks,
+    StandingBy,
+    device_of,
+    load_standby,
+    loaded_programs,
+    packed_weights,
+    program_notes,
+)
 from autocompile.artifact.serving import Background, Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
 from autocompile.core.caution import warn
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
@@ -29,7 +39,6 @@ from autocompile.runtime.building import LibraryMissing, build, caching
 from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import in_process, kind_of
 from autocompile.runtime.model_watch import Watch
-from autocompile.runtime.structure import missing_class
 from autocompile.runtime.weights import Weights
 from autocompile.workload.call import Call
 
@@ -61,10 +70,6 @@ def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> Comp
         if open_artifact(directory, asked.digest).manifest == manifest:
             raise
     return load(path, model, asked)  # replaced meanwhile by another, which is taken whole
-
-
-_ONE_SIZE = "the program takes calls of the sizes that it was made for, and no others"
-_SAMPLED = "of the model's weights, a sample of each tensor was compared with those that were packed"
 
 
 @dataclass(frozen=True)
@@ -180,24 +185,22 @@ class _Loading:
             raise self._invalid(f"what its manifest says of its program cannot be read: {said}") from fault
         if self.weights:
             programs = [(guard, self.weights.holding(run)) for guard, run in programs]
-        eager, label = self.eager(), self.manifest.label
-        others = self._standing_by(device, eager)
-        behind = others if others and self.manifest.plan.sizes else self._behind()
-        served = ProgramServer(programs, watch, behind, eager, self.tally, serving, label, others)
+        eager, behind = self.eager(), self._behind()
+        others = self._standing_by(device, Fallbacks(eager, behind))
+        other_sizes = others if others and self.manifest.plan.sizes else behind
+        served = ProgramServer(programs, watch, other_sizes, eager, self.tally, serving, self.manifest.label, others)
         served.differs = self.weights.difference() if self.weights else ""
         notes = [f"{served.differs}; {others.label} serves" if served.differs and others else ""]
-        is_sampled = self.weights and self.manifest.weight_samples and self.asked.weight_check == "sample"
-        notes += [_SAMPLED if is_sampled else "", _ONE_SIZE if self.manifest.plan.sizes else ""]
-        plain = (missing_class(program.output_spec) for program in self.manifest.programs)
-        notes += [f"{name} cannot be imported here: outputs are dicts with its names" for name in plain if name]
+        notes += program_notes(self.manifest, self.weights, self.asked.weight_check)
         return self.module(served, notes=[*filter(None, notes), *starting.untimed(self.manifest)])
 
-    def _standing_by(self, device: torch.device, eager: Server) -> Server | None:
+    def _standing_by(self, device: torch.device, rest: Fallbacks) -> Server | None:
         """What serves other weights than the programs hold, and other sizes than they take."""
         standby = self.manifest.standby
         if standby is None or self.model is None:
             return None
-        return StandingBy(self.opened, standby, self.model, device, eager, self.tally)
+        load_it = partial(load_standby, self.opened, standby, self.model, device, rest, self.tally)
+        return StandingBy(load_it, standby.plan.runtime, rest.eager, self.tally)
 
     def _able_standby(self, device: torch.device) -> Server | None:
         """What stands by, where it fits this machine though the programs themselves do not."""
@@ -206,7 +209,7 @@ class _Loading:
             return None
         if next(machine_mismatches(standby.requirements, device.type), None) is not None:
             return None
-        return self._standing_by(device, self.eager())
+        return self._standing_by(device, Fallbacks(self.eager(), self._behind()))
 
     def _invalid(self, fault: str) -> InvalidArtifact:
         return InvalidArtifact(fault, where=str(self.directory), remedy="tune it again")
@@ -228,7 +231,7 @@ class _Loading:
         return {name: self.opened.files(within).read(name) for within, _slash, name in placed}
 
     def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = _lacking_in(found)
+        problem = lacking_in(found)
         if problem:
             return self.instead(self.eager(), problem)
         server = self._compiled(self._unpacked)
@@ -264,7 +267,7 @@ class _Loading:
         return Watch(self.model, self.manifest.identity.attributes)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = _lacking_in(found)
+        problem = lacking_in(found)
         if problem:
             return self.instead(self.eager(), problem)
         notes = [*(mismatch.message for mismatch in found), *self._own_weights()]
@@ -291,8 +294,3 @@ class _Loading:
 def _either(remedy: str, other: str) -> str:
     """What to do: the one or the other, where there is a remedy."""
     return f"{remedy}, or {other}" if remedy else other
-
-
-def _lacking_in(found: Sequence[Mismatch]) -> str:
-    """What the runtime itself lacks here, without which nothing of the configuration can be applied."""
-    return next((mismatch.message for mismatch in found if mismatch.name == "runtime"), "")

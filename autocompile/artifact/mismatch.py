@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -144,3 +144,8 @@ def _capability() -> str:
 
 def _python() -> str:
     return ".".join(platform.python_version_tuple()[:2])
+
+
+def lacking_in(found: Sequence[Mismatch]) -> str:
+    """What the runtime itself lacks here, without which nothing of the configuration can be applied; "" if nothing."""
+    return next((mismatch.message for mismatch in found if mismatch.name == "runtime"), "")

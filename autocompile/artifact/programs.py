@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from autocompile.runtime.building import LibraryMissing, ahead, close
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch, registered_tensors
+from autocompile.runtime.structure import missing_class
 from autocompile.runtime.weights import Weights
 
 # What a record of another form leads to.
@@ -52,6 +54,16 @@ def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weight
     return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes), samples)
 
 
+def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:
+    """What is to know of programs that serve: how weights were compared, which sizes they take, what lacks a class."""
+    if weights and manifest.weight_samples and check == "sample":
+        yield "of the model's weights, a sample of each tensor was compared with those that were packed"
+    if manifest.plan.sizes:
+        yield "the program takes calls of the sizes that it was made for, and no others"
+    for name in filter(None, (missing_class(program.output_spec) for program in manifest.programs)):
+        yield f"{name} cannot be imported here: outputs are dicts with its names"
+
+
 def device_of(model: Any, device_type: str) -> torch.device:
     """Where the model's weights are; for one without any, the current device of this type."""
     first = next((tensor for _path, tensor in registered_tensors(model)), None)
@@ -63,19 +75,16 @@ def device_of(model: Any, device_type: str) -> torch.device:
 class StandingBy:
     """Serves what the packed programs do not: other weights than they hold, or other sizes than they take.
 
-    Compiled, on the model's own weights. It is loaded when it is first needed; where it cannot be, `eager` serves,
-    which is counted.
+    Compiled by `runtime`, on the model's own weights. It is loaded when it is first needed (`load`); where it cannot
+    be, `eager` serves, which is counted.
     """
 
-    def __init__(
-        self, opened: Opened, standby: Standby, model: Any, device: torch.device, eager: Server, tally: Tally
-    ) -> None:
-        self._load: Callable[[], Server] = lambda: _loaded(opened, standby, model, device, eager, tally)
-        self._own = Serving(standby.plan.runtime, "load")
-        self._eager, self._tally = eager, tally
+    def __init__(self, load: Callable[[], Server], runtime: str, eager: Server, tally: Tally) -> None:
+        self._load, self._eager, self._tally = load, eager, tally
+        self._own = Serving(runtime, "load")
         self._server: Server | None = None
         self._loading = threading.Lock()
-        self.label = f"{standby.plan.runtime} on the model's own weights"
+        self.label = f"{runtime} on the model's own weights"
 
     @property
     def serving(self) -> Serving:
@@ -109,11 +118,22 @@ def _nothing() -> Server:
     raise AssertionError("it was loaded already")
 
 
-def _loaded(opened: Opened, standby: Standby, model: Any, device: torch.device, eager: Server, tally: Tally) -> Server:
+@dataclass(frozen=True)
+class Fallbacks:
+    """What serves instead of programs: `eager` a model that is another one, `behind` calls that none was made for."""
+
+    eager: Server
+    behind: Server
+
+
+def load_standby(
+    opened: Opened, standby: Standby, model: Any, device: torch.device, rest: Fallbacks, tally: Tally
+) -> Server:
+    """The program that stands by. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
     differing = next(machine_mismatches(standby.requirements, device.type), None)
     if differing is not None:
         raise NotLoadable(differing.message)
     watch = Watch(model, standby.identity.attributes)
     name = standby.plan.runtime
     programs = loaded_programs(opened, name, standby.programs, model, watch, device)
-    return ProgramServer(programs, watch, eager, eager, tally, Serving(name, "load"), name)
+    return ProgramServer(programs, watch, rest.behind, rest.eager, tally, Serving(name, "load"), name)

@@ -148,10 +148,6 @@ class Kind(ABC):
         """Why it cannot take these values of the dimensions that all runtimes share, or ""."""
         return ""
 
-    def spins_s(self, _plan: Plan) -> float:
-        """For how many seconds its own threads keep cores busy after a call."""
-        return 0.0
-
     def keeps_weights(self, plan: Plan) -> str:
         """Why later changes of the model's weights are neither followed nor seen, or "" if they are."""
         if plan.memory_format and not self.holds_weights(plan):

@@ -17,7 +17,7 @@ from autocompile.runtime.catalogue import kind_of
 from autocompile.trial.check.compare import Comparison, compare
 from autocompile.trial.check.new_sizes import Unseen
 from autocompile.trial.check.reference import Reference
-from autocompile.trial.clock.timing import SETTLING_S, Pairs, Subject, subject, time_pairs
+from autocompile.trial.clock.timing import Pairs, Subject, subject, time_pairs
 from autocompile.trial.measurand import Measurand, Warmup, building_phase, measurand_of
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
@@ -28,10 +28,6 @@ from autocompile.workload.spool import at_batch, unspool
 
 _WARMUP_PASSES = 4
 _TO_ANSWER_S = 0.5
-
-
-# Of the time that a runtime's threads are known to spin: after so much more they surely sleep.
-_UNTIL_ASLEEP = 1.5
 
 
 @dataclass(frozen=True)
@@ -99,11 +95,9 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
     with phases(building_phase(task)):
         measurand = measurand_of(task, given, own_samples)
         sides = [side.on_copies() if reference.mutates_inputs else side for side in (eager, measurand.step)]
-        own = kind_of(task.plan)
-        settling_s = SETTLING_S if own.has_own_threads else 0.0
-        asleep_s = max(settling_s, _UNTIL_ASLEEP * own.spins_s(task.plan))
-        baseline = subject(sides[0], samples, device, threads, settling_s=asleep_s)
-        candidate = subject(sides[1], own_samples, device, threads, batch_factor, settling_s=settling_s)
+        settles = kind_of(task.plan).has_own_threads
+        baseline = subject(sides[0], samples, device, threads, settles=settles)
+        candidate = subject(sides[1], own_samples, device, threads, batch_factor, settles=settles)
         candidate.apply_threads()
     runtime(task.plan.runtime).forbid_giving_up()
     return _Trial(task, phases, reference, measurand, candidate, baseline)

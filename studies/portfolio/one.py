@@ -2,8 +2,8 @@
 
     python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; by default all ways
 
-Blocks of all ways alternate in random order; each begins with a few unmeasured calls, as threads of the way before
-may still be spinning. A figure is the median over rounds of a way's time over eager's in the same round, with its
+Blocks of all ways alternate in random order; each begins when the threads of the way before have stopped spinning, with
+a call that is not measured. A figure is the median over rounds of a way's time over eager's in the same round, with its
 95% interval.
 """
 
@@ -28,8 +28,9 @@ from workloads import workload
 import autocompile
 from autocompile.heap import settle_heap
 from autocompile.trial.clock.intervals import median_interval
+from autocompile.trial.clock.timing import settle
 
-ROUNDS, BLOCK_S, SETTLING_S = 25, 0.04, 0.01
+ROUNDS, BLOCK_S = 25, 0.04
 OURS = "autocompile"
 
 
@@ -108,9 +109,8 @@ def once(call: Any) -> float:
 
 def block(call: Any, count: int) -> float:
     """Seconds a call."""
-    until = time.perf_counter() + SETTLING_S
-    while time.perf_counter() < until:
-        call()
+    settle()
+    call()
     began = time.perf_counter()
     for _ in range(count):
         call()

@@ -35,7 +35,7 @@ from autocompile.runner.local import LocalRunner
 from autocompile.runtime.catalogue import serving_of
 from autocompile.search.errand import reply_to
 from autocompile.search.packages import manifest_of
-from autocompile.trial.clock.timing import SETTLING_S, subject, time_pairs
+from autocompile.trial.clock.timing import subject, time_pairs
 from autocompile.trial.pack.loaded import LoadedArtifact
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
@@ -122,7 +122,7 @@ def timed(way: str, name: str, artifact: str) -> float:
 def beside_eager(eager: Call, loaded: Call, sample: Sample, *, settles: bool) -> float:
     """By the clock of trials."""
     threads = torch.get_num_threads()
-    sides = [subject(step, [sample], "cpu", threads, settling_s=SETTLING_S * settles) for step in (eager, loaded)]
+    sides = [subject(step, [sample], "cpu", threads, settles=settles) for step in (eager, loaded)]
     return time_pairs(*sides, Timing(precision=0.0, limit_s=2 * LASTS_S), seed=0).candidate.mean_ms
 
 

@@ -10,8 +10,6 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.format import Format
 from autocompile.runtime.kind import Kind, Lines
 from autocompile.runtime.onnxruntime.dimensions import DIMENSIONS, NAME
-from autocompile.runtime.onnxruntime.library import SPINNING_S
-from autocompile.runtime.onnxruntime.settings import settings_of
 from autocompile.runtime.onnxruntime.snippet import lines_of
 from autocompile.runtime.onnxruntime.usual import USUAL
 from autocompile.space.dimension import Dimension
@@ -77,9 +75,6 @@ class OnnxRuntimeKind(Kind):
 
     def holds_weights(self, _plan: Plan) -> bool:
         return True
-
-    def spins_s(self, plan: Plan) -> float:
-        return SPINNING_S if settings_of(plan).spinning else 0.0
 
     def lines(self, plan: Plan) -> Lines:
         return lines_of(plan)

@@ -17,8 +17,6 @@ _LOG_NOTHING = 4
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from .*? failed:)?")
 # What torch's converter to ONNX needs, and running does not.
 CONVERTERS = ("onnx", "onnxscript")
-# For so long its threads spin after a call, and take cores from whatever comes next.
-SPINNING_S = 0.02
 # Smaller weights are kept in the graph itself.
 _OUTSIDE_BYTES = 1024
 # What the file with a graph's weights is named after it.

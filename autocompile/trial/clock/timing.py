@@ -28,16 +28,18 @@ _BLOCK_S = 0.025
 _MIN_PAIRS = 8
 _CALLS_WORTH_A_STAMP_S = 2e-5
 # Threads that have nothing to do any more go on spinning, and take a core from those of another library: torch's OpenMP
-# threads for 7 to 11 ms of CPU time, as measured with torch 2.13 on 2 cores.
-SETTLING_S = 0.012
+# threads for some 10 ms, ONNX Runtime's for much longer, which made eager read 1.6 times slower than it is. So before a
+# block it is waited until the process takes no more than a share of a core's time. The system brings the time of other
+# threads up to date every 4 to 10 ms, which is why no shorter span tells.
+_GLANCE_S, _ASLEEP_SHARE, _LONGEST_WAIT_S = 0.012, 0.25, 0.5
 
 
 @dataclass(frozen=True)
 class Subject:
     """Something to time: a step, over which samples, with how many CPU threads, on which device.
 
-    `weight`: what one of its passes is worth, in passes of the baseline. `settling_s`: for so long it is to run,
-    unmeasured, before each of its blocks, as the other side computes in threads of another library.
+    `weight`: what one of its passes is worth, in passes of the baseline. `settles`: before each of its blocks
+    the other side's threads are to have gone to sleep, as these are another library's.
     """
 
     step: Step
@@ -45,7 +47,7 @@ class Subject:
     threads: int
     device_type: str
     weight: float = 1.0
-    settling_s: float = 0.0
+    settles: bool = False
 
     def synchronize(self) -> None:
         """Wait until the device has done all that it was given."""
@@ -72,10 +74,10 @@ def subject(
     default_threads: int,
     weight: float = 1.0,
     *,
-    settling_s: float = 0.0,
+    settles: bool = False,
 ) -> Subject:
     """A step as something to time."""
-    return Subject(step, samples, step.threads or default_threads, device_type, weight, settling_s)
+    return Subject(step, samples, step.threads or default_threads, device_type, weight, settles)
 
 
 @dataclass(frozen=True)
@@ -233,11 +235,14 @@ def _side(subject: Subject) -> _Side:
     return _Side(subject, max(1, math.ceil(_BLOCK_S / max(fastest, 1e-7))))
 
 
-def _settle(subject: Subject) -> None:
-    """Run until the other side's threads sleep."""
-    until = time.perf_counter() + subject.settling_s
+def settle() -> None:
+    """Wait until no thread of this process computes or spins any more."""
+    until = time.perf_counter() + _LONGEST_WAIT_S
     while time.perf_counter() < until:
-        subject.one_pass()
+        before = time.process_time()
+        time.sleep(_GLANCE_S)
+        if time.process_time() - before < _ASLEEP_SHARE * _GLANCE_S:
+            return
 
 
 def _block(side: _Side) -> _Block:
@@ -246,8 +251,9 @@ def _block(side: _Side) -> _Block:
     subject.apply_threads()
     if switches_threads:
         subject.one_pass()
-    if subject.settling_s:
-        _settle(subject)
+    if subject.settles:
+        settle()
+        subject.one_pass()
     clock, run, synchronize = time.perf_counter, subject.step.run, DEVICES[subject.device_type].synchronize
     marks = []
     started = clock()
