@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.workload import Workload
-from autocompile.workload import revival
+from autocompile.workload import pickling, revival
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.capture.calls import check_alike
 from autocompile.workload.capture.stream import is_stream, take
@@ -55,7 +54,7 @@ def spool(
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, directory / _FILE)
     if keep is not None:
-        torch.save(samples, keep, pickle_module=cloudpickle)
+        torch.save(samples, keep, pickle_module=pickling)
     signatures = signatures_of(samples)
     identity = identity_of(model)
     module = model if isinstance(model, nn.Module) else None
@@ -121,7 +120,7 @@ def _write(model: Any, samples: tuple[Sample, ...], path: Path) -> None:
                 where=culprit,
                 remedy="build it inside forward(), or drop it in __getstate__",
             )
-    torch.save((model, samples), path, pickle_module=cloudpickle)
+    torch.save((model, samples), path, pickle_module=pickling)
 
 
 class _Nowhere:
@@ -129,7 +128,7 @@ class _Nowhere:
         return len(data)
 
 
-class _WithoutTensors(cloudpickle.Pickler):  # type: ignore[misc]
+class _WithoutTensors(pickling.Pickler):
     """Tries the pickling, without the cost of the weights."""
 
     def persistent_id(self, obj: object) -> str | None:

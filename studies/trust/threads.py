@@ -6,8 +6,8 @@ Torch's OpenMP threads go on spinning when they have nothing more to do, and tak
 library. Each model is packed once for each runtime, and what `autocompile.load` makes of it is timed in new processes:
 
 - alone: nothing else runs in the process;
-- paired: by the clock that trials use, in blocks that alternate with eager's, each after some unmeasured calls;
-- unsettled: the same without these unmeasured calls;
+- paired: by the clock that trials use, in blocks that alternate with eager's, each begun when no thread spins any more;
+- unsettled: the same without waiting for that;
 - after torch: each single call follows an operator of torch that uses all threads, as preprocessing in production may.
 
 Milliseconds a call are appended to results/, of which `python studies/trust/table.py` makes the README's table.

@@ -94,6 +94,23 @@ def test_what_cannot_be_pickled_is_named_down_to_the_attribute(tmp_path):
         spool(3, X, tmp_path)
 
 
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm])
+def test_parametrized_modules_travel(tmp_path, norm):
+    torch.manual_seed(0)
+    layer = nn.Linear(32, 8)
+    model = nn.Sequential(norm(layer), nn.ReLU(), norm(nn.Linear(8, 4), name="weight")).eval()
+    names = list(model.state_dict())
+    workload = spool(model, X, tmp_path / "workload")
+    arrived, (sample,) = unspool(workload)
+    assert list(arrived.state_dict()) == names == list(model.state_dict())
+    with torch.no_grad():
+        assert torch.equal(arrived(*sample.args), model(X))
+    assert type(arrived[0]).__name__ == type(model[0]).__name__ == "ParametrizedLinear"
+    assert identity_of(arrived) == identity_of(model)
+    nn.utils.parametrize.remove_parametrizations(arrived[0], "weight")
+    torch.testing.assert_close(arrived(X), model(X))
+
+
 def test_blocks_are_found_outermost_and_once():
     assert [b.paths for b in repeated_blocks(models.Stack())] == [("layers.0", "layers.1", "layers.2")]
     assert repeated_blocks(models.Convolution()) == ()
