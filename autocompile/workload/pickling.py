@@ -20,8 +20,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         """What an object is put together of again; NotImplemented for the usual way."""
         if isinstance(obj, nn.Module) and parametrize.is_parametrized(obj):
-            own = type(obj).__bases__[0]
-            return _parametrized, (own, tuple(obj.parametrizations)), own.__getstate__(obj)
+            module: Any = obj
+            own: Any = type(obj).__bases__[0]
+            return _parametrized, (own, tuple(module.parametrizations)), own.__getstate__(obj)
         return super().reducer_override(obj)
 
 

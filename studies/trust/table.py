@@ -121,7 +121,8 @@ def threads(rows: list[Row]) -> None:
     ways = [way for way in rows[0]["ms"] if way != "alone"]
     print("### Runtimes with threads of their own, beside torch's\n")
     print("Time a call over what the runtime takes alone, the median and the range over processes: as trials pair it")
-    print("with eager, the same without waiting for threads that spin, and right after an operator of torch.\n")
+    print("with eager, the same without waiting for threads that spin, and right after an operator of torch.")
+    print("Recorded when trials waited for 12 ms before each block; they now wait until nothing spins.\n")
     print(f"| runtime | model | processes | alone | {' | '.join(ways)} |")
     print("|---|---|---|---|" + "---|" * len(ways))
     for runtime, model in dict.fromkeys((row["runtime"], row["model"]) for row in rows):
