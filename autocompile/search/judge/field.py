@@ -75,6 +75,7 @@ class Field:
         return self.can_be_told and beats(contender, other, calls)
 
 
-def _quickness(contender: Contender, calls: float) -> tuple[float, float, float, int, int]:
+def _quickness(contender: Contender, calls: float) -> tuple[float, ...]:
     """Ties in time are broken by the other columns, so that nobody comes before one that dominates it."""
-    return contender.cost(calls)[0], contender.latency_s.value, contender.startup_s, contender.changes, contender.number
+    once = contender.startup_s, contender.packing_s
+    return contender.cost(calls)[0], contender.latency_s.value, *once, contender.changes, contender.number
