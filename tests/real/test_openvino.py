@@ -306,6 +306,29 @@ assert not [name for name in sys.modules if name.startswith("openvino_telemetry"
     assert not (tmp_path / "intel").exists()
 
 
+def test_ctrl_c_is_heard_after_programs_have_come_and_gone():
+    code = """
+import gc, os, signal
+import torch
+from autocompile.core.plan import Plan
+from autocompile.runtime.building import build
+from autocompile.workload.call import Call
+from autocompile.workload.samples import Sample
+x = torch.randn(2, 4)
+programs = [build(Call(torch.nn.Linear(4, 4)), Plan(runtime="openvino"), [Sample((x,), {})]) for _ in range(3)]
+while programs:
+    programs.pop(0)(x)
+    gc.collect()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
+except KeyboardInterrupt:
+    print("heard")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout == "heard\n", done.stderr
+
+
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's about its own deprecated names
 def test_the_snippet_runs():
     torch.manual_seed(0)

@@ -36,7 +36,7 @@ def examine(runner, tmp_path):
     def examined(model, inputs, *, full=True, **options):
         workload = spool(model, inputs, tmp_path / "workload", **options)
         task = ProfileTask(workload, str(tmp_path / "reference.pt"), TIMING, 0, depth="full" if full else "brief")
-        reply = reply_to(runner, task, Limits(400.0), cache="profile")
+        reply = reply_to(runner, task, Limits(120.0), cache="profile")
         assert isinstance(reply, Profile), reply
         return reply
 

@@ -35,7 +35,13 @@ def openvino() -> Any:
 
 @cache
 def core() -> Any:
-    """What compiles and loads programs: one for the whole process. It starts threads when it is first asked for one."""
+    """What compiles and loads programs: one for the whole process, and as long as the process lives.
+
+    It starts threads when it is first asked for a program. It also gives the thread a stack for signals of its own
+    (`sigaltstack`), and takes that away when it ends. Where several have come and gone in the order in which they came,
+    the stack that is left is no longer there, and the next signal, Ctrl-C for one, ends the process (seen with
+    OpenVINO 2026.4).
+    """
     return openvino().Core()
 
 

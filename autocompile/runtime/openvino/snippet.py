@@ -18,7 +18,7 @@ def converted(args, kwargs):
         "INFERENCE_NUM_THREADS": {threads},
         "ENABLE_CPU_PINNING": False,
     }}
-    compiled = openvino.compile_model(openvino.convert_model(program), "CPU", options)
+    compiled = core.compile_model(openvino.convert_model(program), "CPU", options)
     return compiled.create_infer_request(), program.call_spec.out_spec
 
 def compiled(args, kwargs):
@@ -38,7 +38,7 @@ def lines_of(plan: Plan) -> Lines:
     """What converts a `model` for the sizes that it is called with, and calls it."""
     helpers = _CONVERTED.format(precision=_PRECISIONS[plan.autocast], threads=plan.threads or "torch.get_num_threads()")
     return Lines(
-        setup=("import openvino", "", "requests = {}"),
+        setup=("import openvino", "", "core, requests = openvino.Core(), {}"),
         helpers=tuple(helpers.rstrip().splitlines()),
         call="compiled(args, kwargs)",
     )

@@ -69,14 +69,25 @@ def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
     """Each sample of the batch another one, with values like those that its kind of argument has."""
     leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
     for leaf, _axis in places:
-        rows = list(leaves[leaf])
-        if leaves[leaf].dim() > 1:
-            rows = [row.roll(shift, -1) for shift, row in enumerate(rows)]
-        if leaves[leaf].is_floating_point():
-            rows = [row * (1 + shift / len(rows)) for shift, row in enumerate(rows)]
-        leaves[leaf] = torch.stack(rows)
+        leaves[leaf] = _rows_apart(leaves[leaf])
     args, kwargs = pytree.tree_unflatten(leaves, spec)
     return Sample(args, kwargs)
+
+
+def _rows_apart(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy whose row `i` is rotated by `i` along the last axis, and multiplied by `1 + i / len(tensor)`.
+
+    A tensor may have millions of rows, so those that are rotated equally far are rotated together.
+    """
+    rows = tensor.clone()
+    count, width = len(rows), rows.shape[-1]
+    if rows.dim() > 1:
+        for shift in range(1, min(count, width)):
+            rows[shift::width] = rows[shift::width].roll(shift, -1)
+    if rows.is_floating_point():
+        scales = 1 + torch.arange(count, device=rows.device) / count
+        rows.mul_(scales.view(-1, *[1] * (rows.dim() - 1)))
+    return rows
 
 
 def named_outputs(step: Step, sample: Sample) -> list[tuple[str, Any]]:
