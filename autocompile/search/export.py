@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autocompile.artifact.exported import README, RECORD
 from autocompile.core.document import Document
 from autocompile.core.errors import InvalidValue, NotExportable
@@ -42,7 +44,7 @@ def export(bench: Bench, document: Document, name: str, directory: Path) -> Expo
     problem = problem_here(kind, around)
     if problem:
         raise InvalidValue(f"{name} cannot be written here: {problem}", where="format")
-    label, plan = _chosen(document, kind, around)
+    label, plan = plan_of_file(document, kind, around)
     bench.listener.on_stage("export")
     bench.listener.on_task(f"export as {name}: {label}")
     task = ExportTask(
@@ -77,12 +79,16 @@ def export(bench: Bench, document: Document, name: str, directory: Path) -> Expo
     )
 
 
-def _chosen(document: Document, kind: Kind, around: Surroundings) -> tuple[str, Plan]:
-    """The winner's settings if it is of this runtime, those of the best that was measured of it, or its defaults."""
+def plan_of_file(document: Document, kind: Kind, around: Surroundings) -> tuple[str, Plan]:
+    """The winner's settings if it is of this runtime, those of the best that was measured of it, or its defaults.
+
+    A file takes all the sizes that it can, as no second program stands by for others.
+    """
     measured = (trial for trial in document.trials if trial.status == "measured")
     for entry in (document.winner, *measured):
         if entry.plan.runtime == kind.name:
-            return entry.label, entry.plan
+            words = (word for word in entry.label.split() if word != f"sizes={entry.plan.sizes}")
+            return " ".join(words), replace(entry.plan, sizes="")
     return f"{kind.name} with its defaults", Plan(runtime=kind.name, settings=kind.settings(around))
 
 

@@ -3,6 +3,7 @@
 import sys
 
 import pytest
+from msgspec.structs import replace
 from test_search import run
 from typer.testing import CliRunner
 
@@ -18,7 +19,8 @@ from autocompile.runtime import format as formats_module
 from autocompile.runtime.catalogue import format_named, formats, kind
 from autocompile.runtime.example import Code, example_text
 from autocompile.runtime.format import Format
-from autocompile.search.export import usable_format
+from autocompile.search.export import plan_of_file, usable_format
+from autocompile.space.surroundings import Surroundings
 
 INTERFACE = Interface(
     inputs=(
@@ -155,6 +157,16 @@ def exported(monkeypatch, *arguments):
     with pytest.raises(SystemExit) as end:
         cli.main()
     return end.value.code
+
+
+def test_a_file_has_the_winners_settings_and_takes_all_sizes():
+    document, _runner = run()
+    own, around = kind("onnxruntime"), Surroundings("cpu", 2, True, False, 1)
+    assert plan_of_file(document, own, around) == ("onnxruntime with its defaults", Plan(runtime="onnxruntime"))
+    plan = Plan(runtime="onnxruntime", settings={"spinning": True}, sizes="fixed")
+    winner = replace(document.winner, plan=plan, label="onnxruntime sizes=fixed spinning=True")
+    found = plan_of_file(replace(document, winner=winner), own, around)
+    assert found == ("onnxruntime spinning=True", replace(plan, sizes=""))
 
 
 def test_the_command_refuses_in_one_line_before_anything_runs(tmp_path, monkeypatch, capsys):
