@@ -12,6 +12,8 @@ from autocompile.search.packages import manifest_of
 from autocompile.workload.spool import spool
 
 TIMING = Timing(precision=0.2, limit_s=0.5)
+# They end what hangs, and say nothing of how long a task may take on a machine that does other things, too.
+_HANGS = Limits(120.0)
 
 
 def reply_to(runner, task, limits, *, cache):
@@ -39,9 +41,7 @@ class Laboratory:
         return reply
 
     def profile(self):
-        return reply_to(
-            self.runner, ProfileTask(self.workload, self.reference, TIMING, 0), Limits(60.0), cache="profile"
-        )
+        return reply_to(self.runner, ProfileTask(self.workload, self.reference, TIMING, 0), _HANGS, cache="profile")
 
     def trial(self, plan, limits=None, cache="trial", artifact=""):
         return self.submit(plan, limits, cache, artifact).answer()
@@ -50,7 +50,7 @@ class Laboratory:
         task = TrialTask(
             self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0, artifact
         )
-        return self.runner.submit(task, limits or Limits(120.0), cache=cache, exclusive=True)
+        return self.runner.submit(task, limits or _HANGS, cache=cache, exclusive=True)
 
     def pack(self, plan, serving=AHEAD, cache="pack"):
         """The workload's artifact, or the failure; as `search.packages` puts one together."""
