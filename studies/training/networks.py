@@ -32,7 +32,11 @@ class Layer(nn.Module):
         super().__init__()
         self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads, dropout), nn.Dropout(dropout))
         self.linear = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.GELU(),
+            nn.Linear(4 * width, width),
+            nn.Dropout(dropout),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -128,7 +132,7 @@ class ResNet(nn.Module):
         return self.head(self.blocks(self.stem(images)).mean((2, 3)))  # type: ignore[no-any-return]
 
 
-class Timed(nn.Module):
+class Conditioned(nn.Module):
     """Two convolutions, with what is known of the noise added between them."""
 
     def __init__(self, width: int, out: int) -> None:
@@ -148,7 +152,7 @@ class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.enter, self.leave = nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 3, 3, padding=1)
-        self.down, self.deep, self.up = Timed(32, 64), Timed(64, 64), Timed(96, 32)
+        self.down, self.deep, self.up = Conditioned(32, 64), Conditioned(64, 64), Conditioned(96, 32)
         self.time = nn.Sequential(nn.Linear(16, 64), nn.SiLU(), nn.Linear(64, 64))
 
     def forward(self, images: torch.Tensor, time: torch.Tensor) -> torch.Tensor:

@@ -78,7 +78,7 @@ def own(model: Any, batch: Batch) -> torch.Tensor:
 
 
 def pictures(size: int, classes: int, samples: int) -> Batch:
-    """Images of `size` x `size` with a class each, which shows in their brightness, so that there is something to learn."""
+    """Images of `size` x `size` with a class each, which shows in their brightness."""
     labels = torch.randint(classes, (samples,))
     return torch.randn(samples, 3, size, size) + (labels / classes)[:, None, None, None], labels
 
@@ -108,7 +108,7 @@ def noisy(size: int, samples: int) -> Batch:
 def measured(samples: int) -> Batch:
     """256 numbers and one that follows from them."""
     inputs = torch.randn(samples, 256)
-    return inputs, inputs[:, :8].sum(1, keepdim=True).sin()
+    return inputs, inputs[:, :8].sum(1, keepdim=True).tanh()
 
 
 def gpt_model() -> nn.Module:
@@ -144,7 +144,7 @@ KINDS = {
     # 4 images of 32 x 32.
     "unet": Kind(UNet, partial(noisy, 32), 4, denoised, adamw),
     # 256 samples.
-    "mlp": Kind(perceptron, measured, 256, fitted, sgd),
+    "mlp": Kind(perceptron, measured, 256, fitted, partial(sgd, lr=0.1)),
     # ResNet-50; 64 images of 224 x 224.
     "resnet50": Kind(
         partial(ResNet, (3, 4, 6, 3), wide=True, classes=1000), partial(pictures, 224, 1000), 64, classified, sgd,
@@ -157,8 +157,8 @@ KINDS = {
     ),
     # 6 layers of 512; 128 sequences of 32 tokens.
     "transformer": Kind(
-        partial(Encoder, 6, 512, 8, words=8000, length=32, classes=10), partial(labelled, 8000, 32, 10), 128, classified,
-        adamw, needs_gpu=True,
+        partial(Encoder, 6, 512, 8, words=8000, length=32, classes=10), partial(labelled, 8000, 32, 10), 128,
+        classified, adamw, needs_gpu=True,
     ),
 }  # fmt: skip
 
