@@ -1,6 +1,6 @@
 """What this library makes of a workload, and the only part of the study that calls it.
 
-    python studies/training/ours.py NAME BUDGET DIRECTORY [DEVICE]    # tunes; prints JSON
+    python studies/training/ours.py NAME BUDGET DIRECTORY    # tunes; prints JSON
 
 The recommendation lies in DIRECTORY afterwards, and `prepared` has a loop of it in another process.
 """
@@ -18,8 +18,8 @@ import autocompile
 
 def main() -> None:
     """Tune one."""
-    name, budget, directory, *device = sys.argv[1:]
-    print(json.dumps(tuned(workload(name, *(device or [device_type()])), budget, directory)))
+    name, budget, directory = sys.argv[1:]
+    print(json.dumps(tuned(workload(name, device_type()), budget, directory)))
 
 
 def tuned(work: Workload, budget: str, directory: str) -> dict[str, Any]:
