@@ -8,7 +8,7 @@ Each way by hand runs in a process of its own (`one.py`), with an empty compiler
 there. Then the workload is tuned (`ours.py`), and what the recommendation gives is timed in the same way in three more
 processes, each with an empty cache too. Where there are no instructions for bfloat16, ways by hand in it are left out.
 A row for each workload is appended to results/, so that a recording that was ended goes on. A way that fails is in it
-with its error.
+with its error; to record the workload again, delete the row.
 """
 
 import argparse

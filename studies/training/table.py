@@ -107,7 +107,7 @@ def begun(rows: list[Row]) -> None:
 def failed(rows: list[Row]) -> None:
     """Why ways failed."""
     for row in rows:
-        own = {"the search": row["verdict"], "ours": median_of(row["ours"])}
+        own = {"ours": median_of(row["ours"])}  # of a search that failed, its failure
         for way, found in {**row["ways"], **own}.items():
             if "failed" in found:
                 print(f"- {row['workload']}, {way}: {found['failed']}")
