@@ -1,0 +1,48 @@
+"""What this library makes of a workload, and the only part of the study that calls it.
+
+    python studies/training/ours.py NAME BUDGET DIRECTORY    # tunes; prints JSON
+
+The recommendation lies in DIRECTORY afterwards, and `prepared` has a loop of it in another process.
+"""
+
+import json
+import sys
+import time
+from typing import Any
+
+from by_hand import Loop
+from workloads import Workload, device_type, workload
+
+import autocompile
+
+
+def main() -> None:
+    """Tune one."""
+    name, budget, directory = sys.argv[1:]
+    print(json.dumps(tuned(workload(name, device_type()), budget, directory)))
+
+
+def tuned(work: Workload, budget: str, directory: str) -> dict[str, Any]:
+    """The verdict: who won, how much faster it is said to be, and how long all of it took."""
+    training = autocompile.Training(loss=work.loss, optimizer=work.optimizer, clip_norm=work.clip_norm)
+    began = time.perf_counter()
+    rec = autocompile.optimize(
+        work.model, list(work.batches), budget=budget, training=training, output=directory, seed=0, progress=False
+    )
+    took_s = time.perf_counter() - began
+    said = rec.speedup
+    return {
+        "winner": rec.document.winner.label,
+        "said": {"speedup": said.value, "low": said.low, "high": said.high},
+        "took_s": round(took_s, 1),
+    }
+
+
+def prepared(directory: str, work: Workload) -> Loop:
+    """The loop that a recommendation's user writes."""
+    optimizer = work.optimizer(work.model.parameters())
+    return Loop(work.model, autocompile.prepare(directory, work.model, optimizer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What a search delivers for a step of training, against every way by hand, over six workloads, and nine on a GPU.
+
+    python studies/training/record.py               # some fifteen minutes a workload; run nothing else meanwhile
+    python studies/training/record.py --only gpt --budget 2m --seconds 10
+    python studies/training/table.py > studies/training/README.md
+
+Each way by hand runs in a process of its own (`one.py`), with an empty compiler cache, and is timed against eager
+there. Then the workload is tuned (`ours.py`), and what the recommendation gives is timed in the same way in three more
+processes, each with an empty cache too. Where there are no instructions for bfloat16, ways by hand in it are left out.
+A row for each workload is appended to results/, so that a recording that was ended goes on. A way that fails is in it
+with its error; to record the workload again, delete the row.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from by_hand import has_bf16, ways
+from workloads import chosen, device_type
+
+from autocompile.host import environment
+from autocompile.runtime.openvino.processor import level
+
+HERE = Path(__file__).parent
+AGAIN = 3
+_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
+
+
+def main() -> None:
+    """Record what is not recorded yet."""
+    device = device_type()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=chosen(device), nargs="*", default=chosen(device))
+    parser.add_argument("--budget", default="5m")
+    parser.add_argument("--seconds", type=float, default=20.0, help="at most so long is each way timed")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    arguments = parser.parse_args()
+    path = results_path(arguments.results, device)
+    known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
+    effort = Effort(arguments.budget, arguments.seconds)
+    for name in (name for name in arguments.only if name not in known):
+        row = {"workload": name, "budget": effort.budget, "seconds": effort.seconds, **recorded(name, device, effort)}
+        with path.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+        found = {**row["ways"], "ours": row["ours"][0]}
+        print(name, {way: round(one["speedup"], 2) if "speedup" in one else one for way, one in found.items()})
+
+
+@dataclass(frozen=True)
+class Effort:
+    """`budget` of a search, as `optimize` takes it; `seconds` that each way is timed at most."""
+
+    budget: str
+    seconds: float
+
+
+def recorded(name: str, device: str, effort: Effort) -> dict[str, Any]:
+    """Every way by hand, the verdict of a search, and what it delivers in several processes."""
+    seconds = str(effort.seconds)
+    found = {way: process("one.py", name, way, "--seconds", seconds) for way in ways(device)}
+    with tempfile.TemporaryDirectory() as directory:
+        rec = f"{directory}/rec"
+        verdict = process("ours.py", name, effort.budget, rec)
+        again = ["one.py", name, "ours", "--seconds", seconds, "--recommendation", rec]
+        ours = [verdict] if "failed" in verdict else [process(*again) for _ in range(AGAIN)]
+    return {"ways": found, "verdict": verdict, "ours": ours}
+
+
+def process(*arguments: str) -> dict[str, Any]:
+    """What a process of its own, with empty caches, printed last; or why it failed."""
+    with tempfile.TemporaryDirectory() as cache:
+        empty = {name: f"{cache}/{name.lower()}" for name in _CACHES}
+        command = [sys.executable, str(HERE / arguments[0]), *arguments[1:]]
+        done = subprocess.run(command, env={**os.environ, **empty}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or [f"ended with {done.returncode}"]
+        return {"failed": words[-1][:300]}
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def results_path(directory: Path, device: str) -> Path:
+    """The file of this kind of machine; its first line says which that is."""
+    here = environment()
+    # Processors of one name may differ in what matters most.
+    kind = here.gpus[0].name if device == "cuda" else f"{here.cpu} {level()} {here.cores} cores"
+    name = re.sub(r"[^a-z0-9_.]+", "-", f"{kind} torch{here.torch.split('+')[0]}".lower())
+    path = directory / f"{name}.jsonl"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        machine = {
+            "device": device,
+            "kind": kind,
+            "torch": here.torch,
+            "features": here.cpu_features,
+            "bf16": has_bf16(device),
+            "workloads": len(chosen(device)),
+        }
+        path.write_text(json.dumps(machine) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    main()
