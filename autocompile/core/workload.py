@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from autocompile.core.identity import Identity
 from autocompile.core.pipeline import InputPipeline
 from autocompile.core.serde import Record
+from autocompile.core.words import WorkloadKind
 
 
 class TensorSpec(Record, frozen=True):
@@ -73,7 +72,7 @@ class Workload(Record, tag="workload", frozen=True):
     """
 
     name: str
-    kind: Literal["inference", "training"]
+    kind: WorkloadKind
     device: str
     directory: str
     signatures: tuple[Signature, ...]

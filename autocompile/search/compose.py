@@ -152,4 +152,5 @@ def _workload_entry(workload: Workload) -> WorkloadEntry:
         parameter_count=workload.parameter_count,
         parameter_bytes=workload.parameter_bytes,
         signatures=workload.signatures,
+        training=workload.training,
     )

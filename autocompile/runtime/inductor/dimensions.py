@@ -17,6 +17,8 @@ _DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": Tr
 def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
     static = "" if around.signature_count > 1 else "the inputs have one signature, for which automatic is static"
     marked = "" if around.varying else "no axis of the inputs varies"
+    if around.training:
+        marked = "what the loss gives the model is not known by its arguments"
     buckets = "" if around.buckets else around.padding_problem or marked or "it was not tried"
     return (
         Choice(value="auto"),
