@@ -23,12 +23,15 @@ class Words(Record, frozen=True):
         return self.one if number == 1 else self.many
 
 
-_WORDS = {
+_WORDS: dict[WorkloadKind, Words] = {
     "inference": Words("call", "calls", "inputs", "the model fails on its own inputs", "call model(*inputs) yourself"),
     "training": Words(
         "step", "steps", "batches", "a step of training fails on its own batches", "run loss(model, batch).backward()"
     ),
 }
+
+
+CALLS = _WORDS["inference"]
 
 
 def words_of(kind: WorkloadKind) -> Words:

@@ -19,6 +19,7 @@ from autocompile.core.notices import of_training
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
+from autocompile.core.words import WorkloadKind
 from autocompile.runtime.building import built
 from autocompile.trial.check.batch_proof import CALLS_OF_A_BATCH_PROOF, batch_axis
 from autocompile.trial.check.compare import compare
@@ -47,6 +48,11 @@ _LONGEST_TRACE_S = 600.0
 _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
 _WARM_S = 0.5
 _PROOF_SHARE = 0.1
+_RANDOM: dict[WorkloadKind, str] = {
+    "inference": "the model is random by nature: equal inputs give other outputs from another RNG state",
+    "training": "a step draws random numbers, as for dropout: what is compiled is compared as it draws eager's, and "
+    "then by how its own are distributed",
+}
 # Importing the tracer alone takes seconds; a small budget is for trials.
 _WORTH_TRACING_S = 15.0
 
@@ -212,7 +218,7 @@ def _notes(task: ProfileTask, compared: _Compared, steady: _Steady, given: int) 
     if compared.repeats.replaced:
         notes.append(f"model.{compared.repeats.replaced} is another module after every call")
     if compared.repeats.random:
-        notes.append("the model is random by nature: equal inputs give other outputs from another RNG state")
+        notes.append(_RANDOM[task.workload.kind])
     if steady.pairs.contamination.noisy:
         share = steady.pairs.contamination.other_cpu_share
         notes.append(f"the host is noisy: others took {share:.0%} of its CPU time during the baseline's timing")
