@@ -96,7 +96,8 @@ def headline(document: Document) -> RenderableType:
         text.append(winner.label, style="bold green")
         text.append(
             f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), "
-            f"{_ms(winner.latency_ms)} a {words_of(document.workload.kind).one}, {format_duration(winner.startup_s or 0)} to start."
+            f"{_ms(winner.latency_ms)} a {words_of(document.workload.kind).one}, "
+            f"{format_duration(winner.startup_s or 0)} to start."
         )
         text.append(_batch_words(document))
         text.append(_throughput_words(document))

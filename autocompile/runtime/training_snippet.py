@@ -8,6 +8,11 @@ from autocompile.core.plan import Plan
 from autocompile.core.workload import TrainingEntry
 
 _OTHER = {"foreach": "fused", "fused": "foreach"}
+_LAID_OUT = """
+for parameter, state in optimizer.state.items():  # which fused implementations want laid out as the parameters are
+    alike = [key for key, value in state.items() if torch.is_tensor(value) and value.shape == parameter.shape]
+    state.update({key: torch.empty_like(parameter, dtype=state[key].dtype).copy_(state[key]) for key in alike})
+"""
 _OWN_LOSS = '''
 from collections.abc import Mapping
 
@@ -25,6 +30,7 @@ def step_lines(plan: Plan, device_type: str, training: TrainingEntry) -> list[st
     """Lines that define `step(*batches)`, where `model`, what is `compiled` of it, and `optimizer` are there."""
     return [
         *_optimizer_lines(plan.optimizer),
+        *(_LAID_OUT.strip().splitlines() if plan.memory_format else ()),
         *(_OWN_LOSS.rstrip().splitlines() if training.own_loss else ()),
         "",
         "def step(*batches):",
