@@ -90,7 +90,7 @@ def test_everything_that_is_said_is_about_steps(wins):
     assert document.artifact.start == ("compile" if wins == "compiled" else "none")
     if wins == "compiled":
         assert document.winner.config["optimizer"] == "fused"
-        assert "It compiles at the first step, some 8" in as_text(document)
+        assert "It compiles at the first step, some 8" in " ".join(as_text(document).split())
         assert "def step(*batches):" in document.snippet
     assert any("does not train" in one for one in said(document, "narrowed"))
 
