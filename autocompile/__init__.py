@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autocompile.core import errors as errors
     from autocompile.core.goal import Goal as Goal
     from autocompile.recommendation import Recommendation as Recommendation
+    from autocompile.workload.training.training import Training as Training
 
 _HOMES = {
     "optimize": "autocompile.api",
@@ -28,8 +29,9 @@ _HOMES = {
     "CompiledModule": "autocompile.artifact.module",
     "Goal": "autocompile.core.goal",
     "Recommendation": "autocompile.recommendation",
+    "Training": "autocompile.workload.training.training",
 }
-__all__ = ["CompiledModule", "Goal", "Recommendation", "errors", "load", "optimize", "profile"]
+__all__ = ["CompiledModule", "Goal", "Recommendation", "Training", "errors", "load", "optimize", "profile"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ from autocompile.search.strategy import load_strategy
 from autocompile.tuning import Request, Source, export, tune
 from autocompile.workload.metric import spool_metric
 from autocompile.workload.spool import kept_inputs, spool
+from autocompile.workload.training.training import Training
 
 _SAMPLES = "samples.pt"
 OnUnmet = Literal["nearest", "error"]
@@ -43,8 +44,9 @@ def optimize(  # noqa: PLR0913
     seed: int = 0,
     progress: bool = True,
     on_unmet: OnUnmet = "nearest",
+    training: Training | None = None,
 ) -> Recommendation:
-    """Find the fastest correct way to run `model` on `inputs`, by measuring.
+    """Find the fastest correct way to run `model` on `inputs`, or to train it, by measuring.
 
     Parameters: `model`, an nn.Module or a function; `inputs`, a tensor, a tuple of arguments, a dict of
     keywords, a list of such samples, whose distribution then counts, or a DataLoader; `budget`, wall time for all of
@@ -55,6 +57,10 @@ def optimize(  # noqa: PLR0913
     `storage`, an Optuna storage URL for the study instead; `on_unmet`, what to do if nothing that was measured
     keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
     (`error`).
+
+    With `training`, an `autocompile.Training`, whole steps of it are tuned: `inputs` are batches as the loss takes
+    them, in a list or a DataLoader, and calls are steps. Nothing is packed, so the goal's `deploy` is "jit", and
+    `rec.snippet()` is the step in plain torch. The model, its gradients and the optimizer stay as they are.
 
     Raises UsageError (see `autocompile.errors`) for whatever the caller can mend, before or at the
     first measurement; at the end, with `on_unmet="error"`, GoalUnmet, which holds the recommendation: the run is kept
@@ -67,7 +73,7 @@ def optimize(  # noqa: PLR0913
         raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
     if on_unmet not in get_args(OnUnmet):
         raise InvalidValue(f"{on_unmet!r} is unknown", where="on_unmet", remedy="give 'nearest' or 'error'")
-    goal = goal or Goal(calls=calls)
+    goal = _goal_for(training, goal or Goal(calls=calls))
     keeps = Scratch()
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
@@ -79,7 +85,7 @@ def optimize(  # noqa: PLR0913
     )
     samples = keeps.path / _SAMPLES
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
-        document = tune(_from_memory(model, inputs, keep=samples), request, listener)
+        document = tune(_from_memory(model, inputs, keep=samples, training=training), request, listener)
     artifact = Path(output) if output is not None else keeps.path
     found = Recommendation(document, model, artifact, keeps, _exporter(model, samples, settings, request.metric))
     if on_unmet == "error" and not document.is_feasible:
@@ -110,11 +116,22 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
     return spooled
 
 
-def _from_memory(model: Any, inputs: Any, *, tries_loaders: bool = False, keep: Path | None = None) -> Source:
+def _goal_for(training: Training | None, goal: Goal) -> Goal:
+    """The goal, as it is for steps where these are tuned. Raises InvalidValue before anything is started."""
+    if training is None:
+        return goal
+    if not isinstance(training, Training):
+        raise InvalidValue(f"is a {type(training).__name__}", where="training", remedy="give an autocompile.Training")
+    return goal.for_training()
+
+
+def _from_memory(
+    model: Any, inputs: Any, *, tries_loaders: bool = False, keep: Path | None = None, training: Training | None = None
+) -> Source:
     """The workload of a model and its inputs; `keep`: where the samples are kept by themselves."""
 
     def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
-        return spool(model, inputs, directory, tries_loaders=tries_loaders, keep=keep)
+        return spool(model, inputs, directory, tries_loaders=tries_loaders, keep=keep, training=training)
 
     return source
 

@@ -14,7 +14,7 @@ from autocompile.artifact.module import CompiledModule
 from autocompile.core.candidate import Value
 from autocompile.core.decision import Decision
 from autocompile.core.document import Document, TrialEntry
-from autocompile.core.errors import InvalidRecommendation
+from autocompile.core.errors import InvalidRecommendation, NotExportable
 from autocompile.core.estimate import Estimate
 from autocompile.core.export import Export
 from autocompile.report.brief import as_brief
@@ -67,7 +67,8 @@ class Recommendation:
     def module(self) -> CompiledModule:
         """The model served by the artifact, sharing its weights, as `autocompile.load` gives it.
 
-        Sets the process's number of CPU threads if the recommendation has one.
+        Sets the process's number of CPU threads if the recommendation has one. Raises InvalidRecommendation if it is
+        for training.
         """
         return load(self._artifact, self._model)
 
@@ -96,6 +97,10 @@ class Recommendation:
         OutputConflict if something else lies there, NotExportable where the model cannot be had in that format, or the
         file is wrong; InvalidRecommendation if the model has been changed since.
         """
+        if self.document.workload.training:
+            raise NotExportable(
+                "a training is no model that could be exported", remedy="tune the model without training"
+            )
         if self._exporter is None:
             raise InvalidRecommendation(
                 "does not know its inputs any more", where="export", remedy="use `autocompile export` with the script"

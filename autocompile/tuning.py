@@ -24,7 +24,7 @@ from autocompile.artifact.exported import check_export_directory, put_export
 from autocompile.artifact.store import deliver
 from autocompile.core.document import Document
 from autocompile.core.environment import Environment
-from autocompile.core.errors import InvalidWorkload
+from autocompile.core.errors import InvalidWorkload, NotExportable
 from autocompile.core.export import Export
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.notices import of_load, of_workload
@@ -105,6 +105,8 @@ def export(
     InvalidValue for a format that is not to be had here, OutputConflict if something else lies there, NotExportable
     where the model cannot be had in that format, InvalidRecommendation if it is for another workload.
     """
+    if document.workload.training:
+        raise NotExportable("a training is no model that could be exported", remedy="tune the model without training")
     usable_format(to)
     check_export_directory(directory)
     with _bench(source, request, listener, None) as bench:
@@ -127,6 +129,7 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
         LocalRunner(work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase) as runner,
     ):
         workload = source(runner, work / "workload", request.budget_s)
+        settings = _settled(request.settings, output, workload)
         ledger.notice(of_workload(workload))
         runner.preload(workload)
         (work / "artifact").mkdir()
@@ -136,7 +139,7 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
             runner=runner,
             ledger=ledger,
             listener=listener,
-            settings=_with_storage(request.settings, output),
+            settings=settings,
             reference=work / "reference.pt",
             metric=request.metric(work) if request.metric else "",
             artifact=work / "artifact",
@@ -181,10 +184,11 @@ def _check_syntax(script: Path) -> None:
         raise InvalidWorkload(f"is not valid Python{line}: {said}", where=str(script)) from fault
 
 
-def _with_storage(settings: Settings, output: Path | None) -> Settings:
-    if settings.storage or output is None:
-        return settings
-    return Settings(settings.goal, settings.strategy, settings.seed, sqlite_url(output.resolve() / STUDY))
+def _settled(settings: Settings, output: Path | None, workload: Workload) -> Settings:
+    """With the storage that the output directory has, and the goal as it is for what the workload is."""
+    goal = settings.goal.for_training() if workload.training else settings.goal
+    storage = settings.storage or (sqlite_url(output.resolve() / STUDY) if output else None)
+    return Settings(goal, settings.strategy, settings.seed, storage)
 
 
 def _toolchain_cache(machine: Environment) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.machine import of_the_library, of_the_processor
+from autocompile.artifact.options import check_served
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, UsageError
 from autocompile.core.manifest import Manifest
 from autocompile.core.program import Program
@@ -86,6 +87,7 @@ class _Served:
 def load_arrays(path: str | Path, digest: str | None = None) -> ArrayModule:
     """Serve the recommendation at `path` for NumPy arrays; see `autocompile.load`."""
     opened = open_artifact(Path(path), digest)
+    check_served(opened.manifest)
     manifest, own = opened.manifest, kind(opened.manifest.serving.runtime)
     problem, remedy = _problem(manifest, own)
     if problem:

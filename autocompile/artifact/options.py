@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from autocompile.core.envelope import at_calls
-from autocompile.core.errors import InvalidValue, UsageError
+from autocompile.core.errors import InvalidRecommendation, InvalidValue, UsageError
 from autocompile.core.manifest import Manifest, Served
 
 OnMismatch = Literal["fallback", "error"]
@@ -40,8 +40,16 @@ class Asked:
 BY_DEFAULT = Asked()
 
 
+def check_served(manifest: Manifest) -> None:
+    """Raises InvalidRecommendation where there is nothing to serve, as it was tuned for training."""
+    if manifest.trains:
+        remedy = "use its step in plain torch: rec.snippet(), or the end of `autocompile show`"
+        raise InvalidRecommendation("it is for training, and nothing is loaded for that", where="load", remedy=remedy)
+
+
 def check_model(manifest: Manifest, model: Any) -> None:
     """Raises UsageError if there is no model where the artifact needs one, or what there is cannot be called."""
+    check_served(manifest)
     if callable(model):
         return
     stands_alone = manifest.serving.start == "load" and not any(program.needs_model for program in manifest.programs)

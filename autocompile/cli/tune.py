@@ -65,7 +65,10 @@ def tune(
         print(to_json(document, indent=2).decode())
     else:
         terminal().print(brief(document, str(output)))
-        print(f"\nKept in {output}; load it with autocompile.load({str(output)!r}, model)")
+        how = f"load it with autocompile.load({str(output)!r}, model)"
+        if document.workload.training:
+            how = f"`autocompile show {output}` ends with the step in plain torch"
+        print(f"\nKept in {output}; {how}")
     if not document.complete:
         sys.exit(130)
     if not document.is_feasible:

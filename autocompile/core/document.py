@@ -20,7 +20,8 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
 from autocompile.core.serving import Serving, Start
-from autocompile.core.workload import Signature
+from autocompile.core.words import WorkloadKind
+from autocompile.core.workload import Signature, TrainingEntry
 
 SCHEMA_VERSION = 5
 
@@ -88,10 +89,13 @@ class TrialEntry(Record, frozen=True):
 
 
 class WorkloadEntry(Record, frozen=True):
-    """What was tuned."""
+    """What was tuned: calls of a model, or of `kind` `training` steps that train it, and how these are made.
+
+    Wherever the document speaks of calls, it is about steps then.
+    """
 
     name: str
-    kind: str
+    kind: WorkloadKind
     device: str
     fingerprint: str
     model_fingerprint: str
@@ -99,6 +103,7 @@ class WorkloadEntry(Record, frozen=True):
     parameter_count: int
     parameter_bytes: int
     signatures: tuple[Signature, ...]
+    training: TrainingEntry | None = None
 
 
 class TradeOff(Record, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
@@ -144,6 +144,19 @@ class Goal:
             raise InvalidValue("a metric takes the place of a tolerance", where="goal", remedy="give one of the two")
         if self.metric is not None and not callable(self.metric):
             raise InvalidValue(f"a {type(self.metric).__name__} cannot be called", where="metric")
+
+    def for_training(self) -> Goal:
+        """The same for steps of training, which are not packed: every process compiles for itself (`jit`).
+
+        Raises InvalidValue for what has no meaning for a step.
+        """
+        if self.metric is not None:
+            raise InvalidValue("is of a model's outputs, and a step of training has none", where="metric")
+        if self.batch != "fixed":
+            raise InvalidValue("what is learned changes with it", where="batch", remedy="take the batch fixed")
+        if self.processes > 1:
+            raise InvalidValue("every process compiles for itself when it trains", where="processes", remedy="drop it")
+        return replace(self, deploy="jit")
 
     @property
     def loads_artifacts(self) -> bool:

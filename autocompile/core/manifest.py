@@ -83,7 +83,7 @@ class Manifest(Record, frozen=True):
     for some number of calls, eager among them, as they were measured. `envelope`: which of these to serve for how many
     calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
     `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them;
-    `weight_samples`: of a sample of each.
+    `weight_samples`: of a sample of each. `trains`: it is a training's configuration, which is not loaded.
     """
 
     manifest_version: int
@@ -102,6 +102,7 @@ class Manifest(Record, frozen=True):
     weights: dict[str, str] = {}
     weight_samples: dict[str, str] = {}
     standby: Standby | None = None
+    trains: bool = False
 
     @property
     def all_files(self) -> tuple[FileEntry, ...]:

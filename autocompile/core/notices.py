@@ -37,12 +37,15 @@ def of_workload(workload: Workload) -> Iterator[Notice]:
 
 
 def of_training(workload: Workload) -> Iterator[Notice]:
-    """Training mode, where it makes a difference."""
+    """The mode, where it makes a difference or is not what the workload is for."""
     if workload.active_in_training:
         whose = "the model is" if workload.in_training_mode else "parts of the model are"
         active = "; ".join(workload.active_in_training)
         remedy = "call model.eval() first if it is to serve"
         yield Notice("training mode", f"{whose} in training mode: {active}; {remedy}")
+    if workload.training and not workload.in_training_mode:
+        why = "dropout drops nothing and no statistics of a batch are used"
+        yield Notice("training mode", f"the model is in evaluation mode, so {why}; call model.train() first")
 
 
 def of_profile(profile: Profile) -> Iterator[Notice]:

@@ -29,7 +29,8 @@ class Plan(Record, frozen=True):
     default; the runtime's room has its fields. What all runtimes share: `autocast`, the reduced dtype, or "";
     `memory_format`, `channels_last`, or "" to leave it; `threads`, CPU threads within an operator, or 0 to leave
     torch's own; `batch`, samples in a call, or 0 for as many as were given; `sizes`, `fixed` for programs that take the
-    sizes that were given and no others, or "" for as many as can be had.
+    sizes that were given and no others, or "" for as many as can be had; `optimizer`, which of the optimizer's
+    implementations trains, `foreach` or `fused`, or "" for the one that was given.
     """
 
     runtime: str = EAGER
@@ -39,6 +40,7 @@ class Plan(Record, frozen=True):
     threads: int = 0
     batch: int = 0
     sizes: str = ""
+    optimizer: str = ""
 
     @property
     def is_eager(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autocompile.core.identity import Identity
 from autocompile.core.pipeline import InputPipeline
 from autocompile.core.serde import Record
+from autocompile.core.words import WorkloadKind
 
 
 class TensorSpec(Record, frozen=True):
@@ -43,8 +44,23 @@ class TorchSettings(Record, frozen=True):
     switches: dict[str, bool] = {}
 
 
+class TrainingEntry(Record, frozen=True):
+    """How a model is trained: what those who decide and the report need to know of it.
+
+    `optimizer`: its class. `accumulate`: how many batches make one step. `clip_norm`: to which norm gradients are
+    clipped, or null. `own_loss`: whether the loss is the `.loss` of the model's output. `without`: implementations of
+    the optimizer (`foreach`, `fused`) that cannot be tried, with why.
+    """
+
+    optimizer: str
+    accumulate: int = 1
+    clip_norm: float | None = None
+    own_loss: bool = False
+    without: dict[str, str] = {}
+
+
 class Workload(Record, tag="workload", frozen=True):
-    """A spooled model with its inputs.
+    """A spooled model with its inputs: a sample is a call of it; of kind `training`, the batches of a step.
 
     `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
     needs them; `search_path` is what `sys.path` must have for that. `identity` is what makes the model
@@ -52,10 +68,11 @@ class Workload(Record, tag="workload", frozen=True):
     `pipeline` is how long the inputs take to come, where they come one by one; `notes` tell how samples were made,
     and `left_out` is the one of them that tells which parts of a batch the model does not get, or "".
     `active_in_training`: the modules that compute something else because they are in training mode, in words.
+    `training`: how it is trained, null where it is called.
     """
 
     name: str
-    kind: str
+    kind: WorkloadKind
     device: str
     directory: str
     signatures: tuple[Signature, ...]
@@ -78,6 +95,7 @@ class Workload(Record, tag="workload", frozen=True):
     left_out: str = ""
     active_in_training: tuple[str, ...] = ()
     has_recurrence: bool = False
+    training: TrainingEntry | None = None
 
     @property
     def device_type(self) -> str:

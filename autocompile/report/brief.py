@@ -32,7 +32,7 @@ def brief(document: Document, kept: str = "") -> RenderableType:
         "",
         trial_table(document, rows),
         *_left_out(document.trials, rows),
-        *section("Artifact", artifact_lines(document)),
+        *section("Start" if document.workload.training else "Artifact", artifact_lines(document)),
         *section("Read on", _further(kept)),
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from autocompile.artifact.starting import compiles, why_not_packed
 from autocompile.core.document import ArtifactEntry, Document
 from autocompile.core.units import format_count, format_duration
+from autocompile.core.words import words_of
 
 # Of a reason, in a headline: an exporter's own words can be long.
 _LONGEST = 120
@@ -17,6 +18,8 @@ def packed_words(document: Document) -> str:
     artifact = document.artifact
     if artifact.start == "none":
         return ""
+    if document.workload.training:
+        return f" It {_compiles_at_the_first_step(document)}."
     if artifact.start == "compile":
         reason = _short(why_not_packed(artifact.absences))
         return f" Not packed{f': {reason}' if reason else ''}; `load` {compiles(document.winner.startup_s)}."
@@ -30,6 +33,9 @@ def delivery(document: Document) -> Iterator[str]:
     """The same as sentences."""
     artifact, winner = document.artifact, document.winner
     start = format_duration(winner.startup_s or 0.0)
+    if document.workload.training:
+        yield from (f"{line.capitalize()}." for line in start_of_training(document))
+        return
     if artifact.untimed:
         yield f"It is packed ({artifact.serving}) and verified, but not timed as loaded: {artifact.untimed}."
     elif artifact.serving.is_packed:
@@ -41,6 +47,19 @@ def delivery(document: Document) -> Iterator[str]:
     if artifact.standby:
         yield f"{_standby_for(artifact).capitalize()} are served by {artifact.standby}, compiled."
     yield from _without(document)
+
+
+def start_of_training(document: Document) -> Iterator[str]:
+    """How a process starts to train."""
+    packs = "nothing is packed for training: every process"
+    if document.artifact.start == "none":
+        yield f"{packs} runs the step in plain torch, which compiles nothing"
+    else:
+        yield f"{packs} runs the step in plain torch, which {_compiles_at_the_first_step(document)}"
+
+
+def _compiles_at_the_first_step(document: Document) -> str:
+    return compiles(document.winner.startup_s, f"at the first {words_of(document.workload.kind).one}")
 
 
 def _without(document: Document) -> Iterator[str]:

@@ -8,6 +8,7 @@ from html import escape
 
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.units import format_count, format_ms
+from autocompile.core.words import Words, words_of
 from autocompile.report.limits import is_beyond
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 860, 370, 80, 260, 32, 46
@@ -22,14 +23,15 @@ def envelope_svg(document: Document) -> str:
     last = document.envelope[-1].from_calls
     reach = math.ceil(math.log10(max(100, 10 * last, document.calls)))
     frame = _Frame(reach, entries)
-    parts = [*_axes(frame), *(_goal_mark(frame, document.calls) if document.goal.objective == "time" else ())]
+    words = words_of(document.workload.kind)
+    parts = [*_axes(frame, words), *(_goal_mark(frame, document.calls) if document.goal.objective == "time" else ())]
     for position, entry in enumerate(entries):
         parts += _line(frame, entry, _COLOURS[position % len(_COLOURS)], position)
     for segment in document.envelope[1:]:
         parts.append(_break_even(frame, segment.from_calls))
     size = f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
     style = "font-family:ui-sans-serif,system-ui,sans-serif;font-size:12px"
-    title = "<title>Milliseconds a call, start-up included, over the number of calls</title>"
+    title = f"<title>Milliseconds a {words.one}, start-up included, over the number of {words.many}</title>"
     return f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} style="{style}">{title}{"".join(parts)}</svg>'
 
 
@@ -57,7 +59,7 @@ def _each_ms(entry: TrialEntry, calls: float) -> float:
     return entry.paired_ms.value + ((entry.startup_s or 0.0) + (entry.packing_s or 0.0)) * 1e3 / calls
 
 
-def _axes(frame: _Frame) -> Iterator[str]:
+def _axes(frame: _Frame, words: Words) -> Iterator[str]:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     for power in range(frame.reach + 1):
         x = frame.x(10.0**power)
@@ -67,9 +69,9 @@ def _axes(frame: _Frame) -> Iterator[str]:
         y = frame.y(10.0**power)
         yield f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#e4e4e4"/>'
         yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{format_ms(10.0**power)}</text>'
-    yield f'<text x="{_LEFT}" y="16" fill="#222">what a call takes, start-up included</text>'
+    yield f'<text x="{_LEFT}" y="16" fill="#222">what a {words.one} takes, start-up included</text>'
     middle = (_LEFT + right) / 2
-    yield f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle" fill="#555">calls of one process</text>'
+    yield f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle" fill="#555">{words.many} of one process</text>'
 
 
 def _goal_mark(frame: _Frame, calls: float) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.limits import beyond, by
 from autocompile.core.units import format_bytes, format_duration, format_ms
+from autocompile.core.words import words_of
 
 
 def is_beyond(entry: TrialEntry) -> bool:
@@ -23,7 +24,7 @@ def verdict_words(entry: TrialEntry) -> str:
 
 def all_break(document: Document) -> str:
     """That nothing keeps the goal, and what comes nearest; for a document of which that is true."""
-    nearest = f"{document.winner.label} comes nearest, for any number of calls"
+    nearest = f"{document.winner.label} comes nearest, for any number of {words_of(document.workload.kind).many}"
     return f"everything that was measured is beyond a limit; {nearest}"
 
 

@@ -8,12 +8,18 @@ from typing import Protocol
 from autocompile.core.pipeline import LoaderTiming
 from autocompile.core.profile import GraphBreak, Profile, Recompile, Submodule
 from autocompile.core.units import format_bytes, format_ms
+from autocompile.core.words import WorkloadKind, words_of
 
 _SHOWN_SUBMODULES = 8
 
 
 class HasParameters(Protocol):
-    """How large the model is: a workload, or its entry in a document."""
+    """What is profiled, and how large the model is: a workload, or its entry in a document."""
+
+    @property
+    def kind(self) -> WorkloadKind:
+        """Called or trained."""
+        ...
 
     @property
     def parameter_count(self) -> int:
@@ -46,20 +52,21 @@ def profile_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
 
 
 def _figure_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
+    words = words_of(workload.kind)
     busy = "unknown" if profile.busy_share is None else f"{profile.busy_share:.0%}"
     yield (
-        f"{format_ms(profile.baseline_ms.value)} a call; device busy {busy} ({profile.busy_source}); "
-        f"{profile.outside_kernels_share:.0%} of a call outside kernels"
+        f"{format_ms(profile.baseline_ms.value)} a {words.one}; device busy {busy} ({profile.busy_source}); "
+        f"{profile.outside_kernels_share:.0%} of a {words.one} outside kernels"
     )
     yield (
-        f"{profile.kernels_per_call} kernels a call, median {profile.median_kernel_us:.3g} µs; "
+        f"{profile.kernels_per_call} kernels a {words.one}, median {profile.median_kernel_us:.3g} µs; "
         f"{workload.parameter_count:,} parameters ({format_bytes(workload.parameter_bytes)}); "
         f"peak memory {format_bytes(profile.peak_memory_bytes)}"
     )
     if profile.ceilings:
         best = profile.ceilings
         yield (
-            f"{profile.flops / 1e9:.3g} GFLOP and {format_bytes(profile.bytes)} a call: "
+            f"{profile.flops / 1e9:.3g} GFLOP and {format_bytes(profile.bytes)} a {words.one}: "
             f"{profile.achieved_flops_share:.0%} of {best.flops_per_s / 1e9:,.0f} GFLOP/s ({best.dtype} GEMM), "
             f"{profile.achieved_bandwidth_share:.0%} of {best.bytes_per_s / 1e9:.3g} GB/s (copy), both measured here"
         )

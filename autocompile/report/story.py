@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
+from autocompile.core.words import words_of
 from autocompile.report.delivery import delivery
 from autocompile.report.limits import is_beyond, verdict_words
 
@@ -35,10 +36,10 @@ def story(document: Document) -> Iterator[str]:
 def _workload(document: Document) -> Iterator[str]:
     profile, workload, here = document.profile, document.workload, document.environment
     device = here.gpus[0].name if workload.device.startswith("cuda") and here.gpus else here.cpu
-    kinds = len(workload.signatures)
+    kinds, words = len(workload.signatures), words_of(workload.kind)
     yield (
-        f"{workload.name} takes {format_ms(profile.baseline_ms.value)} a call in eager on {device} "
-        f"({format_count(workload.parameter_count)} parameters, {kinds} kind{'s' * (kinds != 1)} of call)."
+        f"{workload.name} takes {format_ms(profile.baseline_ms.value)} a {words.one} in eager on {device} "
+        f"({format_count(workload.parameter_count)} parameters, {kinds} kind{'s' * (kinds != 1)} of {words.one})."
     )
     if profile.bound != "unknown":
         yield f"It is bound by {profile.bound}: {profile.evidence}."
@@ -82,9 +83,10 @@ def _verdict(document: Document) -> Iterator[str]:
         yield f"Eager {'wins' if document.is_feasible else 'comes nearest'}: {document.reason}."
         return
     assert winner.speedup is not None
+    words = words_of(document.workload.kind)
     name = "The winner" if document.is_feasible else "The nearest"
     yield (
-        f"{name} is {winner.label}: {_times(winner.speedup)}, {format_ms(winner.latency_ms or 0.0)} a call, "
+        f"{name} is {winner.label}: {_times(winner.speedup)}, {format_ms(winner.latency_ms or 0.0)} a {words.one}, "
         f"{format_bytes(winner.peak_memory_bytes or 0)} at its peak."
     )
     yield f"Why that one: {document.reason}."
@@ -101,13 +103,14 @@ def _runner_up(document: Document) -> TrialEntry | None:
 
 def _payback(document: Document) -> Iterator[str]:
     winner = document.winner
+    words = words_of(document.workload.kind)
     segment = next((s for s in document.envelope if s.label == winner.label and s.from_calls > 1), None)
     if segment is not None and segment.break_even is not None:
         high = f"to {format_count(segment.from_high)}" if segment.from_high else "or never"
         share = f", and its share of compiling, {format_duration(winner.packing_s)}," if winner.packing_s else ""
         yield (
             f"Its start-up of {format_duration(winner.startup_s or 0.0)}{share} is paid back after "
-            f"{format_count(segment.break_even)} calls ({format_count(segment.from_low)} {high}); "
+            f"{format_count(segment.break_even)} {words.many} ({format_count(segment.from_low)} {high}); "
             f"a process here makes {format_count(document.calls)}."
         )
 

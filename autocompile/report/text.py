@@ -15,7 +15,8 @@ from autocompile.core.document import Document, TrialEntry
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
-from autocompile.report.delivery import artifact_notes, packed_words
+from autocompile.core.words import Words, words_of
+from autocompile.report.delivery import artifact_notes, packed_words, start_of_training
 from autocompile.report.limits import all_break, verdict_words
 from autocompile.report.profile import profile_lines
 from autocompile.report.story import story
@@ -66,10 +67,10 @@ def render(document: Document) -> RenderableType:
         trial_table(document),
         *section("Not measured", _failure_lines(document)),
         *section("Profile of the baseline", profile_lines(document.profile, document.workload)),
-        *section("Artifact", artifact_lines(document)),
+        *section("Start" if document.workload.training else "Artifact", artifact_lines(document)),
         *section("Why", story(document)),
         *section("Decisions", _decision_lines(document)),
-        *section("Best for how many calls", _envelope_lines(document)),
+        *section(f"Best for how many {words_of(document.workload.kind).many}", _envelope_lines(document)),
         *section("Trade-offs", _trade_off_lines(document)),
         *section("Where the time went", _time_lines(document)),
         *section("The same in plain torch", document.snippet.strip().splitlines()),
@@ -95,13 +96,14 @@ def headline(document: Document) -> RenderableType:
         text.append(winner.label, style="bold green")
         text.append(
             f": {gain.value:.2f}x the speed of eager (95%: {gain.low:.2f} to {gain.high:.2f}), "
-            f"{_ms(winner.latency_ms)} a call, {format_duration(winner.startup_s or 0)} to start."
+            f"{_ms(winner.latency_ms)} a {words_of(document.workload.kind).one}, "
+            f"{format_duration(winner.startup_s or 0)} to start."
         )
         text.append(_batch_words(document))
         text.append(_throughput_words(document))
     if document.open_to:
         text.append(f" The verdict is open: no final for {', '.join(document.open_to)}.", style="yellow")
-    is_good = document.artifact.start == "load"
+    is_good = document.artifact.start == "load" or bool(document.workload.training)
     text.append(packed_words(document), style="green" if is_good else "yellow")
     if not document.complete:
         why = f"{document.stopped}; " if document.stopped else ""
@@ -142,14 +144,14 @@ def _throughput_words(document: Document) -> str:
 
 def trial_table(document: Document, entries: Sequence[TrialEntry] | None = None) -> Table:
     """Every trial, the measured by rank; or these alone."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("rank", "configuration", "latency", "speed-up", "compile", "per call*", "error", "verdict"):
+    table, words = Table(box=None, header_style="bold", pad_edge=False), words_of(document.workload.kind)
+    for name in ("rank", "configuration", "latency", "speed-up", "compile", f"per {words.one}*", "error", "verdict"):
         number = name not in ("configuration", "verdict")
         table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
     for entry in document.trials if entries is None else entries:
         table.add_row(*_row(entry), style=_STYLES.get(entry.verdict, ""))
     per = "" if document.winner_as_given is None else "; speed-up and per call are for the samples of one given call"
-    table.caption = f"* amortized over {format_count(document.calls)} calls, start-up included{per}"
+    table.caption = f"* amortized over {format_count(document.calls)} {words.many}, start-up included{per}"
     table.caption_justify = "left"
     return table
 
@@ -187,7 +189,10 @@ _START_WORDS = {
 
 def artifact_lines(document: Document) -> Iterable[str]:
     """What was packed, how it was measured, and which calls it takes."""
-    artifact, winner = document.artifact, document.winner
+    artifact, winner, words = document.artifact, document.winner, words_of(document.workload.kind)
+    if document.workload.training:
+        yield from start_of_training(document)
+        return
     yield f"{artifact.serving}: {_START_WORDS[artifact.start]}"
     if artifact.untimed:
         yield f"packed and verified, not timed as loaded: {artifact.untimed}"
@@ -197,7 +202,7 @@ def artifact_lines(document: Document) -> Iterable[str]:
         yield f"{count} loaded it; {format_duration(winner.startup_s or 0.0)} to start{made}"
     yield from artifact_notes(artifact)
     if len(artifact.envelope) > 1:
-        yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope)}"
+        yield f"best for how many calls, with this start-up: {envelope_sentence(artifact.envelope, words)}"
     size = f"{format_bytes(artifact.size_bytes)}, " if artifact.size_bytes else ""
     yield f"{size}{artifact.digest}"
 
@@ -208,31 +213,32 @@ def _decision_lines(document: Document) -> Iterable[str]:
 
 
 def _envelope_lines(document: Document) -> Iterable[str]:
-    yield envelope_sentence(document.envelope) if document.is_feasible else all_break(document)
+    words = words_of(document.workload.kind)
+    yield envelope_sentence(document.envelope, words) if document.is_feasible else all_break(document)
     for before, segment in pairwise(document.envelope):
-        yield _break_even_line(before, segment)
+        yield _break_even_line(before, segment, words)
 
 
-def _break_even_line(before: Segment, segment: Segment) -> str:
+def _break_even_line(before: Segment, segment: Segment, words: Words) -> str:
     if segment.break_even is None:
         why = "for being simpler or for its start"
-        return f"{segment.label} is no quicker a call than {before.label}, and preferred from there on {why}"
+        return f"{segment.label} is no quicker a {words.one} than {before.label}, and preferred from there on {why}"
     if segment.break_even == 1:
         sure = f"preferred from {format_count(segment.from_calls)} on, where that is beyond the noise"
-        return f"{segment.label} reads quicker than {before.label} from the first call on, and is {sure}"
+        return f"{segment.label} reads quicker than {before.label} from the first {words.one} on, and is {sure}"
     high = f"to {format_count(segment.from_high)}" if segment.from_high else "and beyond: perhaps never"
-    line = f"{segment.label} breaks even with {before.label} after {format_count(segment.break_even)} calls"
+    line = f"{segment.label} breaks even with {before.label} after {format_count(segment.break_even)} {words.many}"
     return f"{line} (95%: {format_count(segment.from_low)} {high})"
 
 
-def envelope_sentence(segments: Sequence[Segment]) -> str:
+def envelope_sentence(segments: Sequence[Segment], words: Words) -> str:
     """`eager up to 210 calls; regional up to 2,600; then max-autotune`."""
     parts = []
     for position, segment in enumerate(segments):
         if segment.to_calls is None:
-            parts.append(f"then {segment.label}" if position else f"{segment.label} for any number of calls")
+            parts.append(f"then {segment.label}" if position else f"{segment.label} for any number of {words.many}")
         else:
-            unit = "" if position else " call" if segment.to_calls == 1 else " calls"
+            unit = "" if position else f" {words.counted(segment.to_calls)}"
             parts.append(f"{segment.label} up to {format_count(segment.to_calls)}{unit}")
     return "; ".join(parts)
 
@@ -240,11 +246,12 @@ def envelope_sentence(segments: Sequence[Segment]) -> str:
 def _trade_off_lines(document: Document) -> Iterable[str]:
     if len(document.trade_offs) < 2:
         return
+    words = words_of(document.workload.kind)
     first = "the winner, and what" if document.is_feasible else "what comes nearest, and what"
     yield f"{first} nothing that was measured matches in start-up, latency and memory at once"
     for one in document.trade_offs:
         yield (
-            f"{one.label}: {format_duration(one.startup_s)} to start, {_ms(one.latency_ms)} a call, "
+            f"{one.label}: {format_duration(one.startup_s)} to start, {_ms(one.latency_ms)} a {words.one}, "
             f"peak memory {format_bytes(one.peak_memory_bytes)}{'' if one.is_feasible else ' (beyond a limit)'}"
         )
 

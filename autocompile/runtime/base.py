@@ -15,6 +15,7 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.built import Built
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.step import TrainingStep
 
 
 class NotPackable(Exception):
@@ -62,6 +63,14 @@ class Runtime(ABC):
         for calls like none of them. With `isolate` it has buffers of its own, so that two of them do not disturb each
         other's state. Raises NotPackable where the model cannot be compiled ahead.
         """
+
+    def train(self, _step: TrainingStep, _plan: Plan, /, *, isolate: bool) -> TrainingStep:
+        """The same training as `_step`, the baseline's, as `_plan` says; asked of those whose Kind `trains`.
+
+        With `isolate` it trains copies of the baseline's parameters. Raises InvalidWorkload where the optimizer has no
+        such implementation.
+        """
+        raise NotImplementedError(f"{type(self).__name__} runs a model and does not train it")
 
     def prepare(self) -> None:  # noqa: B027  by default there is nothing to do
         """Import what building needs, and compute nothing: children are forked afterwards."""

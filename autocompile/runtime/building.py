@@ -17,6 +17,8 @@ from autocompile.runtime.catalogue import kind, kind_of, kinds
 from autocompile.runtime.deferred import BuiltWhenCalled
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 
 class LibraryMissing(ImportError):
@@ -80,6 +82,20 @@ def build(step: Call, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bo
     eager = build(step, replace(plan, runtime=EAGER, settings={}), isolate=isolate)
     call = BuiltWhenCalled(lambda sample: own.build(step, plan, (sample,), isolate=isolate), eager)
     return Built(call, replace(plan, autocast=""), step.device_type, step.model)
+
+
+def built(step: Step, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Step:
+    """A unit of work of any kind as `plan` says, by its runtime: a call as `build` does, a step of training trained."""
+    if isinstance(step, TrainingStep):
+        return as_trained(step, plan, isolate=isolate)
+    if isinstance(step, Call):
+        return build(step, plan, samples, isolate=isolate)
+    raise TypeError(f"no runtime carries out a {type(step).__name__}")
+
+
+def as_trained(step: TrainingStep, plan: Plan, *, isolate: bool = True) -> TrainingStep:
+    """The same training as the baseline's `step`, as `plan` says, by its runtime: see `Runtime.train`."""
+    return runtime(plan.runtime).train(step, plan, isolate=isolate)
 
 
 @cache

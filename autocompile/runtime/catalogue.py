@@ -16,6 +16,7 @@ from autocompile.core.candidate import Value
 from autocompile.core.errors import InvalidValue
 from autocompile.core.plan import EAGER, Plan
 from autocompile.core.serving import Serving
+from autocompile.core.workload import TrainingEntry
 from autocompile.runtime.aot.kind import KIND as AOT
 from autocompile.runtime.distributions import OURS, found
 from autocompile.runtime.eager.kind import KIND as EAGER_KIND
@@ -110,6 +111,8 @@ def plain() -> Kind:
 
 def problem_here(kind: Kind, around: Surroundings) -> str:
     """Why a runtime cannot be tried here and what to do, or ""."""
+    if around.training is not None and not kind.trains:
+        return "it runs a model and does not train it"
     unverifiable = "" if kind.name == EAGER else around.unverifiable
     if kind.packs_as == "load" and not around.loads_artifacts:
         return "it is loaded from an artifact, which a goal that deploys 'jit' has none of"
@@ -177,13 +180,21 @@ def _owned(candidates: Iterable[Kind]) -> list[Dimension]:
 
 def known_values(name: str) -> tuple[Value, ...]:
     """All values that a dimension can take, wherever it runs."""
-    anywhere = Surroundings(device_type="cpu", cores=2, is_module=True, has_conv=True, signature_count=2)
+    anywhere = Surroundings(
+        device_type="cpu",
+        cores=2,
+        is_module=True,
+        has_conv=True,
+        signature_count=2,
+        training=TrainingEntry("AdamW"),
+    )
     dimension = next(dimension for dimension in dimensions() if dimension.name == name)
     return tuple(choice.value for choice in dimension.choices(anywhere))
 
 
-# Every runtime is tried, unless a strategy says outright which it wants; batches are the goal's.
-_ALWAYS_OPEN = ("runtime", "batch")
+# Every runtime is tried, unless a strategy says outright which it wants; batches are the goal's; only what is trained
+# has an optimizer.
+_ALWAYS_OPEN = ("runtime", "batch", "optimizer")
 
 
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:

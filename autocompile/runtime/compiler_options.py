@@ -55,6 +55,8 @@ def _fold_mode(plan: Plan, value: Value, around: Surroundings) -> Plan:
 
 def _freezing_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.is_module else "a function has no parameters to freeze"
+    if around.training:
+        reason = "training changes the parameters at every step"
     return Choice(value=False), Choice(value=True, unavailable=reason)
 
 

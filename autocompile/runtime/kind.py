@@ -82,7 +82,7 @@ class Kind(ABC):
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
-    takes: tuple[str, ...] = ("amp", "memory_format", "threads", "batch")
+    takes: tuple[str, ...] = ("amp", "memory_format", "threads", "batch", "optimizer")
     has_own_threads: bool = False
     cached_for_programs: tuple[str, ...] = ("*",)
     arrays: str = ""

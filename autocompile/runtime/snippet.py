@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from autocompile.core.plan import Plan
+from autocompile.core.workload import TrainingEntry
 from autocompile.heap import heap_lines
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.kind import Lines
+from autocompile.runtime.training_snippet import step_lines
 
 _CAST = '''
 def restored(output):
@@ -15,15 +17,20 @@ def restored(output):
 '''
 
 
-def snippet(plan: Plan, *, device_type: str, is_module: bool) -> str:
-    """Code that defines `run(*args, **kwargs)` from a `model` that is already there."""
+def snippet(plan: Plan, *, device_type: str, is_module: bool, training: TrainingEntry | None = None) -> str:
+    """Code that defines `run(*args, **kwargs)` from a `model` that is already there.
+
+    With `training` it defines `step(*batches)` from the `model`, the `optimizer` and the `loss`, a function of a model
+    and a batch.
+    """
     own = kind_of(plan).lines(plan)
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
     if plan.threads:
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:
         lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
-    return "\n".join([*lines, *own.setup, *_run_lines(plan, own, device_type)]) + "\n"
+    defined = step_lines(plan, device_type, training) if training else _run_lines(plan, own, device_type)
+    return "\n".join([*lines, *own.setup, *defined]) + "\n"
 
 
 def _run_lines(plan: Plan, own: Lines, device_type: str) -> list[str]:

@@ -82,7 +82,12 @@ def compose(bench: Bench, findings: Findings) -> Document:
         winner_as_given=_as_given(findings, measured),
         artifact=_artifact_entry(bench, findings.delivery),
         reason=verdict.reason,
-        snippet=snippet(measured[0].plan, device_type=workload.device_type, is_module=workload.is_module),
+        snippet=snippet(
+            measured[0].plan,
+            device_type=workload.device_type,
+            is_module=workload.is_module,
+            training=workload.training,
+        ),
         margin=verdict.margin,
         noise_floor=verdict.winner.floor,
         envelope=verdict.envelope,
@@ -152,4 +157,5 @@ def _workload_entry(workload: Workload) -> WorkloadEntry:
         parameter_count=workload.parameter_count,
         parameter_bytes=workload.parameter_bytes,
         signatures=workload.signatures,
+        training=workload.training,
     )

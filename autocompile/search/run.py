@@ -18,6 +18,7 @@ from autocompile.core.progress import Listener
 from autocompile.core.runner import Runner
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
+from autocompile.core.words import words_of
 from autocompile.core.workload import Workload
 from autocompile.host import available_memory
 from autocompile.search.errand import Errand, ReplyT, submit
@@ -115,7 +116,7 @@ class Bench:
         """Who is best of these trials, which must hold the measured baseline, for this goal or the run's own."""
         contenders = contenders_of(trials, goal or self.settings.goal)
         margin = scatter_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
-        return judge(contenders, self.spread_over(trials), margin)
+        return judge(contenders, self.spread_over(trials), margin, words_of(self.workload.kind))
 
     def pass_seconds(self, trials: Sequence[Trial], plan: Plan) -> float:
         """What one call of every sample takes the baseline, with as many samples as the plan has in a call."""

@@ -12,6 +12,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Origin, Trial
 from autocompile.core.units import format_duration
+from autocompile.core.words import words_of
 from autocompile.runtime.catalogue import kind_of, plain, problem_here, serving_of
 from autocompile.search.archive import Archive
 from autocompile.search.attempt import begin, finish
@@ -78,7 +79,7 @@ def _try_baseline(bench: Bench, space: Space, archive: Archive) -> None:
     raise InvalidWorkload(
         f"the baseline itself fails: {trial.outcome.message}",
         where=bench.workload.name,
-        remedy="call model(*inputs) in a loop until it runs, or see `autocompile doctor`",
+        remedy=f"{words_of(bench.workload.kind).try_it} until it runs, or see `autocompile doctor`",
     )
 
 

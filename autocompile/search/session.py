@@ -16,6 +16,7 @@ from autocompile.core.plan import EAGER
 from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
+from autocompile.core.words import words_of
 from autocompile.runtime.catalogue import kinds, open_space, plain, problem_here
 from autocompile.search.archive import STUDY_VERSION, Archive, StudyName
 from autocompile.search.batches import find_batches
@@ -116,10 +117,9 @@ def take_profile(bench: Bench) -> Profile:
             raise bench.too_small()
         if reply.kind == "invalid":
             raise InvalidWorkload(reply.message)
+        words = words_of(bench.workload.kind)
         raise InvalidWorkload(
-            f"the model fails on its own inputs: {reply.message}",
-            where=bench.workload.name,
-            remedy="call model(*inputs) yourself until it runs",
+            f"{words.fails}: {reply.message}", where=bench.workload.name, remedy=f"{words.try_it} until it runs"
         )
     tolerance = bench.settings.goal.tolerance
     if tolerance is not None and tolerance < reply.error_floor:

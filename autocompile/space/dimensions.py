@@ -14,7 +14,12 @@ def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.has_matrix_products else "the model has no matrix product or convolution to run in it"
     if around.reduced_precision:
         reason = "the model is in reduced precision already"
-    return Choice(value="off"), Choice(value="bf16", unavailable=reason), Choice(value="fp16", unavailable=reason)
+    unscaled = "its gradients underflow without a scaler of the loss, which is not tuned" if around.training else ""
+    return (
+        Choice(value="off"),
+        Choice(value="bf16", unavailable=reason),
+        Choice(value="fp16", unavailable=reason or unscaled),
+    )
 
 
 def _fold_amp(plan: Plan, value: Value, _around: Surroundings) -> Plan:
@@ -55,11 +60,24 @@ def _sizes_choices(around: Surroundings) -> tuple[Choice, ...]:
         reason = "the batch cannot vary, so the sizes are fixed anyway"
     if not around.loads_artifacts:
         reason = "without an artifact each program is made for its own call anyway"
+    if around.training:
+        reason = "only programs that are packed differ in this, and no training is packed"
     return Choice(value="free"), Choice(value="fixed", unavailable=reason)
 
 
 def _fold_sizes(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, sizes="" if value == "free" else str(value))
+
+
+def _optimizer_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.training is None:
+        return (Choice(value="given"),)
+    without = around.training.without
+    return Choice(value="given"), *(Choice(name, without.get(name, "")) for name in ("foreach", "fused"))
+
+
+def _fold_optimizer(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, optimizer="" if value == "given" else str(value))
 
 
 SHARED = (
@@ -92,5 +110,12 @@ SHARED = (
         meaning="sizes that a program takes: a range, where the model allows it (free), or those that were given alone",
         choices=_sizes_choices,
         fold=_fold_sizes,
+    ),
+    Dimension(
+        name="optimizer",
+        meaning="which implementation of the optimizer trains: the one that was given, one that works on many "
+        "parameters at once (foreach), or one that does an update in one kernel (fused)",
+        choices=_optimizer_choices,
+        fold=_fold_optimizer,
     ),
 )

@@ -11,7 +11,7 @@ from autocompile.core.outcome import Toolchain
 from autocompile.core.plan import AxisRange
 from autocompile.core.profile import GraphBreak, Profile, RepeatedBlock, Submodule
 from autocompile.core.sizes import reach
-from autocompile.core.workload import Signature, Workload
+from autocompile.core.workload import Signature, TrainingEntry, Workload
 
 # A child that takes nearly all of its parent's time stands for it; the parts below are looked at instead.
 _NEARLY_ALL, _WORTH_COMPILING = 0.9, 0.05
@@ -26,7 +26,8 @@ class Surroundings:
     be filled up to, or None and `padding_problem`. `compiler_problem`: why what needs torch's compiler cannot run here;
     `unverifiable`: why nothing but the model itself, eager, could be checked. `missing`: runtimes that cannot be used
     here at all, with why. `loads_artifacts`: whether production starts from what was packed. `free_batch`: whether a
-    call may hold another number of samples, None where that is not known.
+    call may hold another number of samples, None where that is not known. `training`: how the model is trained, None
+    where it is called.
     """
 
     device_type: str
@@ -49,6 +50,7 @@ class Surroundings:
     missing: tuple[tuple[str, str], ...] = ()
     loads_artifacts: bool = True
     free_batch: bool | None = None
+    training: TrainingEntry | None = None
 
 
 def surroundings_of(
@@ -78,8 +80,9 @@ def surroundings_of(
         padding_problem=profile.padding_problem,
         free_batch=profile.free_batch,
         compiler_problem=problem,
-        unverifiable=unverifiable if profile.random else "",
+        unverifiable=unverifiable if profile.random and workload.training is None else "",
         missing=tuple(toolchain.missing.items()),
+        training=workload.training,
     )
 
 

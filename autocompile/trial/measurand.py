@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 from autocompile.core.job import TrialTask
 from autocompile.core.outcome import Failure, Startup
-from autocompile.runtime.building import build, runtime
-from autocompile.runtime.built import Built
+from autocompile.runtime.building import as_trained, built, runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.preparing import IMPORT_S
 from autocompile.trial.check.new_sizes import Unseen, probe_unseen
+from autocompile.trial.check.randomness import drawing_as_eager
 from autocompile.trial.pack.loaded import LoadedArtifact, fresh_startup
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,10 @@ class Measurand(ABC):
     def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:
         """What becomes of sizes that no sample has. Recompiling is forbidden meanwhile."""
 
+    def drawing_as_eager(self) -> TrainingStep | None:
+        """The same step, compiled once more so that it draws eager's random numbers; None where it does so anyway."""
+        return None
+
     @abstractmethod
     def check_served(self) -> None:
         """Raises ServedOtherwise if it was not itself what served the calls."""
@@ -55,10 +60,10 @@ class Measurand(ABC):
 class BuiltHere(Measurand):
     """A plan, built and compiled in this process."""
 
-    def __init__(self, task: TrialTask, baseline: Call, samples: Sequence[Sample]) -> None:
-        self._task = task
+    def __init__(self, task: TrialTask, baseline: Step, samples: Sequence[Sample]) -> None:
+        self._task, self._baseline = task, baseline
         began = time.perf_counter()
-        self.step: Built = build(baseline, task.plan, samples, isolate=True)
+        self.step = built(baseline, task.plan, samples, isolate=True)
         self._compiled_s = time.perf_counter() - began if building_phase(task) == "compile" else 0.0
 
     def check_compiled(self) -> Failure | None:
@@ -66,9 +71,14 @@ class BuiltHere(Measurand):
         return Failure(stage="compile", kind="unsupported", message=message, cause="skipped") if message else None
 
     def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:
-        if not kind_of(self._task.plan).recompiles:
+        if not kind_of(self._task.plan).recompiles or not isinstance(baseline, Call):
             return Unseen()
         return probe_unseen(self.step, baseline, samples, self._task, left_s=left_s)
+
+    def drawing_as_eager(self) -> TrainingStep | None:
+        if not isinstance(self._baseline, TrainingStep) or not kind_of(self._task.plan).compiles:
+            return None
+        return as_trained(self._baseline, drawing_as_eager(self._task.plan))
 
     def check_served(self) -> None:
         """Nothing else could have served them."""
@@ -124,6 +134,9 @@ def building_phase(task: TrialTask) -> str:
     return "compile" if compiles else "build"
 
 
-def measurand_of(task: TrialTask, baseline: Call, samples: Sequence[Sample]) -> Measurand:
+def measurand_of(task: TrialTask, baseline: Step, samples: Sequence[Sample]) -> Measurand:
     """What the task asks to measure, for these samples; it shares with the baseline what neither of them changes."""
-    return Delivered(task, baseline) if task.artifact else BuiltHere(task, baseline, samples)
+    if not task.artifact:
+        return BuiltHere(task, baseline, samples)
+    assert isinstance(baseline, Call), "what is trained is not loaded"
+    return Delivered(task, baseline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +13,20 @@ from msgspec.structs import replace
 from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Failure, Measurement, Outcome
 from autocompile.core.plan import Plan
-from autocompile.runtime.building import build, runtime
+from autocompile.runtime.building import built, runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.trial.check.compare import Comparison, compare
 from autocompile.trial.check.new_sizes import Unseen
+from autocompile.trial.check.randomness import lowering_fault
 from autocompile.trial.check.reference import Reference
 from autocompile.trial.clock.timing import Pairs, Subject, subject, time_pairs
 from autocompile.trial.measurand import Measurand, Warmup, building_phase, measurand_of
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import batch_of
-from autocompile.workload.call import Call
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.spool import at_batch, unspool
+from autocompile.workload.spool import at_batch, unspool_step
+from autocompile.workload.training.step import TrainingStep
 
 _WARMUP_PASSES = 4
 _TO_ANSWER_S = 0.5
@@ -52,6 +54,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     passes_s = _warm_up(trial)
     # Now, as the baseline and the reference have not run in this process yet.
     peak_bytes = peak_memory_bytes(task.workload.device_type)
+    counted = runtime(task.plan.runtime).counters()  # before anything is compiled that only verifies
     compared = _verify(trial)
     if compared.fault:
         return Failure(stage="verify", kind="wrong_result", message=compared.fault)
@@ -61,7 +64,6 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         return Failure(stage="verify", kind="wrong_result", message=unseen.fault)
     trial.measurand.check_served()
     steady_pass_s = pairs.candidate.mean_ms / 1e3 * len(trial.candidate.samples)
-    counted = runtime(task.plan.runtime).counters()
     return Measurement(
         ratio=pairs.ratio,
         latency=pairs.candidate,
@@ -80,7 +82,7 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
     """Load the workload, and build both sides; the candidate's threads are set from here on."""
     device, batch = task.workload.device_type, task.plan.batch
     with phases("load"):
-        model, samples = unspool(task.workload)
+        given, samples = unspool_step(task.workload)
         reference = Reference.load(Path(task.reference))
         own_samples, batch_factor = samples, 1.0
         if batch:
@@ -90,8 +92,7 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with phases("build"):
-        given = Call(model, device_type=device)
-        eager = build(given, Plan())
+        eager = built(given, Plan())
     with phases(building_phase(task)):
         measurand = measurand_of(task, given, own_samples)
         sides = [side.on_copies() if reference.mutates_inputs else side for side in (eager, measurand.step)]
@@ -118,10 +119,22 @@ def _warm_up(trial: _Trial) -> tuple[float, ...]:
 
 
 def _verify(trial: _Trial) -> Comparison:
-    """Everything that the candidate does, compared with the reference."""
-    acceptance = trial.task.acceptance
+    """Everything that the candidate does, compared with the reference.
+
+    A step that draws random numbers of its own is compared as it draws eager's, and then looked at as it is.
+    """
+    task, own = trial.task, trial.measurand.step
     with trial.phases("verify"):
-        return compare(trial.measurand.step, trial.reference, acceptance, unspool_metric(acceptance.metric))
+        alike = trial.measurand.drawing_as_eager() if trial.reference.random else None
+        metric = unspool_metric(task.acceptance.metric)
+        compared = compare(own if alike is None else alike, trial.reference, task.acceptance, metric)
+        if alike is None or compared.fault:
+            return compared
+        baseline, sample = trial.baseline.step, trial.candidate.samples[0]
+        assert isinstance(own, TrainingStep)
+        assert isinstance(baseline, TrainingStep)
+        fault = lowering_fault(own, baseline, sample, task.seed, task.acceptance.tolerance)
+        return dataclasses.replace(compared, fault=fault)
 
 
 def _time(trial: _Trial) -> Pairs:

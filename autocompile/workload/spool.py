@@ -17,12 +17,17 @@ from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.workload import Workload
 from autocompile.workload import pickling, revival
 from autocompile.workload.axes import first_axes, resized
+from autocompile.workload.call import Call
 from autocompile.workload.capture.calls import check_alike
-from autocompile.workload.capture.stream import is_stream, take
+from autocompile.workload.capture.stream import Taken, is_stream, take
 from autocompile.workload.capture.training import active_in_training
 from autocompile.workload.identity.facts import identity_of, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
+from autocompile.workload.step import Step
+from autocompile.workload.training.entry import entry_of
+from autocompile.workload.training.step import TrainingStep
+from autocompile.workload.training.training import Training, steps_of
 
 _FILE = "workload.pt"
 # Of what comes one by one: a pass over more batches of the same shapes takes longer, and says no more.
@@ -30,9 +35,19 @@ _ENOUGH = 4
 
 
 def spool(
-    model: Any, inputs: Any, directory: Path, *, name: str = "", tries_loaders: bool = False, keep: Path | None = None
+    model: Any,
+    inputs: Any,
+    directory: Path,
+    *,
+    name: str = "",
+    tries_loaders: bool = False,
+    keep: Path | None = None,
+    training: Training | None = None,
 ) -> Workload:
     """Write `model` and `inputs` into `directory`, so that a child process can have them.
+
+    With `training` the inputs are its batches. It travels in one pickle with the model, so that the parameters which
+    its optimizer holds are the model's own there, too; nothing of it is changed here.
 
     Classes and functions of `__main__` travel by value, so a child never imports the user's script. A DataLoader
     stays here: its first batches travel, and how long they take to come (with `tries_loaders`, in other settings too).
@@ -40,32 +55,25 @@ def spool(
     Raises InvalidWorkload if it is not callable, the inputs have no form that it knows or differ in a way
     that the model does not take, or something in it cannot be pickled, naming the attribute.
     """
-    if not callable(model):
-        raise InvalidWorkload(
-            f"a {type(model).__name__} cannot be called", where="model", remedy="give an nn.Module or a function"
-        )
-    taken = take(inputs, model, tries_loaders=tries_loaders) if is_stream(inputs) else None
-    samples = as_samples(taken.calls) if taken else as_samples(inputs)
-    notes = taken.notes if taken else ()
-    if taken and len(samples) > _ENOUGH and len(set(map(describe, samples))) == 1:
-        samples = samples[:_ENOUGH]
-        notes = (*notes, f"{_ENOUGH} of them were kept, as all have the same shapes")
-    check_alike(model, samples)
+    _check(model, training)
+    taken = take(inputs, model, tries_loaders=tries_loaders, whole=bool(training)) if is_stream(inputs) else None
+    samples, notes = _samples_of(model, inputs, taken, training)
     directory.mkdir(parents=True, exist_ok=True)
-    _write(model, samples, directory / _FILE)
+    _write(model, samples, training, directory / _FILE)
     if keep is not None:
         torch.save(samples, keep, pickle_module=pickling)
     signatures = signatures_of(samples)
     identity = identity_of(model)
+    entry, digest = entry_of(model, training) if training else (None, "")
     module = model if isinstance(model, nn.Module) else None
     parameters = list(module.parameters()) if module else []
     return Workload(
         name=name or _name_of(model),
-        kind="inference",
+        kind="training" if training else "inference",
         device=_device_of(model, samples),
         directory=str(directory),
         signatures=signatures,
-        fingerprint=workload_fingerprint(identity, signatures),
+        fingerprint=workload_fingerprint(identity, signatures, digest),
         model_fingerprint=identity.digest,
         identity=identity,
         is_module=module is not None,
@@ -81,9 +89,25 @@ def spool(
         pipeline=taken.pipeline if taken else None,
         notes=notes,
         left_out=taken.left_out if taken else "",
-        active_in_training=active_in_training(model),
+        active_in_training=() if training else active_in_training(model),
         has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
+        training=entry,
     )
+
+
+def _samples_of(
+    model: Any, inputs: Any, taken: Taken | None, training: Training | None
+) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+    """What was given or taken, as units of work; and what is to be told about it."""
+    given = taken.calls if taken else inputs
+    samples = steps_of(given, training) if training else as_samples(given)
+    notes = taken.notes if taken else ()
+    if taken and len(samples) > _ENOUGH and len(set(map(describe, samples))) == 1:
+        samples = samples[:_ENOUGH]
+        notes = (*notes, f"{_ENOUGH} {'steps' if training else 'of them'} were kept, as all have the same shapes")
+    if training is None:
+        check_alike(model, samples)
+    return samples, notes
 
 
 def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, ...]]:
@@ -91,12 +115,25 @@ def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, .
 
     With a `batch`, the samples are repeated or cut to calls of that size.
     """
+    model, samples, _training = _read(workload)
+    return model, at_batch(samples, batch) if batch else samples
+
+
+def unspool_step(workload: Workload) -> tuple[Step, tuple[Sample, ...]]:
+    """The unit of work as the user gave it, and its samples, as `unspool` has them: a call, or a step of training."""
+    model, samples, training = _read(workload)
+    if training is None:
+        return Call(model, device_type=workload.device_type), samples
+    return TrainingStep(model, training, device_type=workload.device_type), samples
+
+
+def _read(workload: Workload) -> tuple[Any, tuple[Sample, ...], Training | None]:
     if workload.settings is not None:
         apply_settings(workload.settings)
     if workload.device_type == "cuda":
         torch.cuda.set_device(workload.device)
-    model, samples = torch.load(Path(workload.directory) / _FILE, weights_only=False, pickle_module=revival)
-    return model, at_batch(samples, batch) if batch else samples
+    path = Path(workload.directory) / _FILE
+    return torch.load(path, weights_only=False, pickle_module=revival)  # type: ignore[no-any-return]
 
 
 def kept_inputs(path: Path) -> list[Any]:
@@ -110,8 +147,20 @@ def at_batch(samples: Sequence[Sample], size: int) -> tuple[Sample, ...]:
     return tuple(resized(sample, first_axes(sample), size) for sample in samples)
 
 
-def _write(model: Any, samples: tuple[Sample, ...], path: Path) -> None:
-    for where, part in (("model", model), ("inputs", samples)):
+def _check(model: Any, training: Training | None) -> None:
+    if not callable(model):
+        raise InvalidWorkload(
+            f"a {type(model).__name__} cannot be called", where="model", remedy="give an nn.Module or a function"
+        )
+    if training is not None and not isinstance(model, nn.Module):
+        raise InvalidWorkload(
+            f"a {type(model).__name__} has no parameters to train", where="model", remedy="give an nn.Module"
+        )
+
+
+def _write(model: Any, samples: tuple[Sample, ...], training: Training | None, path: Path) -> None:
+    inputs = "inputs" if training is None else "batches"
+    for where, part in (("model", model), (inputs, samples), ("training", training)):
         fault = _pickling_fault(part)
         if fault:
             culprit, reason = _culprit(part, where, reason=fault)
@@ -120,7 +169,7 @@ def _write(model: Any, samples: tuple[Sample, ...], path: Path) -> None:
                 where=culprit,
                 remedy="build it inside forward(), or drop it in __getstate__",
             )
-    torch.save((model, samples), path, pickle_module=pickling)
+    torch.save((model, samples, training), path, pickle_module=pickling)
 
 
 class _Nowhere:

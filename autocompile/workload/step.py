@@ -84,13 +84,13 @@ class Step(ABC):
         """
         return None
 
-    def observe(self, sample: Sample, seed: int) -> Observation:
+    def observe(self, sample: Sample, seed: int, *, draws: int | None = None) -> Observation:
         """Do it once, and tell all that it did.
 
         It runs on a copy of the sample, from one random state, and leaves no trace, so that every run can be compared
-        with every other.
+        with every other. `draws`: the seed of the random numbers that it draws, where that is another one.
         """
         own = clone(sample)
         with self.preserved():
-            torch.manual_seed(seed)
+            torch.manual_seed(seed if draws is None else draws)
             return observed(self.work(own), own, self.state)

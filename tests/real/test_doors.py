@@ -436,7 +436,7 @@ def test_what_the_command_line_tunes_is_served_at_every_door(laboratory, tmp_pat
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "shared", raising=False)  # of another test
     script = place(tmp_path)
-    laboratory.prepare(*workload_from_script(script))
+    laboratory.prepare(*workload_from_script(script)[:2])
     artifact = laboratory.pack(compiled())
     assert not isinstance(artifact, Failure), artifact
     (place(tmp_path / "copy").parent / "package").mkdir()

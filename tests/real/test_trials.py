@@ -73,7 +73,7 @@ def test_what_a_script_defines_is_compiled_with_its_helpers_and_constants(labora
         defined = runpy.run_path(str(script), run_name="__main__")
         model, inputs = defined["model"], defined["inputs"]
     else:
-        model, inputs = workload_from_script(script)
+        model, inputs, _training = workload_from_script(script)
     laboratory.prepare(model, inputs)
     found = laboratory.trial(compiled())
     assert isinstance(found, Measurement), found

@@ -187,7 +187,7 @@ def test_a_script_sees_no_arguments_but_its_name_and_may_end_well(tmp_path):
         "inputs, model = parser.parse_args().size, sys.argv[0]\nsys.exit(0)\n"
     )
     before = sys.argv, sys.stderr
-    model, inputs = workload_from_script(path)
+    model, inputs, _training = workload_from_script(path)
     assert (model.endswith("script.py"), inputs) == (True, 3)
     assert (sys.argv, sys.stderr) == before
 
@@ -199,7 +199,7 @@ def test_a_script_is_not_run_as_main_and_may_import_its_neighbours(tmp_path, mon
     path.write_text(
         "import torch\nfrom neighbour_of_script import model\ninputs = torch.ones(2)\nassert __name__ != '__main__'\n"
     )
-    model, inputs = workload_from_script(path)
+    model, inputs, _training = workload_from_script(path)
     assert model(inputs) is inputs
 
 

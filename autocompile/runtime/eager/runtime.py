@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import Runtime
 from autocompile.runtime.built import Built, transformed
+from autocompile.runtime.training import as_planned
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.step import TrainingStep
 
 
 class EagerRuntime(Runtime):
@@ -17,6 +19,9 @@ class EagerRuntime(Runtime):
     def build(self, step: Call, plan: Plan, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
         target = transformed(step.model, plan, isolate=isolate)
         return Built(target, plan, step.device_type, target)
+
+    def train(self, step: TrainingStep, plan: Plan, /, *, isolate: bool) -> TrainingStep:
+        return as_planned(step, plan, lambda module: module, isolate=isolate)
 
 
 RUNTIME = EagerRuntime()

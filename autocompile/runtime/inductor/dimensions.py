@@ -17,6 +17,8 @@ _DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": Tr
 def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
     static = "" if around.signature_count > 1 else "the inputs have one signature, for which automatic is static"
     marked = "" if around.varying else "no axis of the inputs varies"
+    if around.training:
+        marked = "what the loss gives the model is not known by its arguments"
     buckets = "" if around.buckets else around.padding_problem or marked or "it was not tried"
     return (
         Choice(value="auto"),
@@ -48,7 +50,7 @@ def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
 
 
 def _too_few(around: Surroundings, count: int) -> str:
-    return "" if len(around.hottest) >= count else f"there are fewer than {count} parts of a call to choose from"
+    return "" if len(around.hottest) >= count else f"there are fewer than {count} parts of the model to choose from"
 
 
 def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:

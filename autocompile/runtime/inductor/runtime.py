@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.outcome import Counters
@@ -20,8 +21,10 @@ from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.padding import Padder
+from autocompile.runtime.training import as_planned
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.step import TrainingStep
 
 
 class InductorRuntime(CachingRuntime):
@@ -39,6 +42,15 @@ class InductorRuntime(CachingRuntime):
         if settings.options.get("triton.cudagraphs"):
             call = _Owned(call)
         return Built(call, plan, step.device_type, target)
+
+    def train(self, step: TrainingStep, plan: Plan, /, *, isolate: bool) -> TrainingStep:
+        settings = settings_of(plan)
+
+        def compiled(module: nn.Module) -> Callable[..., Any]:
+            _leave_eager(module, settings)
+            return _compiled(module, settings)
+
+        return as_planned(step, plan, compiled, isolate=isolate)
 
     def prepare(self) -> None:
         for name in ("torch._dynamo", "torch._inductor.codecache", "torch._inductor.compile_fx"):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autocompile.core.limits import beyond
+from autocompile.core.words import Words
 from autocompile.search.judge.contender import Contender, beats
 
 
@@ -16,6 +17,7 @@ class Case:
 
     `winner` is best over the range that `calls` lies in, `preferred` at exactly so many; they differ where that range
     is a narrow one. `tied` are not surely behind anybody, the quickest first; `ranking` holds all that was measured.
+    `words`: what a call is called.
     """
 
     winner: Contender
@@ -24,6 +26,7 @@ class Case:
     ranking: tuple[Contender, ...]
     calls: float
     margin: float
+    words: Words
 
 
 def reason(case: Case, owed: Sequence[Contender], *, can_be_told: bool) -> str:
@@ -54,18 +57,20 @@ def _amortized(case: Case) -> str:
     winner, gain = case.winner, case.winner.ratio.inverse()
     over = ", start-up not counted"
     if math.isfinite(case.calls):
-        over = f" over {case.calls:,.0f} call{'s' * (case.calls != 1)}, start-up included"
-    amortized = f"{winner.per_call_s(case.calls).value * 1e3:.4g} ms a call{over}"
+        over = f" over {case.calls:,.0f} {case.words.counted(case.calls)}, start-up included"
+    amortized = f"{winner.per_call_s(case.calls).value * 1e3:.4g} ms a {case.words.one}{over}"
     if winner.origin == "baseline" or winner is not case.tied[0]:
         return amortized
-    return f"{amortized}, {gain.value:.2f}x the baseline's speed per call (95%: {gain.low:.2f} to {gain.high:.2f})"
+    faster = f"{gain.value:.2f}x the baseline's speed per {case.words.one}"
+    return f"{amortized}, {faster} (95%: {gain.low:.2f} to {gain.high:.2f})"
 
 
 def _won(case: Case) -> str:
     """Against those that are not surely behind."""
     winner, best = case.winner, case.tied[0]
     if winner is not case.preferred:
-        return f"at just this number of calls {case.preferred.label} would be preferred, but not for somewhat fewer"
+        number = f"at just this number of {case.words.many}"
+        return f"{number} {case.preferred.label} would be preferred, but not for somewhat fewer"
     if winner is not best:
         noise = f"{best.label} is not faster beyond the noise (about {case.margin:.1%} between processes here)"
         return f"{noise}, so the simpler one is preferred" if winner.changes < best.changes else noise

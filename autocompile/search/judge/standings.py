@@ -11,6 +11,7 @@ from autocompile.core.document import Document, TrialEntry, VerdictWord
 from autocompile.core.errors import InvalidValue
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
+from autocompile.core.words import words_of
 from autocompile.runtime.snippet import snippet
 from autocompile.search.judge.contender import Contender, beats, mostly_noisy
 from autocompile.search.judge.trade_offs import trade_offs
@@ -27,7 +28,9 @@ def at_calls(document: Document, calls: int) -> Document:
     if calls < 1:
         raise InvalidValue(f"{calls} calls is not a number of calls", where="calls", remedy="give 1 or more")
     measured = [entry for entry in document.trials if entry.status == "measured"]
-    verdict = judge([_contender(document, entry) for entry in measured], calls, document.margin)
+    verdict = judge(
+        [_contender(document, entry) for entry in measured], calls, document.margin, words_of(document.workload.kind)
+    )
     entries = ranked(measured, verdict, calls, calls)
     winner = entries[0]
     given = _given_batch(document, measured, entries, calls)
@@ -42,7 +45,12 @@ def at_calls(document: Document, calls: int) -> Document:
         is_feasible=verdict.is_feasible,
         reason=verdict.reason,
         open_to=tuple(contender.label for contender in verdict.owed),
-        snippet=snippet(winner.plan, device_type=workload.device.split(":")[0], is_module=workload.is_module),
+        snippet=snippet(
+            winner.plan,
+            device_type=workload.device.split(":")[0],
+            is_module=workload.is_module,
+            training=workload.training,
+        ),
         trade_offs=trade_offs(verdict.ranking, {entry.number: entry.peak_memory_bytes or 0 for entry in entries}),
         trials=(*entries, *(entry for entry in document.trials if entry.status == "failed")),
     )

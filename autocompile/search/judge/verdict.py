@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autocompile.core.envelope import Segment, segments_of
 from autocompile.core.limits import beyond
+from autocompile.core.words import CALLS, Words
 from autocompile.search.judge.contender import Contender
 from autocompile.search.judge.field import Field
 from autocompile.search.judge.reason import Case, reason
@@ -36,11 +37,12 @@ class Verdict:
     owed: tuple[Contender, ...] = ()
 
 
-def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdict:
+def judge(contenders: Sequence[Contender], calls: float, margin: float, words: Words = CALLS) -> Verdict:
     """Rank by amortized time over `calls` (infinity: by latency); of those that are not surely behind, the simplest.
 
     Only who keeps every constraint can win; if nobody does, it is whoever is nearest. `contenders` must hold the
-    baseline. `margin`: what two candidates must differ by in this run, as `scatter_of` tells.
+    baseline. `margin`: what two candidates must differ by in this run, as `scatter_of` tells. `words`: what a call is
+    called in the reason.
     """
     ranking = sorted(contenders, key=lambda c: c.per_call_s(calls).value)
     feasible = [c for c in ranking if c.is_feasible]
@@ -50,7 +52,7 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float) -> Verdi
     field = Field(some, can_be_told=margin <= _TOO_NOISY)
     winners = field.envelope()
     winner = field.winner(calls) if math.isinf(calls) else _at(winners, calls)
-    case = Case(winner, field.winner(calls), tuple(Field(some).standing(calls)), tuple(ranking), calls, margin)
+    case = Case(winner, field.winner(calls), tuple(Field(some).standing(calls)), tuple(ranking), calls, margin, words)
     owed = field.owed(winner, calls)
     return Verdict(
         winner=winner,

@@ -80,6 +80,7 @@ def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
         serving=serving,
         absences=(Absence(serving_of(trial.plan), reason),) if reason and serving.start == "compile" else (),
         requirements=here,
+        trains=bench.workload.training is not None,
     )
     directory = package_of(bench, trial.plan)
     directory.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,8 @@ class Case:
 class Reference:
     """All cases, and in which precision they are: `float64`, or the model's own where that fails.
 
-    `sequel`: what must follow from a part of what is observed, or None.
+    `sequel`: what must follow from a part of what is observed, or None. `random`: whether the baseline draws random
+    numbers that make a difference.
     """
 
     cases: tuple[Case, ...]
@@ -46,6 +47,7 @@ class Reference:
     seed: int
     notes: tuple[str, ...] = ()
     sequel: Sequel | None = None
+    random: bool = False
 
     @property
     def mutates_inputs(self) -> bool:

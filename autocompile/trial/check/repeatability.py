@@ -45,7 +45,7 @@ def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
     again = step.observe(sample, seed).leaves
     replaced = _first_difference(children, _children(step))
     started = time.perf_counter()
-    other = step.observe(sample, seed + 1).leaves
+    other = step.observe(sample, seed, draws=seed + 1).leaves
     call_s = time.perf_counter() - started
     _check_outputs(step, first, again)
     deterministic = _same(first, again)

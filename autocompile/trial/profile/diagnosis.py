@@ -20,6 +20,7 @@ from autocompile.trial.profile.roofline import Figures, bound_of
 from autocompile.workload.call import Call
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.samples import Sample, describe
+from autocompile.workload.step import Step
 
 _RECOMPILES_S, _EXPORT_S = 3.0, 5.0
 _LATENCY_S = 0.3
@@ -28,10 +29,10 @@ _MOST_SIGNATURES = 4
 
 @dataclass(frozen=True)
 class Examined:
-    """What is diagnosed: a call of the model as it is, and its samples, of which the first is looked into."""
+    """What is diagnosed: a unit of work as it is given, and its samples, of which the first is looked into."""
 
     workload: Workload
-    call: Call
+    step: Step
     samples: Sequence[Sample]
 
 
@@ -57,7 +58,7 @@ def with_bound(profile: Profile, examined: Examined) -> Profile:
         overhead_share=figures.overhead_share,
         ceilings=figures.ceilings,
         input_share=figures.input_share,
-        submodules=hottest(examined.call, examined.samples[0], examined.workload.device_type, work.allocated),
+        submodules=hottest(examined.step, examined.samples[0], examined.workload.device_type, work.allocated),
         pipeline=pipeline,
         better_loader=pipeline.better(figures.latency_ms) if pipeline else None,
     )
@@ -83,10 +84,12 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
 
 def with_details(profile: Profile, examined: Examined) -> Profile:
     """What costs seconds more and no search needs: recompiles, and whether it exports."""
+    call = examined.step
+    assert isinstance(call, Call), "only calls are profiled for reading"
     distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
     first = examined.samples[0]
-    again = recompiles(examined.call, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
-    failure = export_failure(examined.call.model, first, _EXPORT_S)
+    again = recompiles(call, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()
+    failure = export_failure(call.model, first, _EXPORT_S)
     return replace(
         profile,
         recompiles=again,
@@ -98,7 +101,7 @@ def with_details(profile: Profile, examined: Examined) -> Profile:
 def _work(examined: Examined) -> tuple[Work, list[str]]:
     """What is counted, or nothing, with what went wrong: a search goes on without it."""
     try:
-        return work_of(examined.call, examined.samples[0]), []
+        return work_of(examined.step, examined.samples[0]), []
     except Exception as fault:  # operators of the user's own may know nothing of torch's dispatch modes
         return Work(0, 0, 0, {}), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
 
@@ -112,7 +115,7 @@ def _latency_ms(profile: Profile, examined: Examined) -> float:
     ends = time.perf_counter() + _LATENCY_S
     while not taken or time.perf_counter() < ends:
         started = time.perf_counter()
-        examined.call.run(sample)
+        examined.step.run(sample)
         synchronize()
         taken.append(time.perf_counter() - started)
     return sorted(taken)[len(taken) // 2] * 1e3

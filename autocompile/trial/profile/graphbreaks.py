@@ -23,6 +23,8 @@ from autocompile.trial.deadline import TookTooLong, within
 from autocompile.workload.call import Call
 from autocompile.workload.capture.script import is_own
 from autocompile.workload.samples import Sample, clone
+from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 # `explain` tells only of breaks between two graphs that have something in them; the log (TORCH_LOGS=graph_breaks)
 # has all of them, skipped functions included.
@@ -39,6 +41,17 @@ class Traced:
     graphs: int
     breaks: tuple[GraphBreak, ...]
     failure: str
+
+
+def traced_in(step: Step, sample: Sample, limit_s: float) -> Traced:
+    """What tracing the model shows that is called in this step; in one of training, as the loss first calls it."""
+    if isinstance(step, TrainingStep):
+        call = step.first_call(sample)
+        if call is None:
+            return Traced(0, (), "the loss does not call the model itself")
+        return graph_breaks(Call(step.module), call, limit_s)
+    assert isinstance(step, Call)
+    return graph_breaks(step, sample, limit_s)
 
 
 def graph_breaks(call: Call, sample: Sample, limit_s: float) -> Traced:

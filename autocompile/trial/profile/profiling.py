@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ from autocompile.core.notices import of_training
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
-from autocompile.runtime.building import build
-from autocompile.runtime.built import Built
+from autocompile.core.words import WorkloadKind
+from autocompile.runtime.building import built
 from autocompile.trial.check.batch_proof import CALLS_OF_A_BATCH_PROOF, batch_axis
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.padding_proof import CALLS_OF_A_PROOF, PaddingProof, prove_padding
@@ -31,12 +32,14 @@ from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.profile import diagnosis
 from autocompile.trial.profile.blocks import repeated_blocks
-from autocompile.trial.profile.graphbreaks import Traced, graph_breaks, placed
+from autocompile.trial.profile.graphbreaks import Traced, placed, traced_in
 from autocompile.trial.profile.kernels import Kernels, kernels_of
 from autocompile.workload.call import Call
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.samples import Sample
-from autocompile.workload.spool import unspool
+from autocompile.workload.spool import unspool_step
+from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 _PROFILED_CALLS = 3
 _VARIANTS = 2
@@ -45,6 +48,11 @@ _LONGEST_TRACE_S = 600.0
 _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
 _WARM_S = 0.5
 _PROOF_SHARE = 0.1
+_RANDOM: dict[WorkloadKind, str] = {
+    "inference": "the model is random by nature: equal inputs give other outputs from another RNG state",
+    "training": "a step draws random numbers, as for dropout: what is compiled is compared as it draws eager's, and "
+    "then by how its own are distributed",
+}
 # Importing the tracer alone takes seconds; a small budget is for trials.
 _WORTH_TRACING_S = 15.0
 
@@ -55,9 +63,11 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
     Raises whatever the model raises on its own inputs, and InvalidWorkload if it cannot be profiled.
     """
     with phases("load"):
-        model, samples = unspool(task.workload)
-        eager = build(Call(model, device_type=task.workload.device_type), Plan())
+        given, samples = unspool_step(task.workload)
+        eager = built(given, Plan())
     with phases("verify"):
+        if isinstance(given, TrainingStep):
+            given.twin().check(samples[0])
         compared = _compare(task, eager, samples)
     timed = eager.on_copies() if compared.mutates else eager
     with eager.preserved():
@@ -66,7 +76,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         with phases("profile"):
             figures = replace(
                 _measured(eager, compared, steady, task, phases),
-                blocks=repeated_blocks(model),
+                blocks=repeated_blocks(given.module),
                 notes=(*task.workload.notes, *_notes(task, compared, steady, len(samples))),
             )
             examined = diagnosis.Examined(task.workload, timed, compared.samples)
@@ -80,7 +90,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
 
 
-def _measured(eager: Built, compared: _Compared, steady: _Steady, task: ProfileTask, phases: Phases) -> Profile:
+def _measured(eager: Step, compared: _Compared, steady: _Steady, task: ProfileTask, phases: Phases) -> Profile:
     """Kernels, memory and graphs, with what was found out before."""
     first = compared.samples[0]
     calls = _PROFILED_CALLS if compared.repeats.call_s < _PASS_S else 1
@@ -90,7 +100,7 @@ def _measured(eager: Built, compared: _Compared, steady: _Steady, task: ProfileT
     limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
     traced = Traced(0, (), "it was not tried, as little of the budget is left")
     if full or limit_s > _WORTH_TRACING_S:
-        traced = placed(eager.module, graph_breaks(eager, first, limit_s))
+        traced = placed(eager.module, traced_in(eager, first, limit_s))
     return replace(_figures(compared, steady, kernels, traced), peak_memory_bytes=memory)
 
 
@@ -108,18 +118,20 @@ class _Compared:
         return self.repeats.mutates_inputs or bool(self.reference and self.reference.mutates_inputs)
 
 
-def _compare(task: ProfileTask, eager: Built, samples: tuple[Sample, ...]) -> _Compared:
+def _compare(task: ProfileTask, eager: Step, samples: tuple[Sample, ...]) -> _Compared:
     repeats = repeatability(eager, samples[0], task.seed)
     if task.depth == "full":
         _check_children(repeats)
         return _Compared(_affordable(samples, repeats.call_s), repeats, None, 0.0)
-    reference = _reference(task, eager, samples)
+    reference = _reference(task, eager, samples, random=repeats.random)
     floor = compare(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
     return _Compared(samples, repeats, reference, floor)
 
 
-def _padding(task: ProfileTask, eager: Built, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
+def _padding(task: ProfileTask, eager: Step, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
     """Whether calls may be filled up, where they differ in size."""
+    if not isinstance(eager, Call):
+        return PaddingProof(problem="a step of training takes its batches as they are")
     if len(task.workload.signatures) == 1:
         return PaddingProof(problem="the inputs have one signature")
     if CALLS_OF_A_PROOF * call_s > _PROOF_SHARE * left_s:
@@ -127,8 +139,10 @@ def _padding(task: ProfileTask, eager: Built, samples: Sequence[Sample], call_s:
     return prove_padding(eager, samples)
 
 
-def _free_batch(eager: Built, compared: _Compared, left_s: float) -> bool | None:
+def _free_batch(eager: Step, compared: _Compared, left_s: float) -> bool | None:
     """Whether a call may hold another number of samples; None where little of the budget is left."""
+    if not isinstance(eager, Call):
+        return None
     if CALLS_OF_A_BATCH_PROOF * compared.repeats.call_s > _PROOF_SHARE * left_s:
         return None
     return bool(batch_axis(eager, compared.samples[0]))
@@ -174,9 +188,10 @@ def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
     return tuple(samples[position * len(samples) // count] for position in range(count))
 
 
-def _reference(task: ProfileTask, eager: Built, samples: tuple[Sample, ...]) -> Reference:
+def _reference(task: ProfileTask, eager: Step, samples: tuple[Sample, ...], *, random: bool) -> Reference:
     """What is right, left in the task's file; the user's metric is tried on it."""
-    reference = make_reference(eager, samples, variants=_VARIANTS, seed=task.seed)
+    made = make_reference(eager, samples, variants=_VARIANTS, seed=task.seed)
+    reference = dataclasses.replace(made, random=random)
     reference.save(Path(task.reference), with_outputs=bool(task.metric))
     metric = unspool_metric(task.metric)
     if metric is not None:
@@ -203,7 +218,7 @@ def _notes(task: ProfileTask, compared: _Compared, steady: _Steady, given: int) 
     if compared.repeats.replaced:
         notes.append(f"model.{compared.repeats.replaced} is another module after every call")
     if compared.repeats.random:
-        notes.append("the model is random by nature: equal inputs give other outputs from another RNG state")
+        notes.append(_RANDOM[task.workload.kind])
     if steady.pairs.contamination.noisy:
         share = steady.pairs.contamination.other_cpu_share
         notes.append(f"the host is noisy: others took {share:.0%} of its CPU time during the baseline's timing")
@@ -221,7 +236,7 @@ class _Steady:
     busy_source: str
 
 
-def _time_baseline(eager: Built, samples: Sequence[Sample], task: ProfileTask) -> _Steady:
+def _time_baseline(eager: Step, samples: Sequence[Sample], task: ProfileTask) -> _Steady:
     device = task.workload.device_type
     baseline = subject(eager, samples, device, torch.get_num_threads())
     twin = subject(eager.twin(), samples, device, torch.get_num_threads())

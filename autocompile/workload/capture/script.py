@@ -17,14 +17,20 @@ import cloudpickle
 from autocompile.core.errors import InvalidWorkload
 from autocompile.workload.capture.endings import ended, run_as_a_script, shown
 from autocompile.workload.places import is_installed
+from autocompile.workload.training.training import Training
 
 _STDLIB = sysconfig.get_path("stdlib")
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _HOW = "define `model` and `inputs`, or a function `workload()` that returns them"
+# What makes a script's workload a training, and what may be said of it besides.
+_TRAINS, _HOW_IT_TRAINS = ("loss", "optimizer"), ("accumulate", "clip_norm")
 
 
-def workload_from_script(path: Path) -> tuple[Any, Any]:
-    """The `(model, inputs)` that the script defines, by name or through `workload()`.
+def workload_from_script(path: Path) -> tuple[Any, Any, Training | None]:
+    """The `(model, inputs)` that the script defines, by name or through `workload()`, and how the model is trained.
+
+    It is trained where the script also defines `loss`, a function of the model and a batch, and `optimizer`, and
+    perhaps `accumulate` and `clip_norm`; or where `workload()` returns a Training as a third.
 
     The script is run under a name that is not `__main__`, with its folder first on `sys.path`, as
     Python has it. Raises InvalidWorkload, naming the last frame in the user's code, if it raises.
@@ -33,15 +39,23 @@ def workload_from_script(path: Path) -> tuple[Any, Any]:
     factory = getattr(module, "workload", None)
     if callable(factory):
         pair = _guarded(factory, path)
-        if not isinstance(pair, tuple) or len(pair) != 2:
+        trains = isinstance(pair, tuple) and len(pair) == 3 and isinstance(pair[2], Training)
+        if not isinstance(pair, tuple) or not (len(pair) == 2 or trains):
             raise InvalidWorkload("workload() must return (model, inputs)", where=shown(path), remedy=_HOW)
-        return pair
+        return pair[0], pair[1], pair[2] if trains else None
     missing = [name for name in ("model", "inputs") if not hasattr(module, name)]
     if missing:
         raise InvalidWorkload(
             f"defines no {' and no '.join(f'`{name}`' for name in missing)}", where=shown(path), remedy=_HOW
         )
-    return module.model, module.inputs
+    return module.model, module.inputs, _training(module)
+
+
+def _training(module: ModuleType) -> Training | None:
+    """How it is trained; None if the script does not say so. A tensor called `loss` is what a loop has left."""
+    if not all(hasattr(module, name) for name in _TRAINS) or not callable(module.loss):
+        return None
+    return Training(**{name: getattr(module, name) for name in (*_TRAINS, *_HOW_IT_TRAINS) if hasattr(module, name)})
 
 
 def _run(path: Path) -> ModuleType:

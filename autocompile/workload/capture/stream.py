@@ -45,8 +45,8 @@ def is_stream(inputs: object) -> bool:
     return isinstance(inputs, Iterable) and not isinstance(inputs, torch.Tensor | Mapping | tuple | list | str | bytes)
 
 
-def take(inputs: Any, model: Any, *, tries_loaders: bool) -> Taken:
-    """At most 64 batches of `inputs`, in at most some 5 s, each as the arguments of a call of `model`.
+def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -> Taken:
+    """At most 64 batches of `inputs`, in at most some 5 s, each as the arguments of a call of `model`, or `whole`.
 
     With `tries_loaders`, a DataLoader is timed with other settings too, for some 6 s. Raises InvalidWorkload
     if it gives nothing, raises, or a worker dies.
@@ -60,7 +60,7 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool) -> Taken:
         raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give one with something in it")
     timing = timing_of(own, stamps) if len(stamps) > 1 else LoaderTiming(own, (stamps[0] - began) * 1e3, 1)
     tried = _tried(loader, timing) if loader is not None and tries_loaders else ()
-    calls, notes, left_out = _as_calls(batches, model)
+    calls, notes, left_out = _as_calls(batches, model, whole=whole)
     if not ended:
         notes.insert(
             0, f"the first {len(batches)} batches of the {source} were taken as samples, and no more asked for"
@@ -122,12 +122,12 @@ def _tried(loader: DataLoader[Any], own: LoaderTiming) -> tuple[LoaderTiming, ..
     return tuple(sorted(told, key=lambda timing: (timing.setting.workers, timing.setting.prefetch)))
 
 
-def _as_calls(batches: list[Any], model: Any) -> tuple[list[Any], list[str], str]:
-    """Batches as samples: the parts that the model takes, on the model's device; the notes; what was left out."""
+def _as_calls(batches: list[Any], model: Any, *, whole: bool) -> tuple[list[Any], list[str], str]:
+    """Batches as samples on the model's device, what the model does not take left out; the notes; what that was."""
     calls, notes, left_out = [], [], ""
     home = next((p.device for p in model.parameters()), None) if isinstance(model, nn.Module) else None
     for batch in batches:
-        call, note = accepted(tuple(batch) if isinstance(batch, list) else batch, model)
+        call, note = (batch, "") if whole else accepted(tuple(batch) if isinstance(batch, list) else batch, model)
         if home is not None and any(_lies_elsewhere(leaf, home) for leaf in pytree.tree_leaves(call)):
             call = pytree.tree_map(lambda leaf: leaf.to(home) if isinstance(leaf, torch.Tensor) else leaf, call)
             notes.append(f"the batches were moved to {home}, where the model is")

@@ -54,9 +54,9 @@ def identity_like(model: object, recorded: Identity) -> Identity:
     return _identity(model, code, {name: text for name, text in found if text is not None})
 
 
-def workload_fingerprint(identity: Identity, signatures: Sequence[Signature]) -> str:
-    """What identifies a workload: the model's identity, and what it is called with."""
-    return hashlib.sha256(identity.digest.encode() + to_json(list(signatures))).hexdigest()
+def workload_fingerprint(identity: Identity, signatures: Sequence[Signature], training: str = "") -> str:
+    """What identifies a workload: the model's identity, what it is called with, and a digest of how it is trained."""
+    return hashlib.sha256(identity.digest.encode() + to_json(list(signatures)) + training.encode()).hexdigest()
 
 
 def attributes_of(path: str, module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:

@@ -47,7 +47,7 @@ class Recipe:
         Raises InvalidWorkload if its class refuses what it is asked for, as a device without a fused implementation.
         """
         optimizer = self._made_by_class(parameters) if self.make is None else self._made_by_user(parameters)
-        self._try_fused(parameters)
+        self.check(parameters)
         for name, held in self.state.items():
             parameter, settings = parameters[name], self._settings_of(name)
             optimizer.state[parameter] = {
@@ -85,8 +85,11 @@ class Recipe:
         groups = tuple(Group(group.names, _overridden(group.settings, flags)) for group in self.groups)
         return replace(self, defaults=_overridden(self.defaults, flags), groups=groups, make=None)
 
-    def _try_fused(self, parameters: Parameters) -> None:
-        """Do a step on one number of each kind: whether a device has a fused implementation is told no sooner."""
+    def check(self, parameters: Parameters) -> None:
+        """Raises InvalidWorkload where the implementation asked for is fused, and there is none for such parameters.
+
+        A step is done on one number of each kind: whether a device has one is told no sooner.
+        """
         held = [parameters[name] for group in self.groups if group.settings.get("fused") for name in group.names]
         for device, dtype in dict.fromkeys((parameter.device, parameter.dtype) for parameter in held):
             number = nn.Parameter(torch.zeros(1, device=device, dtype=dtype))
@@ -237,5 +240,12 @@ def _words(dtype: torch.dtype) -> str:
 def _placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, Any]) -> Any:
     """Counters of steps lie beside the parameter where the implementation reads them there, else on the CPU."""
     if key != "step" or not isinstance(value, torch.Tensor):
-        return value
+        return _laid_out(value, parameter)
     return value.to(parameter.device if settings.get("fused") or settings.get("capturable") else "cpu")
+
+
+def _laid_out(value: Any, parameter: nn.Parameter) -> Any:
+    """State of a parameter's shape lies in memory as the parameter does: fused implementations walk over both."""
+    if not isinstance(value, torch.Tensor) or value.shape != parameter.shape or value.stride() == parameter.stride():
+        return value
+    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -11,7 +11,7 @@ from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.workload.observation import Observation
-from autocompile.workload.samples import Sample
+from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import State
 from autocompile.workload.step import Step
 from autocompile.workload.training.course import Course
@@ -88,7 +88,7 @@ class TrainingStep(Step):
         if count > 1:
             loss = loss / count
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return loss.detach().clone()  # a CUDA graph writes the next one where this one is
 
     def loss(self, batch: Any) -> torch.Tensor:
         """The loss of a batch. Raises InvalidWorkload if it is no scalar tensor, or needs no gradient."""
@@ -128,10 +128,20 @@ class TrainingStep(Step):
                 remedy="compute it from the output of the `model` that it is given",
             )
 
-    def observe(self, sample: Sample, seed: int) -> Observation:
+    def first_call(self, sample: Sample) -> Sample | None:
+        """What the loss of the first batch gives the model, when it first calls it; None if it does not."""
+        calls: list[Sample] = []
+        hook = self.module.register_forward_pre_hook(
+            lambda _module, args, kwargs: calls.append(Sample(args, kwargs)), prepend=True, with_kwargs=True
+        )
+        with hook, self.preserved(), torch.no_grad(), self._precision():
+            self.training.loss(self.module, clone(sample).args[0])
+        return calls[0] if calls else None
+
+    def observe(self, sample: Sample, seed: int, *, draws: int | None = None) -> Observation:
         """Do several steps, and tell what they did; see `several`. It leaves no trace."""
         with self.preserved():
-            torch.manual_seed(seed)
+            torch.manual_seed(seed if draws is None else draws)
             return observe_several(self, sample, self._course(seed))
 
     def sequel(self, seed: int) -> OptimizerSequel:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidValue, InvalidWorkload
-from autocompile.workload.samples import Sample, named_leaves
+from autocompile.workload.samples import MAX_SAMPLES, Sample, named_leaves
 
 Loss = Callable[[Any, Any], torch.Tensor]
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
@@ -103,6 +103,21 @@ class Training:
             Sample(tuple(batches[(start + position) % len(batches)] for position in range(self.accumulate)), {})
             for start in starts
         )
+
+
+def steps_of(batches: Any, training: Training) -> tuple[Sample, ...]:
+    """The samples of batches as users give them: a list is several, anything else is one.
+
+    More than 64 are thinned evenly. Raises InvalidWorkload as `samples_of` does, and where a batch holds no tensor.
+    """
+    many = batches if isinstance(batches, list) else [batches]
+    step = max(1.0, len(many) / MAX_SAMPLES)
+    chosen = [many[int(position * step)] for position in range(min(len(many), MAX_SAMPLES))]
+    for position, batch in enumerate(chosen):
+        if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(batch)):
+            where = f"batches[{position}]" if len(many) > 1 else "batches"
+            raise InvalidWorkload("there is no tensor in it", where=where, remedy="give what your loss takes")
+    return training.samples_of(chosen)
 
 
 def _parts(batch: Any) -> str:

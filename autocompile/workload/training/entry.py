@@ -1,0 +1,53 @@
+"""What those who decide know of a training, and what makes it another one."""
+
+from __future__ import annotations
+
+import hashlib
+
+from torch import nn
+
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.workload import TrainingEntry
+from autocompile.workload.identity.facts import identity_of
+from autocompile.workload.identity.plain import text_of
+from autocompile.workload.training.recipe import Recipe, recipe_for
+from autocompile.workload.training.training import Training, own_loss
+
+
+def entry_of(module: nn.Module, training: Training) -> tuple[TrainingEntry, str]:
+    """The entry, and a digest of the loss and of what the optimizer does, its state aside.
+
+    Only copies are trained to find out. Raises InvalidWorkload as `recipe_for` does.
+    """
+    parameters = dict(module.named_parameters())
+    recipe = recipe_for(training.optimizer, parameters)
+    entry = TrainingEntry(
+        optimizer=recipe.kind.__name__,
+        accumulate=training.accumulate,
+        clip_norm=training.clip_norm,
+        own_loss=training.loss is own_loss,
+        without=_without(recipe, parameters),
+    )
+    settings = [text_of(group.settings) for group in recipe.groups]
+    facts = (entry.optimizer, entry.accumulate, entry.clip_norm, text_of(recipe.defaults), settings)
+    digest = hashlib.sha256(f"{identity_of(training.loss).digest} {facts}".encode()).hexdigest()
+    return entry, digest
+
+
+def _without(recipe: Recipe, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
+    """The implementations that there is nothing to try of, with why."""
+    settings = [group.settings for group in recipe.groups]
+    on_cpu = all(parameters[name].device.type == "cpu" for group in recipe.groups for name in group.names)
+    is_default = not on_cpu and all(own.get("foreach") is None and not own.get("fused") for own in settings)
+    reasons = {}
+    for name, make in (("foreach", recipe.foreach), ("fused", recipe.fused)):
+        if all(own.get(name) for own in settings):
+            reasons[name] = f"the optimizer is {name} as it is given"
+            continue
+        try:
+            make().check(parameters)
+        except InvalidWorkload as fault:
+            reasons[name] = fault.fault
+    if is_default:
+        reasons.setdefault("foreach", "torch takes it by default here")
+    return reasons
