@@ -6,7 +6,7 @@ What differs between a model in memory and a script is only where the workload c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,8 +146,10 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
         )
 
 
-def from_script(script: Path, *, tries_loaders: bool = False) -> Source:
-    """The workload that a script defines, which is run in a child process; `tries_loaders` is for a profile.
+def from_script(script: Path, arguments: Sequence[str] = (), *, tries_loaders: bool = False) -> Source:
+    """The workload that a script defines, which is run in a child process with these arguments.
+
+    `tries_loaders` is for a profile.
 
     Raises InvalidWorkload if there is no such script, or with what went wrong in it.
     """
@@ -157,7 +159,7 @@ def from_script(script: Path, *, tries_loaders: bool = False) -> Source:
     _check_syntax(script)
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
-        task = CaptureTask(str(script.resolve()), str(directory), tries_loaders)
+        task = CaptureTask(str(script.resolve()), str(directory), tries_loaders, tuple(arguments))
         reply = reply_to(runner, task, Limits(total_s=budget_s), Workload, cache="capture")
         if isinstance(reply, Workload):
             return reply

@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
+from autocompile.cli import options
+
 
 def export(
     recommendation: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
     script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
     directory: Annotated[Path, typer.Argument(help="Gets the file, an example of its use, and a README.")],
     to: Annotated[str, typer.Option(help="onnx, openvino or pt2 (a package of AOTInductor).")],
+    arguments: options.Arguments = None,
     budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print what was exported as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -35,7 +38,7 @@ def export(
     document = read_document(recommendation)
     settings = Settings(Goal(tolerance=document.tolerance), load_strategy("balanced"), 0, None)
     request = Request(settings, parse_duration(budget, where="--budget"), None)
-    source = from_script(script)
+    source = from_script(script, arguments or ())
     with nullcontext(Silence()) if quiet else LiveProgress(request.budget_s) as listener:
         found = run(document, source, request, listener, to=to, directory=directory, where=recommendation)
     print(to_json(found, indent=2).decode() if json else "\n".join(export_lines(found, directory)))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from autocompile.cli import options
+
 
 def profile(
-    script: Annotated[Path, typer.Argument(help="Defines `model` and `inputs`, or `workload()` returning them.")],
+    script: options.Script,
+    arguments: options.Arguments = None,
     json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -23,7 +25,7 @@ def profile(
     from autocompile.report.text import as_lines, terminal
     from autocompile.tuning import from_script
 
-    source = from_script(script, tries_loaders=True)
+    source = from_script(script, arguments or (), tries_loaders=True)
     with nullcontext(Silence()) if quiet else LiveProgress(USUAL_S) as listener:
         found = profile_workload(source, listener)
     if json:

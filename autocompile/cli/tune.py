@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def tune(
     script: options.Script,
+    arguments: options.Arguments = None,
     budget: options.Budget = "30m",
     output: options.Output = Path("rec"),
     strategy: options.Preset = "balanced",
@@ -60,7 +61,7 @@ def tune(
         output=str(output),
         began=began,
     )
-    document = _run(from_script(script), request, quiet=quiet)
+    document = _run(from_script(script, arguments or ()), request, quiet=quiet)
     if json:
         print(to_json(document, indent=2).decode())
     else:

@@ -8,10 +8,13 @@ from typing import Annotated
 
 import typer
 
+from autocompile.cli import options
+
 
 def verify(
     directory: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
     script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
+    arguments: options.Arguments = None,
     budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "5m",
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -33,7 +36,7 @@ def verify(
 
     settings = Settings(Goal(tolerance=read_document(directory).tolerance), load_strategy("balanced"), 0, None)
     request = Request(settings, parse_duration(budget, where="--budget"), None)
-    source = from_script(script)
+    source = from_script(script, arguments or ())
     with nullcontext(Silence()) if quiet else LiveProgress(request.budget_s) as listener:
         found = run(directory, source, request, listener)
     print(to_json(found, indent=2).decode() if json else "\n".join(recheck_lines(found)))

@@ -38,7 +38,7 @@ class Acceptance(Record, frozen=True):
 
 
 class CaptureTask(Record, tag="capture", frozen=True):
-    """Run the user's `script`, and spool its model and inputs into `directory`.
+    """Run the user's `script` with its `arguments`, and spool its model and inputs into `directory`.
 
     With `tries_loaders`, a DataLoader among them is tried with other settings too.
     """
@@ -46,6 +46,7 @@ class CaptureTask(Record, tag="capture", frozen=True):
     script: str
     directory: str
     tries_loaders: bool = False
+    arguments: tuple[str, ...] = ()
 
 
 class ToolchainTask(Record, tag="toolchain-task", frozen=True):

@@ -59,7 +59,7 @@ def _do(job: Job, phases: Phases) -> Reply:
     task = job.task
     if isinstance(task, CaptureTask):
         with phases("capture"):
-            model, inputs, training = workload_from_script(Path(task.script))
+            model, inputs, training = workload_from_script(Path(task.script), task.arguments)
             name, tries = Path(task.script).stem, task.tries_loaders
             return spool(model, inputs, Path(task.directory), name=name, tries_loaders=tries, training=training)
     if isinstance(task, ToolchainTask):

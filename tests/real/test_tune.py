@@ -276,7 +276,7 @@ BAD = {
         [],
         (
             'autocompile: script.py: ended itself with status 2: "script.py: error: the following arguments are '
-            'required: --data"; give defaults, or define the workload without arguments'
+            'required: --data"; give its arguments after `--`, as in `autocompile tune SCRIPT -- --name value`'
         ),
     ),
     "inputs do not fit": (

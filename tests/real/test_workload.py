@@ -168,7 +168,7 @@ def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
         ),
         (
             "import argparse\ndef workload(): argparse.ArgumentParser().parse_args(['--x'])\n",
-            'status 2: "script.py: error: unrecognized arguments: --x"; give defaults, or define the workload without',
+            'status 2: "script.py: error: unrecognized arguments: --x"; give its arguments after `--`',
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_scripts_with_a_fault_name_it(tmp_path, text, said):
         workload_from_script(path)
 
 
-def test_a_script_sees_no_arguments_but_its_name_and_may_end_well(tmp_path):
+def test_a_script_sees_its_name_and_its_arguments_and_may_end_well(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(
         "import argparse, sys\n"
@@ -189,7 +189,11 @@ def test_a_script_sees_no_arguments_but_its_name_and_may_end_well(tmp_path):
     before = sys.argv, sys.stderr
     model, inputs, _training = workload_from_script(path)
     assert (model.endswith("script.py"), inputs) == (True, 3)
+    assert workload_from_script(path, ("--size", "5"))[1] == 5
     assert (sys.argv, sys.stderr) == before
+    path.write_text("raise ValueError\n")
+    with pytest.raises(InvalidWorkload, match=r"run `python .*script.py --data 'a b'` to see it whole"):
+        workload_from_script(path, ("--data", "a b"))
 
 
 def test_a_script_is_not_run_as_main_and_may_import_its_neighbours(tmp_path, monkeypatch):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,18 +44,18 @@ class Heard:
 
 
 @contextmanager
-def run_as_a_script(path: Path) -> Iterator[Heard]:
-    """As Python runs it without arguments: `sys.argv` names it alone. What it says on standard error is heard."""
-    arguments, stream = sys.argv, sys.stderr
+def run_as_a_script(path: Path, arguments: Sequence[str] = ()) -> Iterator[Heard]:
+    """As Python runs it with these arguments: `sys.argv` has them. What it says on standard error is heard."""
+    before, stream = sys.argv, sys.stderr
     heard = Heard(stream)
-    sys.argv, sys.stderr = [shown(path)], heard
+    sys.argv, sys.stderr = [shown(path), *arguments], heard
     try:
         yield heard
     finally:
-        sys.argv, sys.stderr = arguments, stream
+        sys.argv, sys.stderr = before, stream
 
 
-def ended(end: SystemExit, last_line: str, path: Path, *, how: str) -> InvalidWorkload:
+def ended(end: SystemExit, last_line: str, path: Path, arguments: Sequence[str] = (), *, how: str) -> InvalidWorkload:
     """What to tell of a script that ended itself; `last_line` is what it said last, `how` a workload is defined."""
     code = end.code
     status = 0 if code is None else code if isinstance(code, int) else 1
@@ -65,10 +66,13 @@ def ended(end: SystemExit, last_line: str, path: Path, *, how: str) -> InvalidWo
         )
     is_parsers = status == _PARSERS_STATUS and _PARSER.search(said)
     words = f'ended itself with status {status}: "{said}"' if said else f"ended itself with status {status}"
-    remedy = "give defaults, or define the workload without arguments"
-    return InvalidWorkload(
-        words, where=shown(path), remedy=remedy if is_parsers else f"run `python {shown(path)}` to see it whole"
-    )
+    remedy = "give its arguments after `--`, as in `autocompile tune SCRIPT -- --name value`"
+    return InvalidWorkload(words, where=shown(path), remedy=remedy if is_parsers else seen_whole(path, arguments))
+
+
+def seen_whole(path: Path, arguments: Sequence[str]) -> str:
+    """What to do where one line does not tell enough."""
+    return f"run `{shlex.join(['python', shown(path), *arguments])}` to see it whole"
 
 
 def shown(path: Path) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.workload.capture.endings import ended, run_as_a_script, shown
+from autocompile.workload.capture.endings import ended, run_as_a_script, seen_whole, shown
 from autocompile.workload.places import is_installed
 from autocompile.workload.training.training import Training
 
@@ -26,19 +26,19 @@ _HOW = "define `model` and `inputs`, or a function `workload()` that returns the
 _TRAINS, _HOW_IT_TRAINS = ("loss", "optimizer"), ("accumulate", "clip_norm")
 
 
-def workload_from_script(path: Path) -> tuple[Any, Any, Training | None]:
+def workload_from_script(path: Path, arguments: Sequence[str] = ()) -> tuple[Any, Any, Training | None]:
     """The `(model, inputs)` that the script defines, by name or through `workload()`, and how the model is trained.
 
     It is trained where the script also defines `loss`, a function of the model and a batch, and `optimizer`, and
     perhaps `accumulate` and `clip_norm`; or where `workload()` returns a Training as a third.
 
-    The script is run under a name that is not `__main__`, with its folder first on `sys.path`, as
-    Python has it. Raises InvalidWorkload, naming the last frame in the user's code, if it raises.
+    The script is run under a name that is not `__main__`, with its folder first on `sys.path` and its `arguments` in
+    `sys.argv`, as Python has it. Raises InvalidWorkload, naming the last frame in the user's code, if it raises.
     """
-    module = _run(path)
+    module = _run(path, arguments)
     factory = getattr(module, "workload", None)
     if callable(factory):
-        pair = _guarded(factory, path)
+        pair = _guarded(factory, path, arguments)
         trains = isinstance(pair, tuple) and len(pair) == 3 and isinstance(pair[2], Training)
         if not isinstance(pair, tuple) or not (len(pair) == 2 or trains):
             raise InvalidWorkload("workload() must return (model, inputs)", where=shown(path), remedy=_HOW)
@@ -58,7 +58,7 @@ def _training(module: ModuleType) -> Training | None:
     return Training(**{name: getattr(module, name) for name in (*_TRAINS, *_HOW_IT_TRAINS) if hasattr(module, name)})
 
 
-def _run(path: Path) -> ModuleType:
+def _run(path: Path, arguments: Sequence[str]) -> ModuleType:
     name = f"_tuned_{path.stem.replace('.', '_')}"
     loader = _ScriptLoader(name, str(path))
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
@@ -68,7 +68,7 @@ def _run(path: Path) -> ModuleType:
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent.resolve()))
     cloudpickle.register_pickle_by_value(module)
-    _guarded(lambda: _execute(loader, module), path)
+    _guarded(lambda: _execute(loader, module), path, arguments)
     return module
 
 
@@ -88,17 +88,17 @@ class _ScriptLoader(SourceFileLoader):
         raise OSError(f"{path} is a script")
 
 
-def _guarded(call: Any, path: Path) -> Any:
-    with run_as_a_script(path) as heard:
+def _guarded(call: Any, path: Path, arguments: Sequence[str]) -> Any:
+    with run_as_a_script(path, arguments) as heard:
         try:
             return call()
         except InvalidWorkload:
             raise
         except SystemExit as end:
-            raise ended(end, heard.last_line, path, how=_HOW) from end
+            raise ended(end, heard.last_line, path, arguments, how=_HOW) from end
         except Exception as fault:
-            remedy = f"run `python {shown(path)}` to see it whole"
-            raise InvalidWorkload(f"raised {describe_fault(fault)}", where=shown(path), remedy=remedy) from fault
+            said = f"raised {describe_fault(fault)}"
+            raise InvalidWorkload(said, where=shown(path), remedy=seen_whole(path, arguments)) from fault
 
 
 def describe_fault(fault: BaseException) -> str:
