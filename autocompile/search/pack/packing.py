@@ -80,7 +80,8 @@ def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
         serving=serving,
         absences=(Absence(serving_of(trial.plan), reason),) if reason and serving.start == "compile" else (),
         requirements=here,
-        trains=bench.workload.training is not None,
+        training=bench.workload.training,
+        signatures=bench.workload.signatures if bench.workload.training else (),
     )
     directory = package_of(bench, trial.plan)
     directory.mkdir(parents=True, exist_ok=True)

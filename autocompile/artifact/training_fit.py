@@ -1,0 +1,71 @@
+"""What of a training's recommendation fits a model, an optimizer and this machine; the rest is left out, with why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from torch import nn
+from torch.optim import Optimizer
+
+from autocompile.artifact.mismatch import Mismatch, mismatches
+from autocompile.core.errors import InvalidWorkload
+from autocompile.core.manifest import Manifest
+from autocompile.core.plan import EAGER, Plan
+from autocompile.core.workload import TrainingEntry
+from autocompile.workload.training.implementation import problem_of
+
+# With one of these, nothing of the plan is applied, or nothing is compiled.
+_NOTHING_FITS, _NOT_COMPILED = frozenset({"model", "device"}), frozenset({"runtime"})
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The plan as it is applied here; why steps are not as recommended (`fallback`, or ""); what else differs."""
+
+    plan: Plan
+    fallback: str
+    notes: tuple[str, ...]
+
+
+def training_mismatches(manifest: Manifest, model: nn.Module, optimizer: Optimizer) -> tuple[Mismatch, ...]:
+    """All that differs, the gravest first. Raises InvalidWorkload where the optimizer is not one of this model."""
+    problem = _implementation_problem(manifest, model, optimizer)
+    kind = next((parameter.device.type for parameter in model.parameters()), manifest.device_type)
+    elsewhere = f"tuned on {manifest.device_type}, and the model is on {kind}"
+    return (
+        *mismatches(manifest, model),
+        *([Mismatch("device", elsewhere)] if kind != manifest.device_type else ()),
+        *([Mismatch("optimizer", problem)] if problem else ()),
+    )
+
+
+def _implementation_problem(manifest: Manifest, model: nn.Module, optimizer: Optimizer) -> str:
+    try:
+        return problem_of(optimizer, dict(model.named_parameters()), manifest.plan.optimizer)
+    except InvalidWorkload as fault:
+        raise InvalidWorkload(fault.fault, where="optimizer", remedy=fault.remedy) from fault
+
+
+def fit(manifest: Manifest, found: tuple[Mismatch, ...]) -> Fit:
+    """What is applied, given what differs."""
+    reason = next((one.message for one in found if one.name in _NOTHING_FITS | _NOT_COMPILED), "")
+    notes = tuple(one.message for one in found if one.message != reason)
+    return Fit(_plan(manifest.plan, {one.name for one in found}), reason, notes)
+
+
+def _plan(plan: Plan, differing: set[str]) -> Plan:
+    if differing & _NOTHING_FITS:
+        return Plan()
+    if differing & _NOT_COMPILED:
+        plan = msgspec.structs.replace(plan, runtime=EAGER, settings={})
+    return msgspec.structs.replace(plan, optimizer="") if "optimizer" in differing else plan
+
+
+def other_figures(entry: TrainingEntry, optimizer: Optimizer, *, own_loss: bool) -> list[str]:
+    """What the figures of the recommendation are not of: another optimizer's class, another loss."""
+    kind = type(optimizer).__name__
+    notes = [f"the figures are of {entry.optimizer}, and this is {kind}"] if kind != entry.optimizer else []
+    if entry.own_loss and not own_loss:
+        notes.append("the figures are of the model's own loss, and another one is given")
+    return notes
