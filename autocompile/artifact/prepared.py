@@ -165,14 +165,14 @@ class PreparedStep:
         key = key_of(batches)
         if key in self._seen or len(self._seen) >= _MOST_FORMS:
             return self._learn(self._model, batches)
-        self._tell_of_another_form(batches)
         before = State(self._module).snapshot()
         try:
             loss = self._learn(self._model, batches)
         except Exception as fault:  # the compiler's, or the model's own, which eager raises again
             before.restore()
-            loss = self._learn_eager(batches, fault)
+            return self._learn_eager(batches, fault)
         self._seen.add(key)
+        self._tell_of_another_form(batches)
         return loss
 
     def _learn(self, model: Any, batches: Sequence[Any]) -> torch.Tensor:
@@ -201,7 +201,7 @@ class PreparedStep:
             self._undone.swap()
             raise
         self._model, self._compiles, self._serving = self._module, False, AS_IT_IS
-        said = str(fault).strip().partition("\n")[0]
+        said = " ".join(str(fault).split("\n")[:2]).strip()
         self._fallback = f"compiling failed: {type(fault).__name__}: {said}"
         warn(f"{self._fallback}; from now on the model trains without the compiler; tune it again")
         return loss
@@ -209,7 +209,7 @@ class PreparedStep:
     def _tell_of_another_form(self, batches: Sequence[Any]) -> None:
         differs = how_it_differs(batches, self._how.forms)
         if differs and not any(note.startswith(_OTHER_FORM) for note in self._notes):
-            self._notes.append(f"{_OTHER_FORM}: {differs}; torch compiles for it anew, within its limit")
+            self._notes.append(f"{_OTHER_FORM}: {differs}; torch compiles anew for other sizes, within its limit")
             warn(self._notes[-1])
 
 
