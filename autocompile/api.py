@@ -58,10 +58,9 @@ def optimize(  # noqa: PLR0913
     keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
     (`error`).
 
-    With `training`, an `autocompile.Training`, what is tuned is a whole step of it, and `inputs` are batches as the
-    loss takes them: one, a list of several, or a DataLoader. Calls are steps then. Nothing is packed, so the goal's
-    `deploy` is "jit", and `rec.snippet()` is the step in plain torch. The model, its gradients and the optimizer stay
-    as they are.
+    With `training`, an `autocompile.Training`, whole steps of it are tuned: `inputs` are batches as the loss takes
+    them, in a list or a DataLoader, and calls are steps. Nothing is packed, so the goal's `deploy` is "jit", and
+    `rec.snippet()` is the step in plain torch. The model, its gradients and the optimizer stay as they are.
 
     Raises UsageError (see `autocompile.errors`) for whatever the caller can mend, before or at the
     first measurement; at the end, with `on_unmet="error"`, GoalUnmet, which holds the recommendation: the run is kept
@@ -74,9 +73,7 @@ def optimize(  # noqa: PLR0913
         raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
     if on_unmet not in get_args(OnUnmet):
         raise InvalidValue(f"{on_unmet!r} is unknown", where="on_unmet", remedy="give 'nearest' or 'error'")
-    goal = goal or Goal(calls=calls)
-    if training is not None:
-        goal = _goal_of(training, goal)
+    goal = _goal_for(training, goal or Goal(calls=calls))
     keeps = Scratch()
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
@@ -90,8 +87,7 @@ def optimize(  # noqa: PLR0913
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
         document = tune(_from_memory(model, inputs, keep=samples, training=training), request, listener)
     artifact = Path(output) if output is not None else keeps.path
-    exporter = None if training else _exporter(model, samples, settings, request.metric)
-    found = Recommendation(document, model, artifact, keeps, exporter)
+    found = Recommendation(document, model, artifact, keeps, _exporter(model, samples, settings, request.metric))
     if on_unmet == "error" and not document.is_feasible:
         raise GoalUnmet(unmet(document), recommendation=found)
     return found
@@ -120,8 +116,10 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
     return spooled
 
 
-def _goal_of(training: Training, goal: Goal) -> Goal:
-    """The goal for steps. Raises InvalidValue before anything is started."""
+def _goal_for(training: Training | None, goal: Goal) -> Goal:
+    """The goal, as it is for steps where these are tuned. Raises InvalidValue before anything is started."""
+    if training is None:
+        return goal
     if not isinstance(training, Training):
         raise InvalidValue(f"is a {type(training).__name__}", where="training", remedy="give an autocompile.Training")
     return goal.for_training()

@@ -27,16 +27,19 @@ class Laboratory:
         self.directory = directory
         self.count = 0
 
-    def prepare(self, model, inputs, *, preload=False):
-        self.count += 1
-        here = self.directory / str(self.count)
-        self.workload = spool(model, inputs, here)
-        self.reference = str(here / "reference.pt")
+    def prepare(self, model, inputs, *, preload=False, training=None):
+        self.spool(model, inputs, training=training)
         if preload:
             self.runner.preload(self.workload)
         reply = self.profile()
         assert isinstance(reply, Profile), reply
         return reply
+
+    def spool(self, model, inputs, *, training=None):
+        self.count += 1
+        here = self.directory / str(self.count)
+        self.workload = spool(model, inputs, here, training=training)
+        self.reference = str(here / "reference.pt")
 
     def profile(self):
         return reply_to(
@@ -46,11 +49,12 @@ class Laboratory:
     def trial(self, plan, limits=None, cache="trial", artifact=""):
         return self.submit(plan, limits, cache, artifact).answer()
 
+    def task(self, plan, artifact=""):
+        acceptance = Acceptance(published_tolerance(plan.autocast))
+        return TrialTask(self.workload, plan, self.reference, TIMING, acceptance, 0, artifact)
+
     def submit(self, plan, limits=None, cache="trial", artifact=""):
-        task = TrialTask(
-            self.workload, plan, self.reference, TIMING, Acceptance(published_tolerance(plan.autocast)), 0, artifact
-        )
-        return self.runner.submit(task, limits or Limits(120.0), cache=cache, exclusive=True)
+        return self.runner.submit(self.task(plan, artifact), limits or Limits(120.0), cache=cache, exclusive=True)
 
     def pack(self, plan, serving=AHEAD, cache="pack"):
         """The workload's artifact, or the failure; as `search.packages` puts one together."""

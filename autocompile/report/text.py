@@ -103,7 +103,7 @@ def headline(document: Document) -> RenderableType:
         text.append(_throughput_words(document))
     if document.open_to:
         text.append(f" The verdict is open: no final for {', '.join(document.open_to)}.", style="yellow")
-    is_good = document.artifact.start == "load"
+    is_good = document.artifact.start == "load" or bool(document.workload.training)
     text.append(packed_words(document), style="green" if is_good else "yellow")
     if not document.complete:
         why = f"{document.stopped}; " if document.stopped else ""

@@ -60,6 +60,8 @@ def _sizes_choices(around: Surroundings) -> tuple[Choice, ...]:
         reason = "the batch cannot vary, so the sizes are fixed anyway"
     if not around.loads_artifacts:
         reason = "without an artifact each program is made for its own call anyway"
+    if around.training:
+        reason = "only programs that are packed differ in this, and no training is packed"
     return Choice(value="free"), Choice(value="fixed", unavailable=reason)
 
 

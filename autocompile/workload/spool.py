@@ -19,7 +19,7 @@ from autocompile.workload import pickling, revival
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.call import Call
 from autocompile.workload.capture.calls import check_alike
-from autocompile.workload.capture.stream import is_stream, take
+from autocompile.workload.capture.stream import Taken, is_stream, take
 from autocompile.workload.capture.training import active_in_training
 from autocompile.workload.identity.facts import identity_of, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
@@ -57,14 +57,7 @@ def spool(
     """
     _check(model, training)
     taken = take(inputs, model, tries_loaders=tries_loaders, whole=bool(training)) if is_stream(inputs) else None
-    given = taken.calls if taken else inputs
-    samples = steps_of(given, training) if training else as_samples(given)
-    notes = taken.notes if taken else ()
-    if taken and len(samples) > _ENOUGH and len(set(map(describe, samples))) == 1:
-        samples = samples[:_ENOUGH]
-        notes = (*notes, f"{_ENOUGH} {'steps' if training else 'of them'} were kept, as all have the same shapes")
-    if training is None:
-        check_alike(model, samples)
+    samples, notes = _samples_of(model, inputs, taken, training)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, training, directory / _FILE)
     if keep is not None:
@@ -100,6 +93,21 @@ def spool(
         has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
         training=entry,
     )
+
+
+def _samples_of(
+    model: Any, inputs: Any, taken: Taken | None, training: Training | None
+) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
+    """What was given or taken, as units of work; and what is to be told about it."""
+    given = taken.calls if taken else inputs
+    samples = steps_of(given, training) if training else as_samples(given)
+    notes = taken.notes if taken else ()
+    if taken and len(samples) > _ENOUGH and len(set(map(describe, samples))) == 1:
+        samples = samples[:_ENOUGH]
+        notes = (*notes, f"{_ENOUGH} {'steps' if training else 'of them'} were kept, as all have the same shapes")
+    if training is None:
+        check_alike(model, samples)
+    return samples, notes
 
 
 def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, ...]]:

@@ -50,7 +50,7 @@ def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
 
 
 def _too_few(around: Surroundings, count: int) -> str:
-    return "" if len(around.hottest) >= count else f"there are fewer than {count} parts of a call to choose from"
+    return "" if len(around.hottest) >= count else f"there are fewer than {count} parts of the model to choose from"
 
 
 def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:

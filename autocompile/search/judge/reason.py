@@ -69,7 +69,8 @@ def _won(case: Case) -> str:
     """Against those that are not surely behind."""
     winner, best = case.winner, case.tied[0]
     if winner is not case.preferred:
-        return f"at just this number of calls {case.preferred.label} would be preferred, but not for somewhat fewer"
+        number = f"at just this number of {case.words.many}"
+        return f"{number} {case.preferred.label} would be preferred, but not for somewhat fewer"
     if winner is not best:
         noise = f"{best.label} is not faster beyond the noise (about {case.margin:.1%} between processes here)"
         return f"{noise}, so the simpler one is preferred" if winner.changes < best.changes else noise

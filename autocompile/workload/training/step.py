@@ -88,7 +88,7 @@ class TrainingStep(Step):
         if count > 1:
             loss = loss / count
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return loss.detach().clone()  # a CUDA graph writes the next one where this one is
 
     def loss(self, batch: Any) -> torch.Tensor:
         """The loss of a batch. Raises InvalidWorkload if it is no scalar tensor, or needs no gradient."""

@@ -1,0 +1,151 @@
+"""A training, tuned from end to end: in memory, and from the command line."""
+
+import hashlib
+import json
+import pickle
+import re
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+import torch
+from learners import LEARNERS, adamw, fitted
+from places import REPOSITORY
+
+import autocompile
+from autocompile.core.errors import InvalidRecommendation, InvalidValue, NotExportable
+
+# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+AMPLE = "400s"
+EAGER = """
+[search]
+max_trials = 3
+[dimensions]
+runtime = ['eager']
+[screening]
+precision = 0.1
+limit_s = 0.5
+[finals]
+candidates = 1
+processes = 1
+limit_s = 0.5
+"""
+COMPILED = EAGER.replace("max_trials = 3", "max_trials = 2").replace("'eager'", "'inductor'")
+
+SCRIPT = """
+import torch
+from torch.nn import functional
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(32, 16)
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True, norm_first=True)
+        self.layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = torch.nn.Linear(16, 32)
+
+    def forward(self, x):
+        return self.head(self.layers(self.embedding(x)))
+
+def loss(model, batch):
+    return functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+inputs = [(torch.randint(32, (4, 8)), torch.randint(32, (4, 8))) for _ in range(2)]
+accumulate, clip_norm = 2, 1.0
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """What is spooled has it, too: two that wait for each other beside other processes take a hundred times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def kept(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def digest_of(model, optimizer):
+    """Of all that belongs to the user: weights, gradients, the optimizer with its state, the random state."""
+    parts = [*model.state_dict().values(), *(p.grad for p in model.parameters()), torch.get_rng_state()]
+    whole = [part.numpy().tobytes() for part in parts]
+    return hashlib.sha256(pickle.dumps((whole, optimizer.state_dict(), model.training))).hexdigest()
+
+
+def test_a_perceptron_is_tuned_and_the_user_keeps_everything_as_it_was(tmp_path):
+    torch.manual_seed(0)
+    model, batch = LEARNERS["mlp"].model().train(), LEARNERS["mlp"].batch()
+    optimizer = adamw(model.parameters())
+    fitted(model, batch).backward()
+    optimizer.step()
+    before = digest_of(model, optimizer)
+    training = autocompile.Training(loss=fitted, optimizer=optimizer)
+    strategy = kept(tmp_path, "eager.toml", EAGER)
+    rec = autocompile.optimize(
+        model, [batch], AMPLE, strategy=str(strategy), output=tmp_path / "rec", training=training, progress=False
+    )
+    assert digest_of(model, optimizer) == before
+    document = rec.document
+    assert (document.workload.kind, document.goal.deploy) == ("training", "jit")
+    assert {"eager", "eager optimizer=fused", "eager optimizer=foreach"} == {entry.label for entry in rec.trials}
+    assert all(entry.failure is None for entry in rec.trials)
+    left_out = {decision.subject: decision.reason for decision in rec.decisions if decision.action == "narrowed"}
+    assert "does not train" in left_out["runtime=aot"]
+    assert re.search(r"\bcalls?\b", str(rec)) is None
+    assert "per step" in str(rec)
+    assert "ms a step in eager" in rec.explain()
+    for served in (lambda: rec.module, lambda: autocompile.load(tmp_path / "rec", model)):
+        with pytest.raises(InvalidRecommendation, match="it is for training, and nothing is loaded"):
+            served()
+    with pytest.raises(NotExportable, match="a training is no model"):
+        rec.export("onnx", tmp_path / "exported")
+    scope = {"model": model, "optimizer": optimizer, "loss": fitted}
+    exec(rec.snippet(), scope)
+    losses = [float(scope["step"](batch)) for _ in range(30)]
+    assert losses[-1] < losses[0]
+
+
+def test_a_script_with_a_loss_and_an_optimizer_is_tuned_for_training(tmp_path):
+    kept(tmp_path, "compiled.toml", COMPILED)
+    kept(tmp_path, "net.py", SCRIPT)
+    arguments = ("tune", "net.py", "--budget", AMPLE, "--strategy", "compiled.toml", "--quiet", "--json")
+    ran = subprocess.run(
+        [sys.executable, "-m", "autocompile", *arguments],
+        capture_output=True, text=True, cwd=tmp_path, timeout=600, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    jsonschema.validate(document, json.loads((REPOSITORY / "autocompile" / "document.schema.json").read_text()))
+    told = document["workload"]["training"]
+    assert (told["optimizer"], told["accumulate"], told["clip_norm"]) == ("SGD", 2, 1.0)
+    plain = next(entry for entry in document["trials"] if entry["label"] == "inductor")
+    assert plain["status"] == "measured", plain
+    assert plain["counters"]["graphs"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"training": "adam"}, "training: is a str"),
+        ({"goal": autocompile.Goal(metric=len)}, "metric: is of a model's outputs"),
+        ({"goal": autocompile.Goal(batch="tune", objective="throughput")}, "batch: what is learned changes with it"),
+        ({"goal": autocompile.Goal(processes=4)}, "processes: every process compiles for itself when it trains"),
+    ],
+)
+def test_what_has_no_meaning_for_a_step_is_told_in_one_line(options, words):
+    model = LEARNERS["mlp"].model()
+    given = {"training": autocompile.Training(loss=fitted, optimizer=adamw)} | options
+    with pytest.raises(InvalidValue, match=words) as caught:
+        autocompile.optimize(model, LEARNERS["mlp"].batch(), progress=False, **given)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,129 @@
+"""What is open where a training is tuned, what a goal is then, and what is said of it. No torch."""
+
+import dataclasses
+import re
+
+import pytest
+from builders import workload
+from test_search import run, said
+
+from autocompile.core.errors import InvalidRecommendation, InvalidValue
+from autocompile.core.goal import Goal
+from autocompile.core.notices import of_workload
+from autocompile.core.plan import Plan
+from autocompile.core.workload import TrainingEntry
+from autocompile.report.html import as_page
+from autocompile.report.story import story
+from autocompile.report.text import as_text
+from autocompile.runtime.catalogue import kinds, open_space
+from autocompile.runtime.inductor.settings import compiled, settings_of
+from autocompile.runtime.snippet import snippet
+from autocompile.search.judge.standings import at_calls
+from autocompile.space.surroundings import Surroundings
+
+ADAMW = TrainingEntry("AdamW", accumulate=2, clip_norm=1.0)
+AROUND = Surroundings("cpu", 4, True, True, 3, loads_artifacts=False, training=ADAMW)
+TRAINING = {"kind": "training", "training": ADAMW, "in_training_mode": True}
+ALL = dict.fromkeys(("runtime", "mode", "amp", "memory_format", "threads", "freezing", "scope", "dynamic"), ())
+
+
+def closed(around):
+    return dict(open_space(around, ALL)[1])
+
+
+def test_only_what_trains_is_open():
+    space, left_out = open_space(AROUND, ALL)
+    assert {plan.runtime for _candidate, plan in space.programs} == {one.name for one in kinds() if one.trains}
+    assert {plan.optimizer for _candidate, plan in space.programs} == {"", "foreach", "fused"}
+    assert not any(settings_of(plan).options.get("freezing") for _c, plan in space.programs if not plan.is_eager)
+    reasons = dict(left_out)
+    assert reasons["runtime=aot"] == "it runs a model and does not train it"
+    assert "changes the parameters at every step" in reasons["freezing=True"]
+    assert "without a scaler" in reasons["amp=fp16"]
+    assert {"dynamic=marked", "dynamic=buckets"} <= set(reasons)
+
+
+def test_what_is_called_has_no_optimizer():
+    space, left_out = open_space(dataclasses.replace(AROUND, training=None), ALL)
+    assert {plan.optimizer for _candidate, plan in space.programs} == {""}
+    assert not any(subject.startswith("optimizer") for subject, _reason in left_out)
+
+
+def test_an_implementation_that_is_not_there_is_closed_for_its_reason():
+    entry = TrainingEntry("Rprop", without={"fused": "Rprop has no fused implementation"})
+    found = closed(dataclasses.replace(AROUND, training=entry))
+    assert found["optimizer=fused"] == "Rprop has no fused implementation"
+    assert "optimizer=foreach" not in found
+
+
+def test_a_goal_for_steps_compiles_in_every_process():
+    assert Goal().for_training().deploy == "jit"
+    assert Goal(horizon="8h").for_training().horizon_s == Goal(horizon="8h").horizon_s
+    for goal in (Goal(metric=len), Goal(batch=[8], objective="throughput"), Goal(processes=2)):
+        with pytest.raises(InvalidValue):
+            goal.for_training()
+
+
+def test_a_model_in_evaluation_mode_is_told_of():
+    told = [notice.text for notice in of_workload(workload(**{**TRAINING, "in_training_mode": False}))]
+    assert len(told) == 1
+    assert "call model.train() first" in told[0]
+    assert not list(of_workload(workload(**TRAINING)))
+
+
+def answered(plan):
+    """Compiling gains, and so does fused."""
+    ratio = (1.0 if plan.is_eager else 0.5) * (0.7 if plan.optimizer == "fused" else 1.0)
+    return ratio, 0.0 if plan.is_eager else 8.0
+
+
+@pytest.mark.parametrize("wins", ["compiled", "eager"])
+def test_everything_that_is_said_is_about_steps(wins):
+    document, _ = run(answered if wins == "compiled" else lambda _plan: (1.0, 0.0), **TRAINING)
+    assert document.workload.training == ADAMW
+    assert (document.winner.plan == Plan()) == (wins == "eager")
+    for text in (as_text(document), "\n".join(story(document)), as_text(at_calls(document, 3))):
+        without_code = text.partition("The same in plain torch")[0]
+        assert re.search(r"\b(call|calls|artifact)\b", without_code) is None
+        assert " step" in without_code
+    assert "steps of one process" in as_page(document)
+    assert document.artifact.start == ("compile" if wins == "compiled" else "none")
+    if wins == "compiled":
+        assert document.winner.config["optimizer"] == "fused"
+        assert "It compiles at the first step, some 8" in " ".join(as_text(document).split())
+        assert "def step(*batches):" in document.snippet
+    assert any("does not train" in one for one in said(document, "narrowed"))
+
+
+def test_every_snippet_of_a_step_is_python_and_names_this_library_nowhere():
+    for around in (AROUND, Surroundings("cuda", 16, True, True, 3, training=ADAMW)):
+        for _candidate, plan in open_space(around, ALL)[0].programs:
+            code = snippet(plan, device_type=around.device_type, is_module=True, training=ADAMW)
+            compile(code, "snippet", "exec")
+            assert "autocompile" not in code
+            assert "def step(*batches):" in code
+            assert "def run" not in code
+
+
+def test_a_snippet_says_what_the_loop_has():
+    whole = snippet(compiled(), device_type="cpu", is_module=True, training=ADAMW)
+    assert "value = value / len(batches)" in whole
+    assert "clip_grad_norm_(model.parameters(), 1.0)" in whole
+    plain = snippet(Plan(), device_type="cpu", is_module=True, training=TrainingEntry("SGD", own_loss=True))
+    assert "len(batches)" not in plain
+    assert "clip_grad" not in plain
+    assert "output.loss" in plain
+
+
+def test_what_was_tuned_for_training_is_not_loaded():
+    from autocompile.artifact.options import check_model
+    from autocompile.core.identity import Identity
+    from autocompile.core.manifest import Manifest, Requirements
+    from autocompile.core.serving import Serving
+
+    manifest = Manifest(
+        5, "inductor", compiled(), "cpu", Identity(), Serving("inductor", "compile"), (),
+        Requirements("2.13.0", "x86_64", (), ""), trains=True,
+    )  # fmt: skip
+    with pytest.raises(InvalidRecommendation, match="it is for training, and nothing is loaded for that"):
+        check_model(manifest, len)
