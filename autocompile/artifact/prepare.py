@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from autocompile.artifact.integrity import open_manifest
+from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch
 from autocompile.artifact.options import Asked, OnMismatch, check_trained
 from autocompile.artifact.prepared import How, PreparedStep
@@ -22,7 +22,8 @@ from autocompile.core.manifest import Manifest
 from autocompile.core.plan import EAGER, Plan
 from autocompile.core.workload import TrainingEntry
 from autocompile.heap import settle_heap
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.building import caching
+from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.workload.training.implementation import put_on
 from autocompile.workload.training.training import Loss, own_loss
 
@@ -56,32 +57,49 @@ def prepare(
     model's parameters, or one whose step computes the loss itself; UsageError if the loss is missing.
     """
     asked = Asked(on_mismatch=on_mismatch, digest=digest)
-    manifest = open_manifest(Path(path), asked.digest)
-    entry = check_trained(manifest)
+    opened = open_artifact(Path(path), asked.digest)
+    entry = check_trained(opened.manifest)
     _check_given(model, optimizer)
     given = _loss(entry, loss)
-    found = training_mismatches(manifest, model, optimizer)
+    found = training_mismatches(opened.manifest, model, optimizer)
     grave = [one for one in found if not one.is_only_noted]
     if grave and asked.on_mismatch == "error":
         raise InvalidRecommendation(grave[0].message, where=str(path), remedy=_remedy(grave[0]))
-    fitting = fit(manifest, found)
+    fitting = fit(opened.manifest, found)
     if grave:
         warn(f"{grave[0].message}; {_consequence(fitting, grave[0])}; {_remedy(grave[0])}")
-    _apply(manifest, fitting.plan, model, optimizer)
-    plan = fitting.plan
-    notes = (*fitting.notes, *other_figures(entry, optimizer, own_loss=given is own_loss), *_compiling(manifest, plan))
-    how = How(
-        label=EAGER if plan == Plan() else manifest.label,
-        plan=plan,
-        serving=kind_of(plan).unpacked,
+    _apply(opened.manifest, fitting.plan, model, optimizer)
+    other = other_figures(entry, optimizer, own_loss=given is own_loss)
+    return PreparedStep(model, optimizer, _how(opened, entry, given, fitting, [*other, *_starting(opened, fitting)]))
+
+
+def _how(opened: Opened, entry: TrainingEntry, loss: Loss, fitting: Fit, notes: list[str]) -> How:
+    manifest, own = opened.manifest, kind_of(fitting.plan)
+    return How(
+        label=EAGER if fitting.plan == Plan() else manifest.label,
+        plan=fitting.plan,
+        serving=serving_of(fitting.plan) if _installed(opened, fitting) else own.unpacked,
         training=entry,
-        loss=given,
+        loss=loss,
         device_type=manifest.device_type,
         forms=tuned_forms(manifest.signatures),
         fallback=fitting.fallback,
-        notes=notes,
+        notes=(*fitting.notes, *notes),
     )
-    return PreparedStep(model, optimizer, how)
+
+
+def _carries_cache(manifest: Manifest, fitting: Fit) -> bool:
+    """Whether the compiler's cache came with it, and was left by such a machine, torch and Python as these."""
+    is_cache = fitting.plan.runtime == manifest.plan.runtime and kind_of(manifest.plan).packs_as == "cache"
+    return bool(manifest.files) and is_cache and fitting.is_same_machine
+
+
+def _installed(opened: Opened, fitting: Fit) -> bool:
+    """Put the compiler's cache in place, where it came along and fits; whether it did."""
+    if not _carries_cache(opened.manifest, fitting):
+        return False
+    caching(opened.manifest.plan.runtime).install_cache(opened.contents())
+    return True
 
 
 def _check_given(model: Any, optimizer: Any) -> None:
@@ -116,11 +134,14 @@ def _apply(manifest: Manifest, plan: Plan, model: nn.Module, optimizer: Optimize
         put_on(optimizer, plan.optimizer)
 
 
-def _compiling(manifest: Manifest, plan: Plan) -> list[str]:
-    """That the first step takes long, where it does."""
-    if not kind_of(plan).compiles:
+def _starting(opened: Opened, fitting: Fit) -> list[str]:
+    """What the first step waits for, where it does."""
+    manifest, own = opened.manifest, kind_of(fitting.plan)
+    if not own.compiles:
         return []
-    return [compiles(start_of(manifest, kind_of(plan).unpacked), "at the first step")]
+    if _carries_cache(manifest, fitting):
+        return ["starts the compiler at the first step, from the cache that came along"]
+    return [compiles(start_of(manifest, own.unpacked), "at the first step")]
 
 
 def _consequence(fitting: Fit, fault: Mismatch) -> str:

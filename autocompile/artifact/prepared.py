@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from autocompile.artifact.in_place import InPlace
+from autocompile.artifact.module import CacheUse, cache_use
 from autocompile.artifact.step_forms import Form, how_it_differs, key_of
 from autocompile.core.caution import warn
 from autocompile.core.errors import UsageError
@@ -40,9 +41,10 @@ class StepFallback(Record, frozen=True):
 class StepStatus(Record, frozen=True):
     """How a prepared step trains.
 
-    `runtime` runs the model, `start` is what it does to start: `compile` at the first step, or `none`. `label` is the
-    recommended configuration, or `eager` where nothing of it is applied. `steps` by the runtime that did them, those
-    done by calling the prepared step; `fallbacks` with reasons. `notes` say what else differs from how it was tuned.
+    `runtime` runs the model, `start` is what it does to start: `compile` at the first step, the same from a carried
+    `cache`, or `none`. `label` is the recommended configuration, or `eager` where nothing of it is applied. `steps` by
+    the runtime that did them, those done by calling the prepared step; `fallbacks` with reasons. `cache` is what proves
+    the hits of a carried cache, else None. `notes` say what else differs from how it was tuned.
     """
 
     runtime: str
@@ -50,6 +52,7 @@ class StepStatus(Record, frozen=True):
     label: str
     steps: dict[str, int]
     fallbacks: tuple[StepFallback, ...]
+    cache: CacheUse | None
     notes: tuple[str, ...]
 
 
@@ -145,6 +148,7 @@ class PreparedStep:
             label=self._how.label,
             steps=dict(self._steps),
             fallbacks=tuple(StepFallback(reason, steps) for reason, steps in self._fallbacks.items()),
+            cache=cache_use(self._serving.runtime) if self._serving.start == "cache" else None,
             notes=tuple(self._notes),
         )
 

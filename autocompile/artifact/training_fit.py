@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -17,15 +18,21 @@ from autocompile.workload.training.implementation import problem_of
 
 # With one of these, nothing of the plan is applied, or nothing is compiled.
 _NOTHING_FITS, _NOT_COMPILED = frozenset({"model", "device"}), frozenset({"runtime"})
+# What differs in the model and the optimizer, and not in what surrounds them.
+_OF_THE_USER = frozenset({"model", "figures", "optimizer"})
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The plan as it is applied here; why steps are not as recommended (`fallback`, or ""); what else differs."""
+    """The plan as it is applied here; why steps are not as recommended (`fallback`, or ""); what else differs.
+
+    `is_same_machine`: whether torch, Python and the machine are as they were, so that a compiler's cache is of use.
+    """
 
     plan: Plan
     fallback: str
     notes: tuple[str, ...]
+    is_same_machine: bool
 
 
 def training_mismatches(manifest: Manifest, model: nn.Module, optimizer: Optimizer) -> tuple[Mismatch, ...]:
@@ -51,13 +58,14 @@ def fit(manifest: Manifest, found: tuple[Mismatch, ...]) -> Fit:
     """What is applied, given what differs."""
     reason = next((one.message for one in found if one.name in _NOTHING_FITS | _NOT_COMPILED), "")
     notes = tuple(one.message for one in found if one.message != reason)
-    return Fit(_plan(manifest.plan, {one.name for one in found}), reason, notes)
+    names = {one.name for one in found}
+    return Fit(_plan(manifest.plan, names), reason, notes, names <= _OF_THE_USER)
 
 
-def _plan(plan: Plan, differing: set[str]) -> Plan:
-    if differing & _NOTHING_FITS:
+def _plan(plan: Plan, differing: Collection[str]) -> Plan:
+    if not _NOTHING_FITS.isdisjoint(differing):
         return Plan()
-    if differing & _NOT_COMPILED:
+    if not _NOT_COMPILED.isdisjoint(differing):
         plan = msgspec.structs.replace(plan, runtime=EAGER, settings={})
     return msgspec.structs.replace(plan, optimizer="") if "optimizer" in differing else plan
 

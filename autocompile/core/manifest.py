@@ -85,7 +85,8 @@ class Manifest(Record, frozen=True):
     calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
     `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them;
     `weight_samples`: of a sample of each. `training`: how the model was trained, where it is a training's
-    configuration, which `autocompile.prepare` takes; `signatures`: the steps that it was tuned with.
+    configuration, which `autocompile.prepare` takes; `signatures`: the steps that it was tuned with. Its `files`, if it
+    has any, are the compiler's cache, from which a process starts sooner than `serving` says.
     """
 
     manifest_version: int

@@ -1,6 +1,10 @@
 """`autocompile.prepare`: a recommendation on the user's own model and optimizer, compared with plain loops."""
 
 import copy
+import json
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -8,16 +12,19 @@ import torch
 from learners import LEARNERS as SHARED
 from learners import Learner, adamw, fitted
 from msgspec.structs import replace
+from places import REPOSITORY
+from servings import CARRIED
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 
 import autocompile
-from autocompile.artifact.integrity import manifest_digest, open_manifest, write_manifest
+from autocompile.artifact.integrity import entry_for, manifest_digest, open_manifest, write_manifest
 from autocompile.artifact.mismatch import requirements
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidWorkload, UsageError
 from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.plan import Plan
 from autocompile.runtime.catalogue import kind, kind_of
+from autocompile.runtime.inductor.runtime import InductorRuntime
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
 from autocompile.workload.identity.facts import identity_of
@@ -102,14 +109,14 @@ class Recommender:
             signatures=signatures_of(training.samples_of(batches_of(name, accumulate))),
         )
         directory = self.directory / str(self.count)
-        directory.mkdir()
+        directory.mkdir(parents=True)
         write_manifest(directory, replace(manifest, **changed))
         return directory
 
 
 @pytest.fixture
 def recommend(tmp_path):
-    return Recommender(tmp_path)
+    return Recommender(tmp_path / "recommended")
 
 
 def by_hand(name, *, accumulate=1, clip_norm=None, amp=False, dropout=False):
@@ -561,3 +568,59 @@ def test_its_digest_can_be_pinned(recommend):
 def test_threads_are_the_plans(recommend):
     prepared(recommend("mlp", Plan(threads=2)), "mlp")
     assert torch.get_num_threads() == 2
+
+
+RESTARTED = """
+import json, sys
+import torch
+import autocompile
+from learners import LEARNERS, adamw
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = LEARNERS["mlp"].model().train()
+step = autocompile.prepare(sys.argv[1], model, adamw(model.parameters()), loss=LEARNERS["mlp"].loss)
+torch.manual_seed(1)
+step(LEARNERS["mlp"].batch())
+status = step.status
+print(json.dumps([status.start, status.cache.hits, status.cache.misses, len(status.fallbacks), *status.notes]))
+"""
+
+
+def test_a_restarted_job_starts_from_the_cache_that_came_along(laboratory, recommend, tmp_path):
+    plan = replace(compiled(), autocast="bfloat16", optimizer="fused")
+    model = model_of("mlp", dropout=True)
+    laboratory.spool(model, batches_of("mlp", 2), training=Training(optimizer=adamw, loss=LEARNERS["mlp"].loss))
+    packed = laboratory.pack(plan, CARRIED)
+    cached = open_manifest(packed)
+    bare = open_manifest(recommend("mlp", plan))
+    told = replace(bare, identity=identity_of(model), files=cached.files, requirements=cached.requirements)
+    write_manifest(packed, told)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "tests" / "real")]),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "fresh"),
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", RESTARTED, str(packed)],
+        capture_output=True, text=True, env=environment, check=False, timeout=200,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    start, hits, misses, fallbacks, *notes = json.loads(ran.stdout)
+    assert (start, misses, fallbacks) == ("cache", 0, 0)
+    assert hits > 0
+    assert notes == ["starts the compiler at the first step, from the cache that came along"]
+
+
+def test_a_cache_of_another_torch_is_left_where_it_is(recommend, monkeypatch):
+    here = requirements("inductor", with_python=True, device_type="cpu")
+    directory = recommend("mlp", compiled(), requirements=replace(here, torch="1.0"))
+    (directory / "packed-0").mkdir()
+    (directory / "packed-0" / "entry").write_bytes(b"of another compiler")
+    manifest = open_manifest(directory)
+    write_manifest(directory, replace(manifest, files=(entry_for(directory, "packed-0/entry"),)))
+    monkeypatch.setattr(InductorRuntime, "install_cache", lambda _self, files: pytest.fail(f"it installed {files}"))
+    with pytest.warns(RuntimeWarning, match=r"packed with torch 1\.0"):
+        step, _model, _optimizer = prepared(directory, "mlp")
+    assert step.status.start == "compile"
+    assert step.status.cache is None
