@@ -32,8 +32,11 @@ from autocompile.workload.samples import signatures_of
 from autocompile.workload.training.entry import entry_of
 from autocompile.workload.training.training import Training, own_loss
 
-# The tracer asks for it; with warnings as errors that would be an error of the compiler's.
-pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+# The compiler gives them; where warnings are errors, they would be errors of its.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
+]
 
 TRACED = compiled(backend="aot_eager")
 TEN = 10
@@ -190,7 +193,6 @@ def test_compiled_steps_learn_the_same(recommend, name, accumulate, clip_norm):
     assert step.status.fallbacks == ()
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_inductor_learns_the_same(recommend):
     losses, own = by_hand("mlp")
     step, model, _optimizer = prepared(recommend("mlp", compiled()), "mlp")
