@@ -3,6 +3,7 @@
     rec = autocompile.optimize(model, inputs, budget="30m")
     rec.save("rec/")
     fast = autocompile.load("rec/", model)
+    step = autocompile.prepare("rec/", model, optimizer)  # of a training
 
 Importing this loads neither torch nor optuna; using a name from it does.
 """
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from autocompile.api import profile as profile
     from autocompile.artifact.entry import load as load
     from autocompile.artifact.module import CompiledModule as CompiledModule
+    from autocompile.artifact.prepare import prepare as prepare
+    from autocompile.artifact.prepared import PreparedStep as PreparedStep
     from autocompile.core import errors as errors
     from autocompile.core.goal import Goal as Goal
     from autocompile.recommendation import Recommendation as Recommendation
@@ -26,12 +29,25 @@ _HOMES = {
     "optimize": "autocompile.api",
     "profile": "autocompile.api",
     "load": "autocompile.artifact.entry",
+    "prepare": "autocompile.artifact.prepare",
     "CompiledModule": "autocompile.artifact.module",
+    "PreparedStep": "autocompile.artifact.prepared",
     "Goal": "autocompile.core.goal",
     "Recommendation": "autocompile.recommendation",
     "Training": "autocompile.workload.training.training",
 }
-__all__ = ["CompiledModule", "Goal", "Recommendation", "Training", "errors", "load", "optimize", "profile"]
+__all__ = [
+    "CompiledModule",
+    "Goal",
+    "PreparedStep",
+    "Recommendation",
+    "Training",
+    "errors",
+    "load",
+    "optimize",
+    "prepare",
+    "profile",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -59,8 +59,8 @@ def optimize(  # noqa: PLR0913
     (`error`).
 
     With `training`, an `autocompile.Training`, whole steps of it are tuned: `inputs` are batches as the loss takes
-    them, in a list or a DataLoader, and calls are steps. Nothing is packed, so the goal's `deploy` is "jit", and
-    `rec.snippet()` is the step in plain torch. The model, its gradients and the optimizer stay as they are.
+    them, in a list or a DataLoader, and calls are steps; the goal's `deploy` is "jit". `autocompile.prepare` trains as
+    recommended, `rec.snippet()` is the step in plain torch. Model, gradients and optimizer stay as they are.
 
     Raises UsageError (see `autocompile.errors`) for whatever the caller can mend, before or at the
     first measurement; at the end, with `on_unmet="error"`, GoalUnmet, which holds the recommendation: the run is kept

@@ -58,6 +58,11 @@ class Opened:
             self._by_directory[within] = Files(self.directory / within, own or None)
         return self._by_directory[within]
 
+    def contents(self) -> dict[str, bytes]:
+        """What all files hold, each by its path within its directory: of a carried cache, its path in the cache."""
+        placed = (entry.path.partition("/") for entry in self.manifest.files)
+        return {name: self.files(within).read(name) for within, _slash, name in placed}
+
 
 def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
     """The manifest in `directory`, after it and every file that it names were checked: see `open_artifact`."""

@@ -219,16 +219,11 @@ class _Loading:
         if grave:
             return self.instead(self._behind(), grave)
         serving = self.manifest.serving
-        caching(serving.runtime).install_cache(self._carried())
+        caching(serving.runtime).install_cache(self.opened.contents())
         starts = starting.starts_the_compiler(starting.start_of(self.manifest, serving))
         noted = (mismatch.message for mismatch in found)
         notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_weights()]
         return self.module(self._compiled(serving), notes=notes)
-
-    def _carried(self) -> dict[str, bytes]:
-        """What the files hold, by their paths in the cache."""
-        placed = (entry.path.partition("/") for entry in self.manifest.files)
-        return {name: self.opened.files(within).read(name) for within, _slash, name in placed}
 
     def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
         problem = lacking_in(found)

@@ -34,6 +34,7 @@ Name = Literal[
     "runtime",
     "library",
     "weights",
+    "optimizer",
 ]
 
 

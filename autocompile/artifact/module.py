@@ -90,7 +90,7 @@ class CompiledModule:
             absences=self._about.absences,
             calls=self._tally.calls,
             fallbacks=tuple(Fallback(reason, calls) for reason, calls in self._tally.refusals),
-            cache=_cache_use(serving.runtime) if serving.start == "cache" else None,
+            cache=cache_use(serving.runtime) if serving.start == "cache" else None,
             notes=self._about.notes,
         )
 
@@ -175,7 +175,7 @@ class About(Record, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def _cache_use(name: str) -> CacheUse:
+def cache_use(name: str) -> CacheUse:
     """What the runtime's compiler counted so far."""
     counted = runtime(name).counters()
     return CacheUse(counted.cache_hits, counted.cache_misses)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from autocompile.core.envelope import at_calls
 from autocompile.core.errors import InvalidRecommendation, InvalidValue, UsageError
 from autocompile.core.manifest import Manifest, Served
+from autocompile.core.workload import TrainingEntry
 
 OnMismatch = Literal["fallback", "error"]
 Fallback = Literal["eager", "jit"]
@@ -42,9 +43,17 @@ BY_DEFAULT = Asked()
 
 def check_served(manifest: Manifest) -> None:
     """Raises InvalidRecommendation where there is nothing to serve, as it was tuned for training."""
-    if manifest.trains:
-        remedy = "use its step in plain torch: rec.snippet(), or the end of `autocompile show`"
+    if manifest.training:
+        remedy = "call autocompile.prepare(path, model, optimizer)"
         raise InvalidRecommendation("it is for training, and nothing is loaded for that", where="load", remedy=remedy)
+
+
+def check_trained(manifest: Manifest) -> TrainingEntry:
+    """How the model was trained. Raises InvalidRecommendation where it was tuned for calls."""
+    if manifest.training is None:
+        remedy = "call autocompile.load(path, model)"
+        raise InvalidRecommendation("it is for calls of a model, and not for training", where="prepare", remedy=remedy)
+    return manifest.training
 
 
 def check_model(manifest: Manifest, model: Any) -> None:

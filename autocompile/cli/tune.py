@@ -68,7 +68,7 @@ def tune(
         terminal().print(brief(document, str(output)))
         how = f"load it with autocompile.load({str(output)!r}, model)"
         if document.workload.training:
-            how = f"`autocompile show {output}` ends with the step in plain torch"
+            how = f"train with autocompile.prepare({str(output)!r}, model, optimizer)"
         print(f"\nKept in {output}; {how}")
     if not document.complete:
         sys.exit(130)

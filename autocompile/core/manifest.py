@@ -9,6 +9,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.core.serde import Record
 from autocompile.core.serving import Serving
+from autocompile.core.workload import Signature, TrainingEntry
 
 MANIFEST_VERSION = 5
 
@@ -83,7 +84,9 @@ class Manifest(Record, frozen=True):
     for some number of calls, eager among them, as they were measured. `envelope`: which of these to serve for how many
     calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
     `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them;
-    `weight_samples`: of a sample of each. `trains`: it is a training's configuration, which is not loaded.
+    `weight_samples`: of a sample of each. `training`: how the model was trained, where it is a training's
+    configuration, which `autocompile.prepare` takes; `signatures`: the steps that it was tuned with. Its `files`, if it
+    has any, are the compiler's cache, from which a process starts sooner than `serving` says.
     """
 
     manifest_version: int
@@ -102,7 +105,8 @@ class Manifest(Record, frozen=True):
     weights: dict[str, str] = {}
     weight_samples: dict[str, str] = {}
     standby: Standby | None = None
-    trains: bool = False
+    training: TrainingEntry | None = None
+    signatures: tuple[Signature, ...] = ()
 
     @property
     def all_files(self) -> tuple[FileEntry, ...]:

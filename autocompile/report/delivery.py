@@ -51,11 +51,13 @@ def delivery(document: Document) -> Iterator[str]:
 
 def start_of_training(document: Document) -> Iterator[str]:
     """How a process starts to train."""
-    packs = "nothing is packed for training: every process"
+    runs = "a process takes the step from `autocompile.prepare`, or runs it in plain torch, which"
     if document.artifact.start == "none":
-        yield f"{packs} runs the step in plain torch, which compiles nothing"
-    else:
-        yield f"{packs} runs the step in plain torch, which {_compiles_at_the_first_step(document)}"
+        yield f"{runs} compiles nothing"
+        return
+    yield f"{runs} {_compiles_at_the_first_step(document)}"
+    if document.artifact.size_bytes:
+        yield "the compiler's cache is packed: from it `autocompile.prepare` starts sooner, on a machine like this one"
 
 
 def _compiles_at_the_first_step(document: Document) -> str:

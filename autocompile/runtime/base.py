@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from autocompile.core.outcome import Counters, FailureCause, FailureKind
 from autocompile.core.plan import Plan
@@ -69,6 +70,13 @@ class Runtime(ABC):
 
         With `isolate` it trains copies of the baseline's parameters. Raises InvalidWorkload where the optimizer has no
         such implementation.
+        """
+        raise NotImplementedError(f"{type(self).__name__} runs a model and does not train it")
+
+    def to_train(self, _module: nn.Module, _plan: Plan, /) -> Any:
+        """What is called in the place of `_module` when it is trained as `_plan` says; asked as `train` is.
+
+        It computes with the module's own parameters and buffers. Submodules may be compiled where they lie.
         """
         raise NotImplementedError(f"{type(self).__name__} runs a model and does not train it")
 

@@ -14,7 +14,7 @@ from autocompile.workload.training.recipe import Recipe
 from autocompile.workload.training.step import TrainingStep
 
 # What compiles a module, or its parts in place: what the loss is given.
-Compile = Callable[[nn.Module], Any]
+Compile = Callable[[nn.Module, Plan], Any]
 
 
 def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bool) -> TrainingStep:
@@ -29,7 +29,7 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
     own = TrainingStep(
         module,
         step.training,
-        model=compiled(module),
+        model=compiled(module, plan),
         recipe=_implementation(step.recipe, plan.optimizer),
         autocast=plan.autocast,
         device_type=step.device_type,

@@ -4,9 +4,11 @@ import dataclasses
 import re
 
 import pytest
-from builders import workload
+from builders import failure, workload
+from fakes import FakeClock, FakeRunner, packs_either
 from test_search import run, said
 
+from autocompile.artifact.integrity import open_manifest
 from autocompile.core.errors import InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.notices import of_workload
@@ -123,7 +125,22 @@ def test_what_was_tuned_for_training_is_not_loaded():
 
     manifest = Manifest(
         5, "inductor", compiled(), "cpu", Identity(), Serving("inductor", "compile"), (),
-        Requirements("2.13.0", "x86_64", (), ""), trains=True,
+        Requirements("2.13.0", "x86_64", (), ""), training=ADAMW,
     )  # fmt: skip
     with pytest.raises(InvalidRecommendation, match="it is for training, and nothing is loaded for that"):
         check_model(manifest, len)
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_the_compilers_cache_lies_beside_what_is_judged_without_it(packs):
+    refused = failure("unsupported", "pack", "there is no room for it")
+    runner = FakeRunner(answered, FakeClock(), packs=packs_either if packs else lambda _task: refused)
+    document, runner = run(runner=runner, **TRAINING)
+    manifest = open_manifest(runner.directory)
+    assert manifest.training == ADAMW
+    assert manifest.signatures == document.workload.signatures
+    assert document.artifact.start == manifest.serving.start == "compile"
+    assert document.winner.startup_s == pytest.approx(8.0, rel=0.1)
+    assert bool(manifest.files) == packs
+    assert ("cache is packed" in " ".join("\n".join(story(document)).split())) == packs
+    assert any("there is no room for it" in one for one in said(document, "skipped")) != packs

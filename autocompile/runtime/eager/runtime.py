@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import nn
+
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import Runtime
 from autocompile.runtime.built import Built, transformed
@@ -21,7 +23,10 @@ class EagerRuntime(Runtime):
         return Built(target, plan, step.device_type, target)
 
     def train(self, step: TrainingStep, plan: Plan, /, *, isolate: bool) -> TrainingStep:
-        return as_planned(step, plan, lambda module: module, isolate=isolate)
+        return as_planned(step, plan, self.to_train, isolate=isolate)
+
+    def to_train(self, module: nn.Module, _plan: Plan, /) -> nn.Module:
+        return module
 
 
 RUNTIME = EagerRuntime()

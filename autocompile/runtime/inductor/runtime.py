@@ -44,13 +44,12 @@ class InductorRuntime(CachingRuntime):
         return Built(call, plan, step.device_type, target)
 
     def train(self, step: TrainingStep, plan: Plan, /, *, isolate: bool) -> TrainingStep:
+        return as_planned(step, plan, self.to_train, isolate=isolate)
+
+    def to_train(self, module: nn.Module, plan: Plan, /) -> Callable[..., Any]:
         settings = settings_of(plan)
-
-        def compiled(module: nn.Module) -> Callable[..., Any]:
-            _leave_eager(module, settings)
-            return _compiled(module, settings)
-
-        return as_planned(step, plan, compiled, isolate=isolate)
+        _leave_eager(module, settings)
+        return _compiled(module, settings)
 
     def prepare(self) -> None:
         for name in ("torch._dynamo", "torch._inductor.codecache", "torch._inductor.compile_fx"):
@@ -108,7 +107,7 @@ class _Owned:
 
 
 def _leave_eager(target: Any, settings: Settings) -> None:
-    """Have the compiler leave some submodules alone; `target` is a copy."""
+    """Have the compiler leave some submodules alone."""
     for path in settings.left_eager:
         part = target.get_submodule(path)
         part.forward = torch.compiler.disable(part.forward)  # type: ignore[no-untyped-call]

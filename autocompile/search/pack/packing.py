@@ -46,6 +46,8 @@ class Delivered:
 
 def packed(bench: Bench, trial: Trial, trials: list[Trial]) -> Delivered | Failure:
     """Pack one of these trials, and measure what is loaded, as far as the budget goes; or why it cannot be loaded."""
+    if bench.workload.training is not None:
+        return _of_training(bench, trial, trials)
     if trial.origin == "baseline" or not bench.settings.goal.loads_artifacts:
         return configured(bench, trial)
     packing = packing_of(bench, trial, trials)
@@ -80,12 +82,25 @@ def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
         serving=serving,
         absences=(Absence(serving_of(trial.plan), reason),) if reason and serving.start == "compile" else (),
         requirements=here,
-        trains=bench.workload.training is not None,
+        training=bench.workload.training,
+        signatures=bench.workload.signatures if bench.workload.training else (),
     )
     directory = package_of(bench, trial.plan)
     directory.mkdir(parents=True, exist_ok=True)
     write_manifest(directory, manifest)
     return Delivered(_starting_cold(trial), directory)
+
+
+def _of_training(bench: Bench, trial: Trial, trials: list[Trial]) -> Delivered:
+    """The configuration, judged as each process compiles it; the compiler's cache lies beside it, if it can be had."""
+    if trial.origin == "baseline" or kind_of(trial.plan).packs_as != "cache":
+        return configured(bench, trial)
+    made = _made(bench, trial, packing_of(bench, trial, trials), cache=trial.plan.key)
+    cached = None if isinstance(made, str) else Delivered(trial, package_of(bench, trial.plan)).manifest
+    own = configured(bench, trial)
+    if cached is not None:
+        write_manifest(own.directory, replace(own.manifest, files=cached.files, requirements=cached.requirements))
+    return own
 
 
 def _starting_cold(trial: Trial) -> Trial:

@@ -12,14 +12,15 @@ from autocompile.artifact.mismatch import requirements
 from autocompile.core.job import Packed, PackTask
 from autocompile.core.outcome import Failure
 from autocompile.runtime.base import NotPackable
-from autocompile.runtime.building import ahead, build, caching
+from autocompile.runtime.building import ahead, as_trained, build, caching
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.weights import UNREADABLE, digests
 from autocompile.trial.pack.programs import Programs, check_cases
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
-from autocompile.workload.spool import unspool
+from autocompile.workload.spool import unspool, unspool_step
+from autocompile.workload.training.step import TrainingStep
 
 # Calls of so many different forms are compiled, each as a program of its own.
 _MOST_PROGRAMS = 4
@@ -28,10 +29,12 @@ _STAGE = "pack"
 
 def pack(task: PackTask, phases: Phases) -> Packed | Failure:
     """Pack for one way to serve; a reason why that cannot be is a Failure of kind `unsupported`."""
-    with phases("load"):
-        model, samples = unspool(task.workload, batch=task.plan.batch)
     directory = Path(task.directory)
     directory.mkdir(parents=True, exist_ok=True)
+    if task.workload.training is not None:
+        return _carry_cache_of_training(task, directory, phases)
+    with phases("load"):
+        model, samples = unspool(task.workload, batch=task.plan.batch)
     if task.plan.threads:
         torch.set_num_threads(task.plan.threads)
     try:
@@ -51,6 +54,25 @@ def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], director
                 built.run(sample)
     with phases("verify"):
         check_cases(built, task, "what the compiler made")
+    return _kept_cache(task, directory, phases)
+
+
+def _carry_cache_of_training(task: PackTask, directory: Path, phases: Phases) -> Packed:
+    """What the compiler leaves in its cache of steps; as its trial has verified it, whose cache it begins with."""
+    with phases("load"):
+        given, samples = unspool_step(task.workload)
+        assert isinstance(given, TrainingStep)
+    if task.plan.threads:
+        torch.set_num_threads(task.plan.threads)
+    with phases("compile"):
+        step = as_trained(given, task.plan)
+        with step.preserved():
+            for sample in (*samples, *samples):
+                step.run(sample)
+    return _kept_cache(task, directory, phases)
+
+
+def _kept_cache(task: PackTask, directory: Path, phases: Phases) -> Packed:
     with phases(_STAGE):
         caching(task.serving.runtime).keep_cache(directory)
     name, device_type = task.serving.runtime, task.workload.device_type

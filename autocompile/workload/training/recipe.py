@@ -51,7 +51,7 @@ class Recipe:
         for name, held in self.state.items():
             parameter, settings = parameters[name], self._settings_of(name)
             optimizer.state[parameter] = {
-                key: _placed(key, copy.deepcopy(value), parameter, settings) for key, value in held.items()
+                key: placed(key, copy.deepcopy(value), parameter, settings) for key, value in held.items()
             }
         return optimizer
 
@@ -72,9 +72,9 @@ class Recipe:
         wide = pytree.tree_map(widened, (self.defaults, [group.settings for group in self.groups], self.state))
         defaults, settings, state = wide
         groups = tuple(
-            Group(group.names, _overridden(own, plain)) for group, own in zip(self.groups, settings, strict=True)
+            Group(group.names, overridden(own, plain)) for group, own in zip(self.groups, settings, strict=True)
         )
-        return replace(self, defaults=_overridden(defaults, plain), groups=groups, state=state)
+        return replace(self, defaults=overridden(defaults, plain), groups=groups, state=state)
 
     def _with(self, wanted: str, unwanted: str) -> Recipe:
         if any(wanted not in group.settings for group in self.groups):
@@ -82,8 +82,8 @@ class Recipe:
                 f"{self.kind.__name__} has no {wanted} implementation", where=_WHERE, remedy="leave it as given"
             )
         flags = {wanted: True, unwanted: False}
-        groups = tuple(Group(group.names, _overridden(group.settings, flags)) for group in self.groups)
-        return replace(self, defaults=_overridden(self.defaults, flags), groups=groups, make=None)
+        groups = tuple(Group(group.names, overridden(group.settings, flags)) for group in self.groups)
+        return replace(self, defaults=overridden(self.defaults, flags), groups=groups, make=None)
 
     def check(self, parameters: Parameters) -> None:
         """Raises InvalidWorkload where the implementation asked for is fused, and there is none for such parameters.
@@ -155,6 +155,14 @@ def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer 
 
     Hooks of the user's on it are no part of it, nor is a scheduler.
     """
+    recipe = stateless_recipe_of(optimizer, parameters)
+    held = {name: parameter for name, parameter in parameters.items() if parameter in optimizer.state}
+    state = {name: copy.deepcopy(optimizer.state[parameter]) for name, parameter in held.items()}
+    return replace(recipe, state=state, make=make)
+
+
+def stateless_recipe_of(optimizer: Optimizer, parameters: Parameters) -> Recipe:
+    """The same without the optimizer's state, which may be as large as the model. Raises as `recipe_of` does."""
     kind = type(optimizer)
     if _needs_closure(kind.step):
         raise InvalidWorkload(
@@ -166,15 +174,14 @@ def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer 
     groups = tuple(
         Group(names, copy.deepcopy(own)) for names, own in zip(_names(optimizer, parameters), settings, strict=True)
     )
-    held = {name: parameter for name, parameter in parameters.items() if parameter in optimizer.state}
-    if len(held) < len(optimizer.state):
+    held = sum(parameter in optimizer.state for parameter in parameters.values())
+    if held < len(optimizer.state):
         raise InvalidWorkload(
             f"{kind.__name__} keeps state that belongs to no parameter, which cannot be copied",
             where=_WHERE,
             remedy="use an optimizer that keeps its state by parameter",
         )
-    state = {name: copy.deepcopy(optimizer.state[parameter]) for name, parameter in held.items()}
-    return Recipe(kind, copy.deepcopy(optimizer.defaults), groups, state, make)
+    return Recipe(kind, copy.deepcopy(optimizer.defaults), groups, {})
 
 
 def widened(leaf: Any) -> Any:
@@ -220,7 +227,7 @@ def _needs_closure(step: Callable[..., Any]) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
-def _overridden(settings: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def overridden(settings: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """With these values in the place of those that are there."""
     return settings | {name: value for name, value in values.items() if name in settings}
 
@@ -237,8 +244,11 @@ def _words(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, Any]) -> Any:
-    """Counters of steps lie beside the parameter where the implementation reads them there, else on the CPU."""
+def placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, Any]) -> Any:
+    """State as an implementation wants it.
+
+    Counters of steps lie beside the parameter where the implementation reads them there, else on the CPU.
+    """
     if key != "step" or not isinstance(value, torch.Tensor):
         return _laid_out(value, parameter)
     return value.to(parameter.device if settings.get("fused") or settings.get("capturable") else "cpu")

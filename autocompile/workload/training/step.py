@@ -94,7 +94,7 @@ class TrainingStep(Step):
         """The loss of a batch. Raises InvalidWorkload if it is no scalar tensor, or needs no gradient."""
         with self._precision():
             loss = self.training.loss(self.model, batch)
-        _check(loss)
+        check_loss(loss)
         return loss
 
     def _precision(self) -> AbstractContextManager[Any]:
@@ -174,7 +174,8 @@ class TrainingStep(Step):
         return Course(starts, dtypes, moved, seed)
 
 
-def _check(loss: Any) -> None:
+def check_loss(loss: Any) -> None:
+    """Raises InvalidWorkload where a loss is no scalar tensor, or needs no gradient."""
     if not isinstance(loss, torch.Tensor):
         raise InvalidWorkload(
             f"returned a {type(loss).__name__}, no tensor", where=_WHERE, remedy="return the loss as a scalar tensor"

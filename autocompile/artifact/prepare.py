@@ -1,0 +1,158 @@
+"""A training's recommendation, applied to the user's own model and optimizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from autocompile.artifact.integrity import Opened, open_artifact
+from autocompile.artifact.mismatch import Mismatch
+from autocompile.artifact.options import Asked, OnMismatch, check_trained
+from autocompile.artifact.prepared import How, PreparedStep
+from autocompile.artifact.starting import compiles, start_of
+from autocompile.artifact.step_forms import tuned_forms
+from autocompile.artifact.training_fit import Fit, fit, other_figures, training_mismatches
+from autocompile.core.caution import warn
+from autocompile.core.errors import InvalidRecommendation, UsageError
+from autocompile.core.manifest import Manifest
+from autocompile.core.plan import EAGER, Plan
+from autocompile.core.workload import TrainingEntry
+from autocompile.heap import settle_heap
+from autocompile.runtime.building import caching
+from autocompile.runtime.catalogue import kind_of, serving_of
+from autocompile.workload.training.implementation import put_on
+from autocompile.workload.training.training import Loss, own_loss
+
+
+def prepare(
+    path: str | Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    loss: Loss | None = None,
+    on_mismatch: OnMismatch = "fallback",
+    digest: str | None = None,
+) -> PreparedStep:
+    """Train `model` with `optimizer` as the recommendation at `path` says: a step to be called with a batch.
+
+    Nothing is replaced: parameters, optimizer and its groups stay the same objects, and their state stays. Applied to
+    them are the plan's memory format and the optimizer's implementation; blocks that the plan compiles by themselves
+    are compiled where they lie. CPU threads, and on a CPU how glibc's heap keeps what is freed (`autocompile.heap`),
+    are settings of the whole process, and are applied.
+
+    Parameters: `model` and `optimizer`, as they were tuned. `loss`, a function of the model and a batch, which returns
+    a scalar tensor; by default the `.loss` of the model's output. It has to be given where one was given when it was
+    tuned. `on_mismatch`, what to do if the recommendation does not fit this model, optimizer or machine: train on with
+    what fits of it, with a warning, or raise ("fallback", "error"). Another model trains eager, as it is given; so does
+    one on another type of device. On another machine or torch the plan is applied, although it was not verified there.
+    An optimizer without the plan's implementation keeps its own. Where compiling fails at the first step of a form,
+    that step and all after it are done without the compiler. `digest`, "sha256:...", refuses any other recommendation.
+
+    Raises InvalidRecommendation if there is none for training, or, with `on_mismatch="error"`, if it does not fit;
+    InvalidArtifact if its files are not the ones that were written; InvalidWorkload if the optimizer is not one of the
+    model's parameters, or one whose step computes the loss itself; UsageError if the loss is missing.
+    """
+    asked = Asked(on_mismatch=on_mismatch, digest=digest)
+    opened = open_artifact(Path(path), asked.digest)
+    entry = check_trained(opened.manifest)
+    _check_given(model, optimizer)
+    given = _loss(entry, loss)
+    found = training_mismatches(opened.manifest, model, optimizer)
+    grave = [one for one in found if not one.is_only_noted]
+    if grave and asked.on_mismatch == "error":
+        raise InvalidRecommendation(grave[0].message, where=str(path), remedy=_remedy(grave[0]))
+    fitting = fit(opened.manifest, found)
+    if grave:
+        warn(f"{grave[0].message}; {_consequence(fitting, grave[0])}; {_remedy(grave[0])}")
+    _apply(opened.manifest, fitting.plan, model, optimizer)
+    other = other_figures(entry, optimizer, own_loss=given is own_loss)
+    return PreparedStep(model, optimizer, _how(opened, entry, given, fitting, [*other, *_starting(opened, fitting)]))
+
+
+def _how(opened: Opened, entry: TrainingEntry, loss: Loss, fitting: Fit, notes: list[str]) -> How:
+    manifest, own = opened.manifest, kind_of(fitting.plan)
+    return How(
+        label=EAGER if fitting.plan == Plan() else manifest.label,
+        plan=fitting.plan,
+        serving=serving_of(fitting.plan) if _installed(opened, fitting) else own.unpacked,
+        training=entry,
+        loss=loss,
+        device_type=manifest.device_type,
+        forms=tuned_forms(manifest.signatures),
+        fallback=fitting.fallback,
+        notes=(*fitting.notes, *notes),
+    )
+
+
+def _carries_cache(manifest: Manifest, fitting: Fit) -> bool:
+    """Whether the compiler's cache came with it, and was left by such a machine, torch and Python as these."""
+    is_cache = fitting.plan.runtime == manifest.plan.runtime and kind_of(manifest.plan).packs_as == "cache"
+    return bool(manifest.files) and is_cache and fitting.is_same_machine
+
+
+def _installed(opened: Opened, fitting: Fit) -> bool:
+    """Put the compiler's cache in place, where it came along and fits; whether it did."""
+    if not _carries_cache(opened.manifest, fitting):
+        return False
+    caching(opened.manifest.plan.runtime).install_cache(opened.contents())
+    return True
+
+
+def _check_given(model: Any, optimizer: Any) -> None:
+    if not isinstance(model, nn.Module):
+        remedy = "give the torch.nn.Module that was tuned"
+        raise UsageError(f"a {type(model).__name__} cannot be trained", where="model", remedy=remedy)
+    if not isinstance(optimizer, Optimizer):
+        remedy = "give a torch.optim.Optimizer of the model's parameters"
+        raise UsageError(f"a {type(optimizer).__name__} is no optimizer", where="optimizer", remedy=remedy)
+
+
+def _loss(entry: TrainingEntry, loss: Any) -> Loss:
+    if loss is None and not entry.own_loss:
+        remedy = "give loss=, the function of the model and a batch that it was tuned with"
+        raise UsageError("the loss is missing", where="prepare", remedy=remedy)
+    if loss is not None and not callable(loss):
+        remedy = "give a function of the model and a batch"
+        raise UsageError(f"a {type(loss).__name__} is no loss", where="loss", remedy=remedy)
+    given: Loss = own_loss if loss is None else loss
+    return given
+
+
+def _apply(manifest: Manifest, plan: Plan, model: nn.Module, optimizer: Optimizer) -> None:
+    """What of the plan changes the process, the model and the optimizer before the first step."""
+    if manifest.device_type == "cpu":
+        settle_heap()
+    if plan.threads:
+        torch.set_num_threads(plan.threads)
+    if plan.memory_format:
+        model.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
+    if plan.optimizer or plan.memory_format:
+        put_on(optimizer, plan.optimizer)
+
+
+def _starting(opened: Opened, fitting: Fit) -> list[str]:
+    """What the first step waits for, where it does."""
+    manifest, own = opened.manifest, kind_of(fitting.plan)
+    if not own.compiles:
+        return []
+    if _carries_cache(manifest, fitting):
+        return ["starts the compiler at the first step, from the cache that came along"]
+    return [compiles(start_of(manifest, own.unpacked), "at the first step")]
+
+
+def _consequence(fitting: Fit, fault: Mismatch) -> str:
+    if fitting.plan == Plan() and fitting.fallback:
+        return "it is trained eager, as it is given"
+    if fitting.fallback:
+        return "it is trained without the compiler"
+    if fault.name == "optimizer":
+        return "the optimizer keeps its own implementation"
+    return "it is trained as recommended, which was not verified here"
+
+
+def _remedy(fault: Mismatch) -> str:
+    return f"{fault.remedy}, or tune it again for what is here" if fault.remedy else "tune it again for what is here"

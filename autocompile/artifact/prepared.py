@@ -1,0 +1,220 @@
+"""What `autocompile.prepare` gives: a step of training on the user's own model and optimizer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from autocompile.artifact.in_place import InPlace
+from autocompile.artifact.module import CacheUse, cache_use
+from autocompile.artifact.step_forms import Form, how_it_differs, key_of
+from autocompile.core.caution import warn
+from autocompile.core.errors import UsageError
+from autocompile.core.plan import Plan
+from autocompile.core.serde import Record
+from autocompile.core.serving import AS_IT_IS, Serving, Start
+from autocompile.core.workload import TrainingEntry
+from autocompile.runtime.building import runtime
+from autocompile.runtime.catalogue import kind_of
+from autocompile.workload.state import State
+from autocompile.workload.training.step import check_loss
+from autocompile.workload.training.training import Loss
+
+# Forms of batches that are remembered: a loop may bring new ones without end.
+_MOST_FORMS = 1024
+
+
+class StepFallback(Record, frozen=True):
+    """Why steps were not done as recommended, and how many of them."""
+
+    reason: str
+    steps: int
+
+
+class StepStatus(Record, frozen=True):
+    """How a prepared step trains.
+
+    `runtime` runs the model, `start` is what it does to start: `compile` at the first step, the same from a carried
+    `cache`, or `none`. `label` is the recommended configuration, or `eager` where nothing of it is applied. `steps` by
+    the runtime that did them, those done by calling the prepared step; `fallbacks` with reasons. `cache` is what proves
+    the hits of a carried cache, else None. `notes` say what else differs from how it was tuned.
+    """
+
+    runtime: str
+    start: Start
+    label: str
+    steps: dict[str, int]
+    fallbacks: tuple[StepFallback, ...]
+    cache: CacheUse | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class How:
+    """How steps are done: the plan as it fits here, the training that was tuned, and the loss.
+
+    `forms` are those of the batches that it was tuned with. `fallback`: why it is not done as recommended, or "".
+    """
+
+    label: str
+    plan: Plan
+    serving: Serving
+    training: TrainingEntry
+    loss: Loss
+    device_type: str
+    forms: Sequence[Form] = ()
+    fallback: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class PreparedStep:
+    """A step of training as a recommendation has it, on the user's own model and optimizer.
+
+    Called with a batch, or with several where the recommendation accumulates, it does a whole step: gradients are
+    cleared, the loss is computed in the plan's precision, its gradients are added and clipped, the optimizer does its
+    step. Its parts serve loops of one's own: `model`, `autocast()`, `backward(loss)` and `optimizer`; clearing and
+    clipping gradients is that loop's work then, and so is an error of the compiler's.
+
+    `optimizer` is the one that was given, on the plan's implementation.
+    """
+
+    def __init__(self, module: nn.Module, optimizer: Optimizer, how: How) -> None:
+        self.optimizer = optimizer
+        self._module, self._how = module, how
+        self._undone = InPlace(module)
+        self._model: Any = runtime(how.plan.runtime).to_train(module, how.plan)
+        self._serving, self._fallback = how.serving, how.fallback
+        self._compiles = kind_of(how.plan).compiles is not None
+        self._seen: set[Hashable] = set()
+        self._steps: Counter[str] = Counter()
+        self._fallbacks: Counter[str] = Counter()
+        self._notes = list(how.notes)
+
+    def __call__(self, *batches: Any) -> torch.Tensor:
+        """Do a step; its loss, detached: the mean over the batches, where there are several.
+
+        Raises UsageError for no batch, or more than the recommendation accumulates over; InvalidWorkload if the loss is
+        no scalar tensor, or needs no gradient; and what the model or the loss raises.
+        """
+        self._check(batches)
+        loss = self._learned(batches)
+        if self._how.training.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._module.parameters(), self._how.training.clip_norm)
+        self.optimizer.step()
+        self._steps[self._serving.runtime] += 1
+        if self._fallback:
+            self._fallbacks[self._fallback] += 1
+        return loss
+
+    @property
+    def model(self) -> Any:
+        """What a loop of one's own calls: the model, compiled as the plan says, with the model's own parameters."""
+        return self._model
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """The precision in which the plan computes the loss, as a context."""
+        if not self._how.plan.autocast:
+            return nullcontext()
+        return torch.autocast(self._how.device_type, dtype=getattr(torch, self._how.plan.autocast))
+
+    def backward(self, loss: torch.Tensor, count: int | None = None) -> None:
+        """Add the gradients of a batch's loss, divided by `count`, the batches of the step.
+
+        By default that is as many as the recommendation accumulates over.
+        """
+        self._add(loss, self._how.training.accumulate if count is None else count)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The model's, by the names that its parts have without this."""
+        return self._module.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> Any:
+        """Give the model this state; as its own method of that name."""
+        return self._module.load_state_dict(state, strict=strict)
+
+    @property
+    def status(self) -> StepStatus:
+        """How it trains, as of now."""
+        return StepStatus(
+            runtime=self._serving.runtime,
+            start=self._serving.start,
+            label=self._how.label,
+            steps=dict(self._steps),
+            fallbacks=tuple(StepFallback(reason, steps) for reason, steps in self._fallbacks.items()),
+            cache=cache_use(self._serving.runtime) if self._serving.start == "cache" else None,
+            notes=tuple(self._notes),
+        )
+
+    def __repr__(self) -> str:
+        return f"<PreparedStep {self._how.label}, done by {self._serving}>"
+
+    def _check(self, batches: Sequence[Any]) -> None:
+        most = self._how.training.accumulate
+        if not 1 <= len(batches) <= most:
+            takes = "one batch" if most == 1 else f"1 to {most} batches"
+            remedy = "give a batch of several parts as one tuple" if most == 1 else "give each batch as one argument"
+            raise UsageError(f"a step takes {takes}, and {len(batches)} were given", where="batches", remedy=remedy)
+
+    def _learned(self, batches: Sequence[Any]) -> torch.Tensor:
+        """Clear the gradients, and make new ones; the loss."""
+        if not self._compiles:
+            return self._learn(self._model, batches)
+        key = key_of(batches)
+        if key in self._seen or len(self._seen) >= _MOST_FORMS:
+            return self._learn(self._model, batches)
+        before = State(self._module).snapshot()
+        try:
+            loss = self._learn(self._model, batches)
+        except Exception as fault:  # the compiler's, or the model's own, which eager raises again
+            before.restore()
+            return self._learn_eager(batches, fault)
+        self._seen.add(key)
+        self._tell_of_another_form(batches)
+        return loss
+
+    def _learn(self, model: Any, batches: Sequence[Any]) -> torch.Tensor:
+        self._module.zero_grad()
+        first, *others = (self._learn_from(model, batch, len(batches)) for batch in batches)
+        return sum(others, start=first.clone())
+
+    def _learn_from(self, model: Any, batch: Any, count: int) -> torch.Tensor:
+        with self.autocast():
+            loss = self._how.loss(model, batch)
+        check_loss(loss)
+        return self._add(loss, count)
+
+    def _add(self, loss: torch.Tensor, count: int) -> torch.Tensor:
+        """Add the gradients of a loss; its share of the step's."""
+        share = loss / count if count > 1 else loss
+        share.backward()  # type: ignore[no-untyped-call]
+        return share.detach()
+
+    def _learn_eager(self, batches: Sequence[Any], fault: Exception) -> torch.Tensor:
+        """The same without the compiler; for good, if that is what failed."""
+        self._undone.swap()
+        try:
+            loss = self._learn(self._module, batches)
+        except BaseException:
+            self._undone.swap()
+            raise
+        self._model, self._compiles, self._serving = self._module, False, AS_IT_IS
+        said = " ".join(str(fault).split("\n")[:2]).strip()
+        self._fallback = f"compiling failed: {type(fault).__name__}: {said}"
+        warn(f"{self._fallback}; from now on the model trains without the compiler; tune it again")
+        return loss
+
+    def _tell_of_another_form(self, batches: Sequence[Any]) -> None:
+        differs = how_it_differs(batches, self._how.forms)
+        if differs and not any(note.startswith(_OTHER_FORM) for note in self._notes):
+            self._notes.append(f"{_OTHER_FORM}: {differs}; torch compiles anew for other sizes, within its limit")
+            warn(self._notes[-1])
+
+
+_OTHER_FORM = "a batch is not as those that were tuned with"
