@@ -1,6 +1,7 @@
 """The examples as a user runs them."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from autocompile.core.workload import Workload
 from autocompile.runtime.inductor.settings import compiled
 
 EMBEDDING = REPOSITORY / "examples" / "embedding.py"
+TRAINING = REPOSITORY / "examples" / "training.py"
 
 
 @pytest.fixture(scope="module")
@@ -99,3 +101,27 @@ def test_a_bad_request_is_refused_and_the_service_lives_on(service):
         asked(service, "/embed", {"sentences": []})
     refused.value.close()
     assert asked(service, "/status")["runtime"] == "aot"
+
+
+def test_the_training_example_is_tuned_and_learns_as_recommended(tmp_path):
+    recommendation = tmp_path / "rec"
+    tuning = [
+        sys.executable,
+        "-m",
+        "autocompile",
+        "tune",
+        TRAINING,
+        "--budget",
+        "45s",
+        "--strategy",
+        "quick",
+        "--quiet",
+    ]
+    tuned = subprocess.run([*tuning, "--output", recommendation], check=False, capture_output=True, text=True)
+    assert tuned.returncode == 0, tuned.stderr
+    assert "a step" in tuned.stdout
+    trained = subprocess.run([sys.executable, TRAINING, recommendation], check=False, capture_output=True, text=True)
+    assert trained.returncode == 0, trained.stderr
+    first, last = re.search(r"loss (\S+) at first, (\S+) after", trained.stdout).groups()
+    assert float(last) < float(first) - 1  # from even chances of 256 characters
+    assert "fallbacks=()" in trained.stdout
