@@ -3,7 +3,7 @@
     rec = autocompile.optimize(model, inputs, budget="30m")
     rec.save("rec/")
     fast = autocompile.load("rec/", model)
-    step = autocompile.prepare("rec/", model, optimizer)  # of a training
+    step = autocompile.prepare("rec/", model, optimizer, loss=loss)  # of a training
 
 Importing this loads neither torch nor optuna; using a name from it does.
 """

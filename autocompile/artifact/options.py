@@ -44,7 +44,7 @@ BY_DEFAULT = Asked()
 def check_served(manifest: Manifest) -> None:
     """Raises InvalidRecommendation where there is nothing to serve, as it was tuned for training."""
     if manifest.training:
-        remedy = "call autocompile.prepare(path, model, optimizer)"
+        remedy = "call autocompile.prepare(path, model, optimizer, loss=loss)"
         raise InvalidRecommendation("it is for training, and nothing is loaded for that", where="load", remedy=remedy)
 
 

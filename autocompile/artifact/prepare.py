@@ -24,7 +24,7 @@ from autocompile.core.workload import TrainingEntry
 from autocompile.heap import settle_heap
 from autocompile.runtime.building import caching
 from autocompile.runtime.catalogue import kind_of, serving_of
-from autocompile.workload.training.implementation import put_on
+from autocompile.workload.training.implementation import AsGiven, put_on
 from autocompile.workload.training.training import Loss, own_loss
 
 
@@ -128,10 +128,13 @@ def _apply(manifest: Manifest, plan: Plan, model: nn.Module, optimizer: Optimize
         settle_heap()
     if plan.threads:
         torch.set_num_threads(plan.threads)
+    as_given = AsGiven(optimizer)
     if plan.memory_format:
         model.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
-    if plan.optimizer or plan.memory_format:
-        put_on(optimizer, plan.optimizer)
+    put_on(optimizer, plan.optimizer)
+    # What is loaded later comes with the settings and the layout of where it was saved.
+    optimizer.register_load_state_dict_post_hook(lambda loaded: put_on(loaded, plan.optimizer))
+    optimizer.register_state_dict_post_hook(lambda _optimizer, state: as_given.restored(state))
 
 
 def _starting(opened: Opened, fitting: Fit) -> list[str]:

@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.workload import Signature, TensorSpec
 from autocompile.workload.samples import Sample, describe
+from autocompile.workload.training.training import known
 
 # The dtype and the shape of each tensor of a batch, by where it sits in it.
 Form = dict[str, tuple[str, tuple[int, ...]]]
@@ -17,7 +18,7 @@ Form = dict[str, tuple[str, tuple[int, ...]]]
 
 def key_of(batches: Sequence[Any]) -> Hashable:
     """Equal for steps that one compilation serves; microseconds."""
-    leaves, spec = pytree.tree_flatten(batches)
+    leaves, spec = pytree.tree_flatten([known(batch) for batch in batches])
     described = tuple(
         (leaf.dtype, leaf.shape, leaf.stride() if leaf.layout == torch.strided else ())
         if isinstance(leaf, torch.Tensor)
@@ -41,7 +42,7 @@ def tuned_forms(signatures: Iterable[Signature]) -> list[Form]:
 def how_it_differs(batches: Sequence[Any], tuned: Sequence[Form]) -> str:
     """How the first batch of another form differs from the tuned one that is most like it, in words; else ""."""
     for batch in batches:
-        form = _form(describe(Sample((batch,), {}))[0])
+        form = _form(describe(Sample((known(batch),), {}))[0])
         if tuned and form not in tuned:
             nearest = min(tuned, key=lambda one: len(one.items() ^ form.items()))
             return _difference(form, nearest)

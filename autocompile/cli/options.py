@@ -7,7 +7,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-Script = Annotated[Path, Argument(help="Defines `model` and `inputs`, or `workload()` returning them.")]
+Script = Annotated[
+    Path,
+    Argument(help="Defines `model` and `inputs` (to tune training, `loss` and `optimizer`, too), or `workload()`."),
+]
 Arguments = Annotated[list[str] | None, Argument(help="The script's own arguments, after `--`.", show_default=False)]
 Budget = Annotated[str, Option(help="Wall time for all of it: 90s, 30m, 1h30m.")]
 Output = Annotated[Path, Option(help="Keeps the recommendation and the study; a killed run goes on.")]

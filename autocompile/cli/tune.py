@@ -68,7 +68,8 @@ def tune(
         terminal().print(brief(document, str(output)))
         how = f"load it with autocompile.load({str(output)!r}, model)"
         if document.workload.training:
-            how = f"train with autocompile.prepare({str(output)!r}, model, optimizer)"
+            loss = "" if document.workload.training.own_loss else ", loss=loss"
+            how = f"train with autocompile.prepare({str(output)!r}, model, optimizer{loss})"
         print(f"\nKept in {output}; {how}")
     if not document.complete:
         sys.exit(130)

@@ -71,9 +71,12 @@ class Start:
 
 def measured(name: str, build: Callable[[Workload], Loop], device: str, seconds: float) -> dict[str, Any]:
     """All that is recorded of a way; losses are means over the batches, first and last."""
-    work = workload(name, device)
-    own, eager = started(build, work), started(WAYS["eager"], workload(name, device))
-    baseline, candidate = (timed(start.loop, work.batches, device) for start in (eager, own))
+    work, usual_threads = workload(name, device), torch.get_num_threads()
+    own, threads = started(build, work), torch.get_num_threads()
+    torch.set_num_threads(usual_threads)
+    eager = started(WAYS["eager"], workload(name, device))
+    baseline = timed(eager.loop, work.batches, device, usual_threads)
+    candidate = timed(own.loop, work.batches, device, threads)
     pairs = time_pairs(baseline, candidate, Timing(PRECISION, seconds), seed=0)
     slower = pairs.ratio
     return {
@@ -128,11 +131,11 @@ class Going:
         return self._loop.step(next(self._batches))
 
 
-def timed(loop: Loop, batches: Sequence[Batch], device: str) -> Subject:
-    """As something to time, with the threads that torch has."""
+def timed(loop: Loop, batches: Sequence[Batch], device: str, threads: int) -> Subject:
+    """As something to time, with so many threads."""
     going: Any = Going(loop, batches)
     nothing: Any = None
-    return subject(going, (nothing,), device, torch.get_num_threads())
+    return subject(going, (nothing,), device, threads)
 
 
 if __name__ == "__main__":

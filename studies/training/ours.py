@@ -41,7 +41,7 @@ def tuned(work: Workload, budget: str, directory: str) -> dict[str, Any]:
 def prepared(directory: str, work: Workload) -> Loop:
     """The loop that a recommendation's user writes."""
     optimizer = work.optimizer(work.model.parameters())
-    return Loop(work.model, autocompile.prepare(directory, work.model, optimizer))
+    return Loop(work.model, autocompile.prepare(directory, work.model, optimizer, loss=work.loss))
 
 
 if __name__ == "__main__":

@@ -317,6 +317,42 @@ def test_an_optimizer_that_has_trained_goes_on(recommend, name):
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
+@pytest.mark.parametrize("saved_by", ["a plain loop", "a prepared step"])
+def test_a_checkpoint_goes_on_in_either_loop(recommend, saved_by):
+    """The optimizer's state is loaded after `prepare`, and what is saved then is as a plain loop would save it."""
+    directory = recommend("cnn", Plan(memory_format="channels_last", optimizer="fused"))
+    batches = batches_of("cnn", 2 * TEN)
+    own, plain = model_of("cnn"), model_of("cnn")
+    optimizers = {one: adamw(list(one.parameters())) for one in (own, plain)}
+    step = autocompile.prepare(directory, own, optimizers[own], loss=LEARNERS["cnn"].loss)
+
+    def by_itself(batch):
+        optimizers[plain].zero_grad()
+        LEARNERS["cnn"].loss(plain, batch).backward()
+        optimizers[plain].step()
+
+    first, second = (by_itself, step) if saved_by == "a plain loop" else (step, by_itself)
+    source, target = (plain, own) if saved_by == "a plain loop" else (own, plain)
+    for batch in batches[:TEN]:
+        first(batch)
+    saved = copy.deepcopy(optimizers[source].state_dict())
+    assert not any(group["fused"] for group in saved["param_groups"])
+    target.load_state_dict(copy.deepcopy(source.state_dict()))
+    optimizers[target].load_state_dict(saved)
+    assert all(bool(group["fused"]) is (target is own) for group in optimizers[target].param_groups)
+    for batch in batches[TEN:]:
+        second(batch)
+    through = model_of("cnn")
+    optimizer = adamw(list(through.parameters()))
+    for batch in batches:
+        optimizer.zero_grad()
+        LEARNERS["cnn"].loss(through, batch).backward()
+        optimizer.step()
+    # Not the bias: before batch statistics its gradient is rounding alone, of which Adam makes full steps.
+    found, expected = (one.get_parameter("0.weight") for one in (target, through))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
 def test_the_models_own_loss_needs_none(recommend):
     class WithLoss(nn.Module):
         def __init__(self):

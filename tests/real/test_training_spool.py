@@ -2,12 +2,16 @@
 
 import hashlib
 import pickle
+import random
+from collections import UserDict
 
+import numpy as np
 import pytest
 import torch
 from learners import LEARNERS, adamw, classified, fitted
 from torch.utils.data import DataLoader, TensorDataset
 
+from autocompile.artifact.step_forms import key_of
 from autocompile.core.errors import InvalidWorkload
 from autocompile.workload.spool import spool, unspool_step
 from autocompile.workload.training.step import TrainingStep
@@ -60,6 +64,40 @@ def test_a_loaders_batches_are_whole(tmp_path):
     step, samples = unspool_step(workload)
     assert [tuple(part.shape) for part in samples[0].args[0]] == [(4, 10), (4, 1)]
     step.check(samples[0])
+
+
+class Drawing(TensorDataset):
+    """Draws from every generator that users' datasets draw from."""
+
+    def __getitem__(self, index):
+        random.random(), np.random.rand(), torch.rand(1)  # noqa: NPY002
+        return super().__getitem__(index)
+
+
+def test_a_loader_leaves_every_generator_as_it_was(tmp_path):
+    model, own = torch.nn.Linear(4, 1), torch.Generator().manual_seed(3)
+    data = Drawing(torch.randn(12, 4), torch.randn(12, 1))
+
+    def states():
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state(), own.get_state()  # noqa: NPY002
+
+    before = states()
+    training = Training(optimizer=adamw(list(model.parameters())), loss=fitted)
+    spool(model, DataLoader(data, batch_size=4, shuffle=True, generator=own), tmp_path, training=training)
+    assert all(str(one) == str(other) for one, other in zip(states(), before, strict=True))
+    assert torch.equal(states()[3], before[3])
+
+
+def test_a_mapping_of_any_class_is_a_batch(tmp_path):
+    """As tokenizers give it."""
+    model = torch.nn.Linear(4, 1)
+    batch = UserDict(x=torch.randn(3, 4), y=torch.randn(3, 1))
+    training = Training(
+        optimizer=adamw(list(model.parameters())), loss=lambda run, given: fitted(run, (given["x"], given["y"]))
+    )
+    workload = spool(model, [batch, batch], tmp_path, training=training)
+    assert [spec.shape for spec in workload.signatures[0].tensors] == [(3, 4), (3, 1)]
+    assert key_of([batch]) == key_of([UserDict({name: value + 1 for name, value in batch.items()})])
 
 
 def test_which_implementations_of_the_optimizer_there_are(tmp_path):

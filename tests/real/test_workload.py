@@ -196,6 +196,17 @@ def test_a_script_sees_its_name_and_its_arguments_and_may_end_well(tmp_path):
         workload_from_script(path, ("--data", "a b"))
 
 
+def test_a_criterion_and_a_function_of_a_common_name_make_no_training(tmp_path):
+    path = tmp_path / "script.py"
+    text = "import torch\nfrom itertools import accumulate\nmodel = torch.nn.Linear(3, 2)\ninputs = torch.ones(5, 3)\n"
+    text += "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+    path.write_text(text + "loss = torch.nn.MSELoss()\n")
+    assert workload_from_script(path)[2] is None
+    path.write_text(text + "def loss(model, batch): return model(batch).sum()\nclip_norm = 2.0\n")
+    training = workload_from_script(path)[2]
+    assert (training.accumulate, training.clip_norm) == (1, 2.0)
+
+
 def test_a_script_is_not_run_as_main_and_may_import_its_neighbours(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", list(__import__("sys").path))
     (tmp_path / "neighbour_of_script.py").write_text("def model(x): return x\n")

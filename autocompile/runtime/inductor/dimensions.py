@@ -45,6 +45,8 @@ _HOTTEST = (1, 2)
 def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
     blocks = "" if around.blocks else "the model has no repeated blocks"
     breaking = "" if around.breaking else "no submodule breaks the graph"
+    if around.training:
+        breaking = "a copy of what is trained, as of averaged weights, would run the original's parts"
     hottest = [Choice(f"hottest-{k}", _too_few(around, k)) for k in _HOTTEST]
     return Choice("model"), Choice("blocks", blocks), *hottest, Choice("around-breaks", breaking)
 

@@ -60,7 +60,7 @@ def with_bound(profile: Profile, examined: Examined) -> Profile:
         input_share=figures.input_share,
         submodules=hottest(examined.step, examined.samples[0], examined.workload.device_type, work.allocated),
         pipeline=pipeline,
-        better_loader=pipeline.better(figures.latency_ms) if pipeline else None,
+        better_loader=pipeline.better(figures.latency_ms / _batches(examined)) if pipeline else None,
     )
 
 
@@ -77,15 +77,22 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
         outside_share=profile.outside_kernels_share,
         idle_share=1 - profile.busy if device == "cuda" else None,
         ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
-        input_ms=pipeline.own.batch_ms if pipeline else 0.0,
-        input_share=pipeline.share(latency_ms) if pipeline else 0.0,
+        input_ms=pipeline.own.batch_ms * _batches(examined) if pipeline else 0.0,
+        input_share=pipeline.share(latency_ms / _batches(examined)) if pipeline else 0.0,
     )
+
+
+def _batches(examined: Examined) -> int:
+    """How many batches of the input pipeline one unit of work takes."""
+    training = examined.workload.training
+    return training.accumulate if training else 1
 
 
 def with_details(profile: Profile, examined: Examined) -> Profile:
     """What costs seconds more and no search needs: recompiles, and whether it exports."""
     call = examined.step
-    assert isinstance(call, Call), "only calls are profiled for reading"
+    if not isinstance(call, Call):  # a step is neither exported nor called with other sizes
+        return profile
     distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
     first = examined.samples[0]
     again = recompiles(call, distinct[:_MOST_SIGNATURES], _RECOMPILES_S) if len(distinct) > 1 else ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -63,9 +65,29 @@ def _batching(loader: DataLoader[Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
+def _kept_generators(stream: Any) -> Iterator[None]:
+    """Put back what a loader and its dataset draw from beside torch's own: Python's, NumPy's and generators given."""
+    places = (
+        stream,
+        getattr(stream, "sampler", None),
+        getattr(getattr(stream, "batch_sampler", None), "sampler", None),
+    )
+    given = {id(found): found for place in places if (found := getattr(place, "generator", None)) is not None}
+    before = [(generator, generator.get_state()) for generator in given.values() if hasattr(generator, "get_state")]
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  users draw from it
+    try:
+        yield
+    finally:
+        for generator, state in before:
+            generator.set_state(state)
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+@contextlib.contextmanager
 def iterating(stream: Any) -> Iterator[Iterator[Any]]:
     """An iterator over `stream` that leaves no worker and no changed RNG behind."""
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), _kept_generators(stream), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that pinning needs a GPU, that there are more workers than cores
         iterator = iter(stream)
         try:

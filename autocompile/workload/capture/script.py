@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
+from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.workload.capture.endings import ended, run_as_a_script, seen_whole, shown
@@ -22,8 +23,8 @@ from autocompile.workload.training.training import Training
 _STDLIB = sysconfig.get_path("stdlib")
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 _HOW = "define `model` and `inputs`, or a function `workload()` that returns them"
-# What makes a script's workload a training, and what may be said of it besides.
-_TRAINS, _HOW_IT_TRAINS = ("loss", "optimizer"), ("accumulate", "clip_norm")
+# What may be said of a training besides its loss and its optimizer.
+_HOW_IT_TRAINS = ("accumulate", "clip_norm")
 
 
 def workload_from_script(path: Path, arguments: Sequence[str] = ()) -> tuple[Any, Any, Training | None]:
@@ -52,10 +53,16 @@ def workload_from_script(path: Path, arguments: Sequence[str] = ()) -> tuple[Any
 
 
 def _training(module: ModuleType) -> Training | None:
-    """How it is trained; None if the script does not say so. A tensor called `loss` is what a loop has left."""
-    if not all(hasattr(module, name) for name in _TRAINS) or not callable(module.loss):
+    """How it is trained; None if the script does not say so.
+
+    A tensor called `loss` is what a loop has left, and a module is a criterion, which takes no model.
+    """
+    loss = getattr(module, "loss", None)
+    if not hasattr(module, "optimizer") or not callable(loss) or isinstance(loss, nn.Module):
         return None
-    return Training(**{name: getattr(module, name) for name in (*_TRAINS, *_HOW_IT_TRAINS) if hasattr(module, name)})
+    besides = {name: getattr(module, name, None) for name in _HOW_IT_TRAINS}
+    given = {name: value for name, value in besides.items() if value is not None and not callable(value)}
+    return Training(loss=loss, optimizer=module.optimizer, **given)
 
 
 def _run(path: Path, arguments: Sequence[str]) -> ModuleType:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch.optim import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
@@ -35,5 +38,38 @@ def put_on(optimizer: Optimizer, name: str) -> None:
         for parameter in group["params"]:
             held = optimizer.state.get(parameter, {})
             held.update({key: placed(key, value, parameter, group) for key, value in held.items()})
+    if name and hasattr(optimizer, "_step_supports_amp_scaling"):  # what a scaler of gradients goes by
+        optimizer._step_supports_amp_scaling = name == "fused"  # noqa: SLF001
     # As at the end of load_state_dict: what its class keeps beside is made to fit.
     optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
+
+
+class AsGiven:
+    """An optimizer's settings, and how its parameters lie in memory, as they are when this is made.
+
+    What is saved later is put back into that form, so that a loop without this library goes on from it.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        groups = optimizer.param_groups
+        self._flags = [{name: group[name] for name in _OTHER if name in group} for group in groups]
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        self._layouts = [(parameter.shape, parameter.stride()) for parameter in parameters]
+
+    def restored(self, saved: dict[str, Any]) -> dict[str, Any]:
+        """What `state_dict` gives, as it would be without a plan; the optimizer itself stays."""
+        groups = [{**group, **flags} for group, flags in zip(saved["param_groups"], self._flags, strict=False)]
+        state = {index: self._laid_out(index, held) for index, held in saved["state"].items()}
+        return {**saved, "state": state, "param_groups": [*groups, *saved["param_groups"][len(groups) :]]}
+
+    def _laid_out(self, index: Any, held: Any) -> Any:
+        if not isinstance(index, int) or index >= len(self._layouts):
+            return held
+        shape, stride = self._layouts[index]
+        return {key: _with_strides(value, shape, stride) for key, value in held.items()}
+
+
+def _with_strides(value: Any, shape: torch.Size, stride: tuple[int, ...]) -> Any:
+    if not isinstance(value, torch.Tensor) or value.shape != shape or value.stride() == stride:
+        return value
+    return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)

@@ -110,7 +110,7 @@ def steps_of(batches: Any, training: Training) -> tuple[Sample, ...]:
 
     More than 64 are thinned evenly. Raises InvalidWorkload as `samples_of` does, and where a batch holds no tensor.
     """
-    many = batches if isinstance(batches, list) else [batches]
+    many = [known(batch) for batch in (batches if isinstance(batches, list) else [batches])]
     step = max(1.0, len(many) / MAX_SAMPLES)
     chosen = [many[int(position * step)] for position in range(min(len(many), MAX_SAMPLES))]
     for position, batch in enumerate(chosen):
@@ -118,6 +118,11 @@ def steps_of(batches: Any, training: Training) -> tuple[Sample, ...]:
             where = f"batches[{position}]" if len(many) > 1 else "batches"
             raise InvalidWorkload("there is no tensor in it", where=where, remedy="give what your loss takes")
     return training.samples_of(chosen)
+
+
+def known(batch: Any) -> Any:
+    """A mapping of another class, whose tensors pytree does not find (as tokenizers give them), as a dict."""
+    return dict(batch) if isinstance(batch, Mapping) and pytree.tree_is_leaf(batch) else batch
 
 
 def _parts(batch: Any) -> str:
