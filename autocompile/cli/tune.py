@@ -66,15 +66,20 @@ def tune(
         print(to_json(document, indent=2).decode())
     else:
         terminal().print(brief(document, str(output)))
-        how = f"load it with autocompile.load({str(output)!r}, model)"
-        if document.workload.training:
-            loss = "" if document.workload.training.own_loss else ", loss=loss"
-            how = f"train with autocompile.prepare({str(output)!r}, model, optimizer{loss})"
-        print(f"\nKept in {output}; {how}")
+        print(f"\nKept in {output}; {_use_of(document, output)}")
     if not document.complete:
         sys.exit(130)
     if not document.is_feasible:
         sys.exit(1)
+
+
+def _use_of(document: Document, output: Path) -> str:
+    """What to do with what is kept."""
+    training = document.workload.training
+    if training is None:
+        return f"load it with autocompile.load({str(output)!r}, model)"
+    loss = "" if training.own_loss else ", loss=loss"
+    return f"train with autocompile.prepare({str(output)!r}, model, optimizer{loss})"
 
 
 def _run(source: Source, request: Request, *, quiet: bool) -> Document:
