@@ -14,6 +14,20 @@ from autocompile.workload.spool import spool
 TIMING = Timing(precision=0.2, limit_s=0.5)
 # They end what hangs, and say nothing of how long a task may take on a machine that does other things, too.
 _HANGS = Limits(120.0)
+# A strategy that ends when it has tried a few, however busy the machine is.
+EAGER = """
+[search]
+max_trials = 3
+[dimensions]
+runtime = ['eager']
+[screening]
+precision = 0.1
+limit_s = 0.5
+[finals]
+candidates = 1
+processes = 1
+limit_s = 0.5
+"""
 
 
 def reply_to(runner, task, limits, *, cache):

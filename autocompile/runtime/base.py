@@ -16,7 +16,6 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.built import Built
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
-from autocompile.workload.training.step import TrainingStep
 
 
 class NotPackable(Exception):
@@ -65,16 +64,8 @@ class Runtime(ABC):
         other's state. Raises NotPackable where the model cannot be compiled ahead.
         """
 
-    def train(self, _step: TrainingStep, _plan: Plan, /, *, isolate: bool) -> TrainingStep:
-        """The same training as `_step`, the baseline's, as `_plan` says; asked of those whose Kind `trains`.
-
-        With `isolate` it trains copies of the baseline's parameters. Raises InvalidWorkload where the optimizer has no
-        such implementation.
-        """
-        raise NotImplementedError(f"{type(self).__name__} runs a model and does not train it")
-
     def to_train(self, _module: nn.Module, _plan: Plan, /) -> Any:
-        """What is called in the place of `_module` when it is trained as `_plan` says; asked as `train` is.
+        """What is called for `_module` when it is trained as `_plan` says; asked of those whose Kind `trains`.
 
         It computes with the module's own parameters and buffers. Submodules may be compiled where they lie.
         """

@@ -15,6 +15,7 @@ from autocompile.runtime.base import CachingRuntime, Runtime
 from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import kind, kind_of, kinds
 from autocompile.runtime.deferred import BuiltWhenCalled
+from autocompile.runtime.training import as_planned
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
@@ -94,8 +95,8 @@ def built(step: Step, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bo
 
 
 def as_trained(step: TrainingStep, plan: Plan, *, isolate: bool = True) -> TrainingStep:
-    """The same training as the baseline's `step`, as `plan` says, by its runtime: see `Runtime.train`."""
-    return runtime(plan.runtime).train(step, plan, isolate=isolate)
+    """The same training as the baseline's `step`, as `plan` says, by its runtime: see `as_planned`."""
+    return as_planned(step, plan, runtime(plan.runtime).to_train, isolate=isolate)
 
 
 @cache

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from autocompile.core.plan import Plan
-from autocompile.workload.training.recipe import Recipe
 from autocompile.workload.training.step import TrainingStep
 
 # What compiles a module, or its parts in place: what the loss is given.
@@ -30,13 +29,9 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
         module,
         step.training,
         model=compiled(module, plan),
-        recipe=_implementation(step.recipe, plan.optimizer),
+        recipe=step.recipe.implemented(plan.optimizer),
         autocast=plan.autocast,
         device_type=step.device_type,
     )
     own.threads = plan.threads
     return own
-
-
-def _implementation(recipe: Recipe, name: str) -> Recipe:
-    return {"": lambda: recipe, "foreach": recipe.foreach, "fused": recipe.fused}[name]()

@@ -1,4 +1,5 @@
 import pytest
+import torch
 from laboratory import Laboratory, reply_to
 
 from autocompile.core.job import Limits, ToolchainTask
@@ -16,3 +17,12 @@ def runner(tmp_path_factory):
 @pytest.fixture
 def laboratory(runner, tmp_path):
     return Laboratory(runner, tmp_path)
+
+
+@pytest.fixture
+def one_thread():
+    """For this process, and what is spooled in it: two that wait for each other are slow beside others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

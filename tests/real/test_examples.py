@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from laboratory import Laboratory, reply_to
+from laboratory import EAGER, Laboratory, reply_to
 from places import REPOSITORY
 
 from autocompile.core.job import CaptureTask, Limits
@@ -103,26 +103,9 @@ def test_a_bad_request_is_refused_and_the_service_lives_on(service):
     assert asked(service, "/status")["runtime"] == "aot"
 
 
-# Ends when it has tried so few, however busy the machine is.
-FEW = """
-[search]
-max_trials = 2
-[dimensions]
-runtime = ['eager']
-optimizer = []
-[screening]
-precision = 0.1
-limit_s = 0.5
-[finals]
-candidates = 1
-processes = 1
-limit_s = 0.5
-"""
-
-
 def test_the_training_example_is_tuned_and_learns_as_recommended(tmp_path):
     recommendation, strategy = tmp_path / "rec", tmp_path / "few.toml"
-    strategy.write_text(FEW)
+    strategy.write_text(EAGER)
     tuning = [
         sys.executable,
         "-m",

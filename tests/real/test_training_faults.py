@@ -16,20 +16,13 @@ from autocompile.trial.check.reference import make_reference
 from autocompile.workload.training.recipe import Group
 from autocompile.workload.training.step import TrainingStep
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SEED = 7
 OPTIMIZERS = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01),
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two that wait for each other beside other processes take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class NotDivided(TrainingStep):

@@ -34,6 +34,7 @@ from autocompile.workload.training.training import Training, own_loss
 
 # The compiler gives them; where warnings are errors, they would be errors of its.
 pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
 ]
@@ -58,15 +59,6 @@ def blocks():
 
 
 LEARNERS = {**SHARED, "blocks": Learner(blocks, fitted, SHARED["mlp"].batch)}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two that wait for each other beside other processes take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -14,17 +14,11 @@ from autocompile.trial.check.randomness import drawing_as_eager, lowering_fault
 from autocompile.trial.check.reference import make_reference
 from autocompile.workload.training.step import TrainingStep
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # the compiler's own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),  # the compiler's own
+    pytest.mark.usefixtures("one_thread"),
+]
 EXACT = published_tolerance("")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two that wait for each other beside other processes take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def carried_out(step, plan):

@@ -19,16 +19,9 @@ from autocompile.workload.samples import Sample
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 BRIEF = Timing(precision=0.5, limit_s=0.2)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Two that wait for each other beside other processes take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def bits(model, optimizer):

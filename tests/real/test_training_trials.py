@@ -8,23 +8,16 @@ from msgspec.structs import replace
 from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
-from autocompile.runtime.eager.runtime import EagerRuntime
+from autocompile.runtime import building
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.measure import measure
 from autocompile.trial.phases import Phases
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ELSEWHERE = torch.nn.Linear(10, 1)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """What is spooled has it, too: two that wait for each other beside other processes take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def given(name, *, optimizer=adamw, **options):
@@ -101,15 +94,15 @@ class WithoutDropout(TrainingStep):
 def test_a_candidate_that_trains_otherwise_is_refused_before_it_is_timed(laboratory, monkeypatch, wrong):
     model, batches, training = given("mlp")
     laboratory.prepare(model, batches, training=training)
-    right = EagerRuntime.train
+    right = building.as_planned
 
-    def train(self, step, plan, /, *, isolate):
-        built = right(self, step, plan, isolate=isolate)
+    def as_planned(step, plan, compiled, *, isolate):
+        built = right(step, plan, compiled, isolate=isolate)
         if plan != Plan():  # the baseline stays right
             built.__class__ = wrong
         return built
 
-    monkeypatch.setattr(EagerRuntime, "train", train)
+    monkeypatch.setattr(building, "as_planned", as_planned)
     phases = Phases()
     outcome = measure(laboratory.task(Plan(optimizer="fused")), phases)
     assert isinstance(outcome, Failure)

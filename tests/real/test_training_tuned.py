@@ -10,27 +10,17 @@ import sys
 import jsonschema
 import pytest
 import torch
+from laboratory import EAGER
 from learners import LEARNERS, adamw, fitted
 from places import REPOSITORY
 
 import autocompile
 from autocompile.core.errors import InvalidRecommendation, InvalidValue, NotExportable
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # More than these runs take, also beside something else that uses the machine: they end when their strategy does.
 AMPLE = "400s"
-EAGER = """
-[search]
-max_trials = 3
-[dimensions]
-runtime = ['eager']
-[screening]
-precision = 0.1
-limit_s = 0.5
-[finals]
-candidates = 1
-processes = 1
-limit_s = 0.5
-"""
 COMPILED = EAGER.replace("max_trials = 3", "max_trials = 2").replace("'eager'", "'inductor'")
 
 SCRIPT = """
@@ -59,15 +49,6 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 inputs = [(torch.randint(32, (4, 8)), torch.randint(32, (4, 8))) for _ in range(2)]
 accumulate, clip_norm = 2, 1.0
 """
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """What is spooled has it, too: two that wait for each other beside other processes take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def kept(tmp_path, name, text):

@@ -9,10 +9,8 @@ from torch import nn
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import Runtime
 from autocompile.runtime.built import Built, transformed
-from autocompile.runtime.training import as_planned
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
-from autocompile.workload.training.step import TrainingStep
 
 
 class EagerRuntime(Runtime):
@@ -21,9 +19,6 @@ class EagerRuntime(Runtime):
     def build(self, step: Call, plan: Plan, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
         target = transformed(step.model, plan, isolate=isolate)
         return Built(target, plan, step.device_type, target)
-
-    def train(self, step: TrainingStep, plan: Plan, /, *, isolate: bool) -> TrainingStep:
-        return as_planned(step, plan, self.to_train, isolate=isolate)
 
     def to_train(self, module: nn.Module, _plan: Plan, /) -> nn.Module:
         return module

@@ -21,10 +21,8 @@ from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.padding import Padder
-from autocompile.runtime.training import as_planned
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
-from autocompile.workload.training.step import TrainingStep
 
 
 class InductorRuntime(CachingRuntime):
@@ -42,9 +40,6 @@ class InductorRuntime(CachingRuntime):
         if settings.options.get("triton.cudagraphs"):
             call = _Owned(call)
         return Built(call, plan, step.device_type, target)
-
-    def train(self, step: TrainingStep, plan: Plan, /, *, isolate: bool) -> TrainingStep:
-        return as_planned(step, plan, self.to_train, isolate=isolate)
 
     def to_train(self, module: nn.Module, plan: Plan, /) -> Callable[..., Any]:
         settings = settings_of(plan)

@@ -40,12 +40,12 @@ def _without(recipe: Recipe, parameters: dict[str, nn.Parameter]) -> dict[str, s
     on_cpu = all(parameters[name].device.type == "cpu" for group in recipe.groups for name in group.names)
     is_default = not on_cpu and all(own.get("foreach") is None and not own.get("fused") for own in settings)
     reasons = {}
-    for name, make in (("foreach", recipe.foreach), ("fused", recipe.fused)):
+    for name in ("foreach", "fused"):
         if all(own.get(name) for own in settings):
             reasons[name] = f"the optimizer is {name} as it is given"
             continue
         try:
-            make().check(parameters)
+            recipe.implemented(name).check(parameters)
         except InvalidWorkload as fault:
             reasons[name] = fault.fault
     if is_default:

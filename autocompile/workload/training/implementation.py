@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.workload.training.recipe import Parameters, overridden, placed, stateless_recipe_of
+from autocompile.workload.training.recipe import Parameters, laid_out, overridden, placed, stateless_recipe_of
 
 _OTHER = {"foreach": "fused", "fused": "foreach"}
 
@@ -20,8 +19,7 @@ def problem_of(optimizer: Optimizer, parameters: Parameters, name: str) -> str:
     """
     recipe = stateless_recipe_of(optimizer, parameters)
     try:
-        variant = {"": lambda: recipe, "foreach": recipe.foreach, "fused": recipe.fused}[name]()
-        variant.check(parameters)
+        recipe.implemented(name).check(parameters)
     except InvalidWorkload as fault:
         return fault.fault
     return ""
@@ -66,10 +64,4 @@ class AsGiven:
         if not isinstance(index, int) or index >= len(self._layouts):
             return held
         shape, stride = self._layouts[index]
-        return {key: _with_strides(value, shape, stride) for key, value in held.items()}
-
-
-def _with_strides(value: Any, shape: torch.Size, stride: tuple[int, ...]) -> Any:
-    if not isinstance(value, torch.Tensor) or value.shape != shape or value.stride() == stride:
-        return value
-    return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)
+        return {key: laid_out(value, shape, stride) for key, value in held.items()}

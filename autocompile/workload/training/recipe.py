@@ -66,6 +66,10 @@ class Recipe:
         """
         return self._with("fused", "foreach")
 
+    def implemented(self, name: str) -> Recipe:
+        """With the implementation of this name, `foreach` or `fused`; "" is the one that was given."""
+        return {"": lambda: self, "foreach": self.foreach, "fused": self.fused}[name]()
+
     def in_float64(self) -> Recipe:
         """The plainest implementation, on state in double precision."""
         plain = {"foreach": False, "fused": False}
@@ -250,12 +254,12 @@ def placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, An
     Counters of steps lie beside the parameter where the implementation reads them there, else on the CPU.
     """
     if key != "step" or not isinstance(value, torch.Tensor):
-        return _laid_out(value, parameter)
+        return laid_out(value, parameter.shape, parameter.stride())
     return value.to(parameter.device if settings.get("fused") or settings.get("capturable") else "cpu")
 
 
-def _laid_out(value: Any, parameter: nn.Parameter) -> Any:
+def laid_out(value: Any, shape: torch.Size, stride: tuple[int, ...]) -> Any:
     """State of a parameter's shape lies in memory as the parameter does: fused implementations walk over both."""
-    if not isinstance(value, torch.Tensor) or value.shape != parameter.shape or value.stride() == parameter.stride():
+    if not isinstance(value, torch.Tensor) or value.shape != shape or value.stride() == stride:
         return value
-    return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+    return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)
