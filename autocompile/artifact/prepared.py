@@ -21,6 +21,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
 from autocompile.core.serving import AS_IT_IS, Serving, Start
 from autocompile.core.workload import TrainingEntry
+from autocompile.runtime.base import Trainable
 from autocompile.runtime.building import runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.workload.state import State
@@ -79,8 +80,8 @@ class PreparedStep:
 
     Called with a batch, or with several where the recommendation accumulates, it does a whole step: gradients are
     cleared, the loss is computed in the plan's precision, its gradients are added and clipped, the optimizer does its
-    step. Its parts serve loops of one's own: `model`, `autocast()`, `backward(loss)` and `optimizer`; clearing and
-    clipping gradients is that loop's work then, and so is an error of the compiler's.
+    step. Its parts serve loops of one's own: `loss(batch)` (or `model` and `autocast()`), `backward(loss)` and
+    `optimizer`; clearing and clipping gradients is that loop's work then, and so is an error of the compiler's.
 
     `optimizer` is the one that was given, on the plan's implementation.
     """
@@ -89,7 +90,8 @@ class PreparedStep:
         self.optimizer = optimizer
         self._module, self._how = module, how
         self._undone = InPlace(module)
-        self._model: Any = runtime(how.plan.runtime).to_train(module, how.plan)
+        self._given = Trainable(module, how.loss)
+        self._trainable = runtime(how.plan.runtime).to_train(module, how.loss, how.plan)
         self._serving, self._fallback = how.serving, how.fallback
         self._compiles = kind_of(how.plan).compiles is not None
         self._seen: set[Hashable] = set()
@@ -115,8 +117,18 @@ class PreparedStep:
 
     @property
     def model(self) -> Any:
-        """What a loop of one's own calls: the model, compiled as the plan says, with the model's own parameters."""
-        return self._model
+        """The model, compiled as the plan says, with its own parameters: for losses of a loop of one's own.
+
+        What a plan compiles of the loss, only `loss` has.
+        """
+        return self._trainable.model
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        """The loss of a batch, with its graph, as the plan computes it: for `backward`.
+
+        Raises InvalidWorkload if it is no scalar tensor, or needs no gradient; and what model and loss raise.
+        """
+        return self._loss(self._trainable, batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The precision in which the plan computes the loss, as a context."""
@@ -165,13 +177,13 @@ class PreparedStep:
     def _learned(self, batches: Sequence[Any]) -> torch.Tensor:
         """Clear the gradients, and make new ones; the loss."""
         if not self._compiles:
-            return self._learn(self._model, batches)
+            return self._learn(self._trainable, batches)
         key = key_of(batches)
         if key in self._seen or len(self._seen) >= _MOST_FORMS:
-            return self._learn(self._model, batches)
+            return self._learn(self._trainable, batches)
         before = State(self._module).snapshot()
         try:
-            loss = self._learn(self._model, batches)
+            loss = self._learn(self._trainable, batches)
         except Exception as fault:  # the compiler's, or the model's own, which eager raises again
             before.restore()
             return self._learn_eager(batches, fault)
@@ -179,16 +191,16 @@ class PreparedStep:
         self._tell_of_another_form(batches)
         return loss
 
-    def _learn(self, model: Any, batches: Sequence[Any]) -> torch.Tensor:
+    def _learn(self, trainable: Trainable, batches: Sequence[Any]) -> torch.Tensor:
         self._module.zero_grad()
-        first, *others = (self._learn_from(model, batch, len(batches)) for batch in batches)
+        first, *others = (self._add(self._loss(trainable, batch), len(batches)) for batch in batches)
         return sum(others, start=first.clone())
 
-    def _learn_from(self, model: Any, batch: Any, count: int) -> torch.Tensor:
+    def _loss(self, trainable: Trainable, batch: Any) -> torch.Tensor:
         with self.autocast():
-            loss = self._how.loss(model, batch)
+            loss = trainable.loss(trainable.model, batch)
         check_loss(loss)
-        return self._add(loss, count)
+        return loss
 
     def _add(self, loss: torch.Tensor, count: int) -> torch.Tensor:
         """Add the gradients of a loss; its share of the step's."""
@@ -200,11 +212,11 @@ class PreparedStep:
         """The same without the compiler; for good, if that is what failed."""
         self._undone.swap()
         try:
-            loss = self._learn(self._module, batches)
+            loss = self._learn(self._given, batches)
         except BaseException:
             self._undone.swap()
             raise
-        self._model, self._compiles, self._serving = self._module, False, AS_IT_IS
+        self._trainable, self._compiles, self._serving = self._given, False, AS_IT_IS
         said = " ".join(str(fault).split("\n")[:2]).strip()
         self._fallback = f"compiling failed: {type(fault).__name__}: {said}"
         warn(f"{self._fallback}; from now on the model trains without the compiler; tune it again")

@@ -16,6 +16,7 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.built import Built
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.training import Loss
 
 
 class NotPackable(Exception):
@@ -52,6 +53,17 @@ class Fault:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class Trainable:
+    """What gives the loss of a batch, as `loss(model, batch)`: of both, the plan compiles all, a part, or nothing.
+
+    A loop of one's own may call the `model` alone.
+    """
+
+    model: Any
+    loss: Loss
+
+
 class Runtime(ABC):
     """How a runtime runs a model in this process."""
 
@@ -64,8 +76,8 @@ class Runtime(ABC):
         other's state. Raises NotPackable where the model cannot be compiled ahead.
         """
 
-    def to_train(self, _module: nn.Module, _plan: Plan, /) -> Any:
-        """What is called for `_module` when it is trained as `_plan` says; asked of those whose Kind `trains`.
+    def to_train(self, _module: nn.Module, _loss: Loss, _plan: Plan, /) -> Trainable:
+        """What gives `_loss` of `_module` when it is trained as `_plan` says; asked of those whose Kind `trains`.
 
         It computes with the module's own parameters and buffers. Submodules may be compiled where they lie.
         """

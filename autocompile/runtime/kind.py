@@ -27,13 +27,15 @@ class Lines:
     """A runtime's part of the snippet: plain torch code, to paste without this library.
 
     `setup` defines `compiled` from a `model` that is already there; `helpers` are functions that `call` needs;
-    `before_call` are lines within `run(*args, **kwargs)`, and `call` is the expression that it returns.
+    `before_call` are lines within `run(*args, **kwargs)`, and `call` is the expression that it returns; `loss` is the
+    one that gives the loss of a `batch` where a model is trained, from the user's function `loss`.
     """
 
     setup: tuple[str, ...] = ("compiled = model",)
     helpers: tuple[str, ...] = ()
     before_call: tuple[str, ...] = ()
     call: str = "compiled(*args, **kwargs)"
+    loss: str = "loss(compiled, batch)"
 
 
 @dataclass(frozen=True)

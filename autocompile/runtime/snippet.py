@@ -29,7 +29,7 @@ def snippet(plan: Plan, *, device_type: str, is_module: bool, training: Training
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:
         lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
-    defined = step_lines(plan, device_type, training) if training else _run_lines(plan, own, device_type)
+    defined = step_lines(plan, own.loss, device_type, training) if training else _run_lines(plan, own, device_type)
     return "\n".join([*lines, *own.setup, *defined]) + "\n"
 
 

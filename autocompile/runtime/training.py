@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from autocompile.core.plan import Plan
+from autocompile.runtime.base import Trainable
 from autocompile.workload.training.step import TrainingStep
+from autocompile.workload.training.training import Loss
 
-# What compiles a module, or its parts in place: what the loss is given.
-Compile = Callable[[nn.Module, Plan], Any]
+# What compiles a module, its parts in place, or its loss with it.
+Compile = Callable[[nn.Module, Loss, Plan], Trainable]
 
 
 def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bool) -> TrainingStep:
@@ -25,10 +27,11 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
     module = copy.deepcopy(step.module) if isolate or plan != Plan() else step.module
     if plan.memory_format:
         module.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
+    made = compiled(module, step.training.loss, plan)
     own = TrainingStep(
         module,
-        step.training,
-        model=compiled(module, plan),
+        replace(step.training, loss=made.loss),
+        model=made.model,
         recipe=step.recipe.implemented(plan.optimizer),
         autocast=plan.autocast,
         device_type=step.device_type,

@@ -26,8 +26,11 @@ def loss(model, batch):
 '''
 
 
-def step_lines(plan: Plan, device_type: str, training: TrainingEntry) -> list[str]:
-    """Lines that define `step(*batches)`, where `model`, what is `compiled` of it, and `optimizer` are there."""
+def step_lines(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> list[str]:
+    """Lines that define `step(*batches)`, where `model`, `optimizer` and what the runtime sets up are there.
+
+    `loss` is the runtime's expression for the loss of a `batch`.
+    """
     return [
         *_optimizer_lines(plan.optimizer),
         *(_LAID_OUT.strip().splitlines() if plan.memory_format else ()),
@@ -35,7 +38,7 @@ def step_lines(plan: Plan, device_type: str, training: TrainingEntry) -> list[st
         "",
         "def step(*batches):",
         f'    """One step on {_batches(training)}; its loss."""',
-        *(f"    {line}" for line in _body(plan, device_type, training)),
+        *(f"    {line}" for line in _body(plan, loss, device_type, training)),
     ]
 
 
@@ -51,16 +54,15 @@ def _optimizer_lines(name: str) -> Iterator[str]:
     yield "optimizer.load_state_dict(optimizer.state_dict())  # its state, where this implementation reads it"
 
 
-def _body(plan: Plan, device_type: str, training: TrainingEntry) -> Iterator[str]:
+def _body(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> Iterator[str]:
     yield "model.zero_grad()"
     yield "total = 0.0"
     yield "for batch in batches:"
-    each = "loss(compiled, batch)"
     if plan.autocast:
         yield f"    with torch.autocast({device_type!r}, dtype=torch.{plan.autocast}):"
-        yield f"        value = {each}"
+        yield f"        value = {loss}"
     else:
-        yield f"    value = {each}"
+        yield f"    value = {loss}"
     if training.accumulate > 1:
         yield "    value = value / len(batches)"
     yield "    value.backward()"

@@ -24,6 +24,7 @@ from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, Inva
 from autocompile.core.manifest import MANIFEST_VERSION, Manifest
 from autocompile.core.plan import Plan
 from autocompile.runtime.catalogue import kind, kind_of
+from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.runtime import InductorRuntime
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
@@ -231,11 +232,12 @@ def test_its_parts_by_hand_do_what_it_does(recommend, plan, accumulate):
     ("name", "plan"),
     [
         ("mlp", TRACED),
+        ("mlp", compiled(backend="aot_eager", with_loss=True)),
         ("blocks", compiled(backend="aot_eager", scope=("0", "1"))),
         ("blocks", compiled(backend="aot_eager", left_eager=("0.norm",))),
         ("cnn", Plan(memory_format="channels_last", optimizer="fused", autocast="bfloat16")),
     ],
-    ids=["whole", "blocks", "left eager", "laid out"],
+    ids=["whole", "with loss", "blocks", "left eager", "laid out"],
 )
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_snippet_learns_the_same(recommend, name, plan, accumulate):
@@ -249,6 +251,26 @@ def test_the_snippet_learns_the_same(recommend, name, plan, accumulate):
     exec(snippet(plan, device_type="cpu", is_module=True, training=entry), pasted)
     assert trained(pasted["step"], name, accumulate=accumulate) == losses
     assert_same(model, other, rtol=0, atol=0)
+
+
+def test_a_loss_that_is_compiled_with_the_model_is_a_part_of_the_step(recommend):
+    directory = recommend("mlp", compiled(backend="aot_eager", with_loss=True))
+    step, model, _optimizer = prepared(directory, "mlp")
+    assert "torch.compile(loss" in snippet(
+        compiled(with_loss=True), device_type="cpu", is_module=True, training=open_manifest(directory).training
+    )
+    before = counters().graphs
+    batch = batches_of("mlp", 1)[0]
+    loss = step.loss(batch)
+    assert counters().graphs == before + 1
+    step.backward(loss)
+    given = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    LEARNERS["mlp"].loss(model, batch).backward()
+    for own, parameter in zip(given, model.parameters(), strict=True):
+        torch.testing.assert_close(own, parameter.grad)
+    # A loop of one's own may compute another loss of the model.
+    assert step.model(batch[0]).shape == model(batch[0]).shape
 
 
 def test_nothing_of_the_users_is_replaced(recommend):

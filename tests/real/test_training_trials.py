@@ -41,6 +41,7 @@ def test_a_step_with_dropout_is_measured_whatever_carries_it_out(laboratory):
         Plan(),
         Plan(optimizer="foreach", autocast="bfloat16", threads=1),
         replace(compiled(), optimizer="fused"),
+        compiled(with_loss=True),
     ]
     for plan in plans:
         outcome = laboratory.trial(plan, Limits(500.0))

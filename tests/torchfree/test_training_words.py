@@ -51,6 +51,16 @@ def test_what_is_called_has_no_optimizer():
     assert not any(subject.startswith("optimizer") for subject, _reason in left_out)
 
 
+def test_a_loss_is_compiled_with_the_model_where_there_is_one_beside_it():
+    assert "scope=with-loss" not in closed(AROUND)
+    assert any(settings_of(plan).with_loss for _candidate, plan in open_space(AROUND, ALL)[0].programs)
+    own = dataclasses.replace(AROUND, training=TrainingEntry("AdamW", own_loss=True))
+    assert "computes its loss itself" in closed(own)["scope=with-loss"]
+    called = dataclasses.replace(AROUND, training=None)
+    assert "scope=with-loss" not in closed(called)
+    assert not any(settings_of(plan).with_loss for _c, plan in open_space(called, ALL)[0].programs if not plan.is_eager)
+
+
 def test_an_implementation_that_is_not_there_is_closed_for_its_reason():
     entry = TrainingEntry("Rprop", without={"fused": "Rprop has no fused implementation"})
     found = closed(dataclasses.replace(AROUND, training=entry))

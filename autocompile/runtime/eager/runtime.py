@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from torch import nn
 
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import Runtime
+from autocompile.runtime.base import Runtime, Trainable
 from autocompile.runtime.built import Built, transformed
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.training import Loss
 
 
 class EagerRuntime(Runtime):
@@ -20,8 +21,8 @@ class EagerRuntime(Runtime):
         target = transformed(step.model, plan, isolate=isolate)
         return Built(target, plan, step.device_type, target)
 
-    def to_train(self, module: nn.Module, _plan: Plan, /) -> nn.Module:
-        return module
+    def to_train(self, module: nn.Module, loss: Loss, _plan: Plan, /) -> Trainable:
+        return Trainable(module, loss)
 
 
 RUNTIME = EagerRuntime()

@@ -48,7 +48,15 @@ def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.training:
         breaking = "a copy of what is trained, as of averaged weights, would run the original's parts"
     hottest = [Choice(f"hottest-{k}", _too_few(around, k)) for k in _HOTTEST]
-    return Choice("model"), Choice("blocks", blocks), *hottest, Choice("around-breaks", breaking)
+    parts = Choice("blocks", blocks), *hottest, Choice("around-breaks", breaking)
+    return Choice("model"), *_loss_choices(around), *parts
+
+
+def _loss_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.training is None:
+        return ()
+    own = "the model computes its loss itself, so it is compiled with it anyway"
+    return (Choice("with-loss", own if around.training.own_loss else ""),)
 
 
 def _too_few(around: Surroundings, count: int) -> str:
@@ -58,6 +66,8 @@ def _too_few(around: Surroundings, count: int) -> str:
 def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
     if value == "model":
         return plan
+    if value == "with-loss":
+        return with_settings(plan, with_loss=True)
     if value == "around-breaks":
         return with_settings(plan, left_eager=around.breaking)
     if value == "blocks":
@@ -67,7 +77,7 @@ def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
 
 def _scope_conflict(values: Values, around: Surroundings) -> str:
     cudagraphs = "triton.cudagraphs" in mode_options(str(values["mode"]), around)
-    if values["scope"] != "model" and cudagraphs:
+    if values["scope"] not in ("model", "with-loss") and cudagraphs:
         return "CUDA graphs of chained blocks overwrite one another's outputs (pytorch issues 152887, 160281)"
     return ""
 
@@ -83,8 +93,8 @@ DIMENSIONS = (
     FREEZING,
     Dimension(
         name="scope",
-        meaning="what is compiled: the model; each repeated block, with one shared program; the hottest submodules; or "
-        "all but what breaks the graph",
+        meaning="what is compiled: the model; the model with its loss; each repeated block, with one shared program; "
+        "the hottest submodules; or all but what breaks the graph",
         choices=_scope_choices,
         fold=_fold_scope,
         conflict=_scope_conflict,

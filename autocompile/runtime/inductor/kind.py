@@ -82,7 +82,7 @@ class InductorKind(Kind):
         Which parts it traces does. Whether sizes and numbers may vary depends on how the plan marks them.
         """
         own, others = settings_of(plan), settings_of(other)
-        if (own.scope, own.left_eager) != (others.scope, others.left_eager):
+        if _parts(own) != _parts(others):
             return False
         if failure.cause == "skipped":
             return True
@@ -92,6 +92,10 @@ class InductorKind(Kind):
         if failure.cause == "untraceable" and plan.autocast != other.autocast:
             return False
         return (_sizes(own), plan.batch) == (_sizes(others), other.batch)
+
+
+def _parts(settings: Settings) -> tuple[object, ...]:
+    return settings.scope, settings.with_loss, settings.left_eager
 
 
 def _sizes(settings: Settings) -> tuple[object, ...]:

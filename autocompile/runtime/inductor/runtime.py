@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.outcome import Counters
 from autocompile.core.plan import Plan
-from autocompile.runtime.base import CachingRuntime, Fault
+from autocompile.runtime.base import CachingRuntime, Fault, Trainable
 from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.compiler_options import SILENT
 from autocompile.runtime.inductor import cache
@@ -23,6 +23,7 @@ from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.padding import Padder
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.training import Loss
 
 
 class InductorRuntime(CachingRuntime):
@@ -41,10 +42,14 @@ class InductorRuntime(CachingRuntime):
             call = _Owned(call)
         return Built(call, plan, step.device_type, target)
 
-    def to_train(self, module: nn.Module, plan: Plan, /) -> Callable[..., Any]:
+    def to_train(self, module: nn.Module, loss: Loss, plan: Plan, /) -> Trainable:
         settings = settings_of(plan)
         _leave_eager(module, settings)
-        return _compiled(module, settings)
+        model = _compiled(module, settings)
+        if not settings.with_loss:
+            return Trainable(model, loss)
+        whole = _compiled(loss, settings)
+        return Trainable(model, lambda _model, batch: whole(module, batch))
 
     def prepare(self) -> None:
         for name in ("torch._dynamo", "torch._inductor.codecache", "torch._inductor.compile_fx"):

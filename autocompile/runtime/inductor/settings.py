@@ -17,15 +17,17 @@ class Settings(Record, frozen=True, omit_defaults=True):
 
     `backend`: Dynamo's backend. `options`: the backend's own, sorted by key. `dynamic`: as `torch.compile` takes it;
     None lets it decide. `scope`: paths of the submodules that are compiled in place, or () for the whole model;
-    `left_eager`: of those that the compiler is to leave alone. `ranges`: axes that are marked as varying before
-    anything is compiled for them. `buckets`: what calls are filled up to, or None. `recurrent`: whether RNNs, LSTMs and
-    GRUs are compiled, which Dynamo leaves eager by default.
+    `with_loss`: whether a training's loss is compiled with the model, as one program. `left_eager`: of those that the
+    compiler is to leave alone. `ranges`: axes that are marked as varying before anything is compiled for them.
+    `buckets`: what calls are filled up to, or None. `recurrent`: whether RNNs, LSTMs and GRUs are compiled, which
+    Dynamo leaves eager by default.
     """
 
     backend: str = "inductor"
     options: dict[str, Option] = {}
     dynamic: bool | None = None
     scope: tuple[str, ...] = ()
+    with_loss: bool = False
     left_eager: tuple[str, ...] = ()
     ranges: tuple[AxisRange, ...] = ()
     buckets: Buckets | None = None

@@ -51,6 +51,7 @@ def lines_of(plan: Plan) -> Lines:
         helpers=(*_padding_lines(settings), *(_OWNED.rstrip().splitlines() if reuses_outputs else ())),
         before_call=tuple(_marking_lines(settings)),
         call=f"owned({call})" if reuses_outputs else call,
+        loss="compiled_loss(model, batch)" if settings.with_loss else Lines.loss,
     )
 
 
@@ -77,6 +78,8 @@ def _compile_lines(settings: Settings) -> list[str]:
             "part.forward = torch.compiler.disable(part.forward)",
         )
     ]
+    if settings.with_loss:
+        return [*eager, f"compiled_loss = torch.compile({', '.join(['loss', *keywords])})  # and the model with it"]
     if not settings.scope:
         return [*eager, f"compiled = torch.compile({', '.join(['model', *keywords])})"]
     return [

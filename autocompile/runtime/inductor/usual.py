@@ -18,6 +18,7 @@ USUAL: dict[Feature, Usual] = {
     feature(dynamic="static"): Usual(0.0, 0.1, cost=0.4),
     feature(dynamic="buckets"): Usual(0.02, 0.15, cost=0.6),
     feature(freezing=True): Usual(-0.12, 0.1, cost=0.1),
+    feature(scope="with-loss"): Usual(-0.01, 0.08, cost=0.05),
     feature(scope="blocks"): Usual(0.08, 0.1, cost=-0.8),
     feature(scope="hottest-1"): Usual(0.2, 0.12, cost=-0.3),
     feature(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
