@@ -26,7 +26,7 @@ from autocompile.core.document import Document
 from autocompile.core.environment import Environment
 from autocompile.core.errors import InvalidWorkload, NotExportable
 from autocompile.core.export import Export
-from autocompile.core.job import CaptureTask, Limits
+from autocompile.core.job import CaptureTask, Limits, Watching
 from autocompile.core.notices import of_load, of_workload
 from autocompile.core.progress import Listener
 from autocompile.core.workload import Workload
@@ -146,10 +146,12 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
         )
 
 
-def from_script(script: Path, arguments: Sequence[str] = (), *, tries_loaders: bool = False) -> Source:
-    """The workload that a script defines, which is run in a child process with these arguments.
+def from_script(
+    script: Path, arguments: Sequence[str] = (), *, tries_loaders: bool = False, watching: Watching | None = None
+) -> Source:
+    """The workload that a script defines, or that it turns out to have, in a child process with these arguments.
 
-    `tries_loaders` is for a profile.
+    `tries_loaders` is for a profile; `watching`, how long and for what a script is watched that defines none.
 
     Raises InvalidWorkload if there is no such script, or with what went wrong in it.
     """
@@ -159,7 +161,9 @@ def from_script(script: Path, arguments: Sequence[str] = (), *, tries_loaders: b
     _check_syntax(script)
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
-        task = CaptureTask(str(script.resolve()), str(directory), tries_loaders, tuple(arguments))
+        task = CaptureTask(
+            str(script.resolve()), str(directory), tries_loaders, tuple(arguments), watching or Watching()
+        )
         reply = reply_to(runner, task, Limits(total_s=budget_s), Workload, cache="capture")
         if isinstance(reply, Workload):
             return reply
@@ -189,6 +193,7 @@ def _check_syntax(script: Path) -> None:
 def _settled(settings: Settings, output: Path | None, workload: Workload) -> Settings:
     """With the storage that the output directory has, and the goal as it is for what the workload is."""
     goal = settings.goal.for_training() if workload.training else settings.goal
+    goal = goal.for_script(workload.script) if workload.script else goal
     storage = settings.storage or (sqlite_url(output.resolve() / STUDY) if output else None)
     return Settings(goal, settings.strategy, settings.seed, storage)
 

@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from autocompile.cli import doctor, export, profile, schema, show, tune, verify
+from autocompile.cli import doctor, export, profile, run, schema, show, tune, verify
 
 app = typer.Typer(
     name="autocompile",
@@ -16,6 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("tune")(tune.tune)
+app.command("run", context_settings={"allow_interspersed_args": False})(run.run)
 app.command("profile")(profile.profile)
 app.command("show")(show.show)
 app.command("verify")(verify.verify)

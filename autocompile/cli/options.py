@@ -9,9 +9,17 @@ from typer import Argument, Option
 
 Script = Annotated[
     Path,
-    Argument(help="Defines `model` and `inputs` (to tune training, `loss` and `optimizer`, too), or `workload()`."),
+    Argument(
+        help="Defines `model` and `inputs` (to tune training, `loss` and `optimizer`, too), or `workload()`; any other "
+        "is run and watched for the calls of its model."
+    ),
 ]
 Arguments = Annotated[list[str] | None, Argument(help="The script's own arguments, after `--`.", show_default=False)]
+Module = Annotated[
+    str, Option(help="Watch the script, and tune this of its modules: the name of a class, or of a variable.")
+]
+Watch = Annotated[str, Option(help="Watch a script that defines no workload for so long.")]
+WatchCalls = Annotated[int, Option(help="Or for so many calls of a module.")]
 Budget = Annotated[str, Option(help="Wall time for all of it: 90s, 30m, 1h30m.")]
 Output = Annotated[Path, Option(help="Keeps the recommendation and the study; a killed run goes on.")]
 Preset = Annotated[str, Option(help="quick, balanced, thorough, or a TOML file.")]

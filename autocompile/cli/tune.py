@@ -11,6 +11,7 @@ from autocompile.cli import options
 
 if TYPE_CHECKING:
     from autocompile.core.document import Document
+    from autocompile.core.job import Watching
     from autocompile.tuning import Request, Source
 
 
@@ -33,10 +34,13 @@ def tune(
     tolerance: options.Tolerance = None,
     seed: options.Seed = 0,
     storage: options.Storage = None,
+    module: options.Module = "",
+    watch: options.Watch = "30s",
+    watch_calls: options.WatchCalls = 2000,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Tune the workload that SCRIPT defines.
+    """Tune the workload that SCRIPT defines, or what it is seen to call.
 
     Exit status 130 if stopped with Ctrl-C, the best so far kept; 1 if nothing keeps the constraints.
     """
@@ -61,21 +65,37 @@ def tune(
         output=str(output),
         began=began,
     )
-    document = _run(from_script(script, arguments or ()), request, quiet=quiet)
+    source = from_script(script, arguments or (), watching=_watching(watch, watch_calls, module))
+    document = _run(source, request, quiet=quiet)
     if json:
         print(to_json(document, indent=2).decode())
     else:
         terminal().print(brief(document, str(output)))
         print(f"\nKept in {output}; {_use_of(document, output)}")
+    sys.exit(_status(document))
+
+
+def _status(document: Document) -> int:
     if not document.complete:
-        sys.exit(130)
-    if not document.is_feasible:
-        sys.exit(1)
+        return 130
+    return 0 if document.is_feasible else 1
+
+
+def _watching(seconds: str, calls: int, module: str) -> Watching:
+    from autocompile.core.errors import InvalidValue
+    from autocompile.core.job import Watching
+    from autocompile.core.units import parse_duration
+
+    if calls < 1:
+        raise InvalidValue(f"{calls} is no number of calls", where="--watch-calls", remedy="give 1 or more")
+    return Watching(parse_duration(seconds, where="--watch"), calls, module)
 
 
 def _use_of(document: Document, output: Path) -> str:
     """What to do with what is kept."""
     training = document.workload.training
+    if document.workload.script:
+        return f"run the script with it: autocompile run {output} SCRIPT"
     if training is None:
         return f"load it with autocompile.load({str(output)!r}, model)"
     loss = "" if training.own_loss else ", loss=loss"

@@ -21,7 +21,7 @@ from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
 from autocompile.core.serving import Serving, Start
 from autocompile.core.words import WorkloadKind
-from autocompile.core.workload import Signature, TrainingEntry
+from autocompile.core.workload import ScriptEntry, Signature, TrainingEntry
 
 SCHEMA_VERSION = 5
 
@@ -91,7 +91,8 @@ class TrialEntry(Record, frozen=True):
 class WorkloadEntry(Record, frozen=True):
     """What was tuned: calls of a model, or of `kind` `training` steps that train it, and how these are made.
 
-    Wherever the document speaks of calls, it is about steps then.
+    Wherever the document speaks of calls, it is about steps then. `script`: what was seen of it in a script that does
+    not define it as a workload, else null.
     """
 
     name: str
@@ -104,6 +105,7 @@ class WorkloadEntry(Record, frozen=True):
     parameter_bytes: int
     signatures: tuple[Signature, ...]
     training: TrainingEntry | None = None
+    script: ScriptEntry | None = None
 
 
 class TradeOff(Record, frozen=True):

@@ -13,6 +13,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.serde import Record
 from autocompile.core.tolerance import Tolerance, exactly, published_tolerance
 from autocompile.core.units import parse_duration, parse_limit, parse_size
+from autocompile.core.workload import ScriptEntry
 
 Deploy = Literal["jit", "artifact"]
 Objective = Literal["time", "latency", "throughput"]
@@ -157,6 +158,11 @@ class Goal:
         if self.processes > 1:
             raise InvalidValue("every process compiles for itself when it trains", where="processes", remedy="drop it")
         return replace(self, deploy="jit")
+
+    def for_script(self, seen: ScriptEntry) -> Goal:
+        """The same, for as many calls as the script makes, where that is known and nothing else was asked for."""
+        is_open = self.calls is None and self.horizon is None and self.objective == "time"
+        return replace(self, calls=seen.calls) if seen.whole and is_open else self
 
     @property
     def loads_artifacts(self) -> bool:

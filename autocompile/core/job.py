@@ -37,16 +37,29 @@ class Acceptance(Record, frozen=True):
     max_drop: float = 0.0
 
 
+class Watching(Record, frozen=True):
+    """How long a script is watched: `seconds` from its first call of a module, or `calls` of one module.
+
+    `module`: the one to tune, by the name of its class or of a variable of the script; "" chooses.
+    """
+
+    seconds: float = 30.0
+    calls: int = 2000
+    module: str = ""
+
+
 class CaptureTask(Record, tag="capture", frozen=True):
     """Run the user's `script` with its `arguments`, and spool its model and inputs into `directory`.
 
-    With `tries_loaders`, a DataLoader among them is tried with other settings too.
+    With `tries_loaders`, a DataLoader among them is tried with other settings too. A script that defines no workload,
+    or of which a module was asked for, is watched instead.
     """
 
     script: str
     directory: str
     tries_loaders: bool = False
     arguments: tuple[str, ...] = ()
+    watching: Watching = Watching()
 
 
 class ToolchainTask(Record, tag="toolchain-task", frozen=True):

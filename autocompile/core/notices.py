@@ -32,6 +32,8 @@ def of_load(busy_share: float) -> Iterator[Notice]:
 def of_workload(workload: Workload) -> Iterator[Notice]:
     """What capturing the model and its inputs showed."""
     yield from of_training(workload)
+    if workload.script:
+        yield Notice("script", workload.notes[0])
     if workload.left_out:
         yield Notice("inputs", workload.left_out)
 

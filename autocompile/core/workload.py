@@ -59,6 +59,25 @@ class TrainingEntry(Record, frozen=True):
     without: dict[str, str] = {}
 
 
+class ScriptEntry(Record, frozen=True):
+    """What was seen of the model in a script that was watched.
+
+    `module`: its class. `calls` of it, in `seconds` since the first call of any module, of which its calls took
+    `share`. `whole`: whether the script ran to its end. `with_gradients`: whether it was called with gradients enabled,
+    and nothing was trained. `autocast`: the dtype of the autocast around the calls, or "". `is_compiled`: whether the
+    script compiles it itself.
+    """
+
+    module: str
+    calls: int
+    seconds: float
+    share: float
+    whole: bool
+    with_gradients: bool = False
+    autocast: str = ""
+    is_compiled: bool = False
+
+
 class Workload(Record, tag="workload", frozen=True):
     """A spooled model with its inputs: a sample is a call of it; of kind `training`, the batches of a step.
 
@@ -68,7 +87,8 @@ class Workload(Record, tag="workload", frozen=True):
     `pipeline` is how long the inputs take to come, where they come one by one; `notes` tell how samples were made,
     and `left_out` is the one of them that tells which parts of a batch the model does not get, or "".
     `active_in_training`: the modules that compute something else because they are in training mode, in words.
-    `training`: how it is trained, null where it is called.
+    `training`: how it is trained, null where it is called. `script`: what was seen of it in a script that does not
+    define it as a workload, else null.
     """
 
     name: str
@@ -96,6 +116,7 @@ class Workload(Record, tag="workload", frozen=True):
     active_in_training: tuple[str, ...] = ()
     has_recurrence: bool = False
     training: TrainingEntry | None = None
+    script: ScriptEntry | None = None
 
     @property
     def device_type(self) -> str:

@@ -158,4 +158,5 @@ def _workload_entry(workload: Workload) -> WorkloadEntry:
         parameter_bytes=workload.parameter_bytes,
         signatures=workload.signatures,
         training=workload.training,
+        script=workload.script,
     )

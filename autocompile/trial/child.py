@@ -23,6 +23,7 @@ from autocompile.core.job import (
 )
 from autocompile.core.protocol import JOB_FILE, REPLY_FILE
 from autocompile.core.serde import from_json, to_json, write_atomically
+from autocompile.core.workload import Workload
 from autocompile.heap import settle_heap
 from autocompile.trial.batches import probe_batches
 from autocompile.trial.faults import failure_of
@@ -33,8 +34,11 @@ from autocompile.trial.pack.packing import pack
 from autocompile.trial.phases import Phases
 from autocompile.trial.profile.profiling import take_profile
 from autocompile.trial.toolchain import check_toolchain
+from autocompile.workload.capture.defining import defines_workload
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.spool import spool
+from autocompile.workload.watching.script import watched
+from autocompile.workload.watching.spooling import spool_seen
 
 
 def run_job(directory: Path) -> None:
@@ -59,9 +63,7 @@ def _do(job: Job, phases: Phases) -> Reply:
     task = job.task
     if isinstance(task, CaptureTask):
         with phases("capture"):
-            model, inputs, training = workload_from_script(Path(task.script), task.arguments)
-            name, tries = Path(task.script).stem, task.tries_loaders
-            return spool(model, inputs, Path(task.directory), name=name, tries_loaders=tries, training=training)
+            return _captured(task)
     if isinstance(task, ToolchainTask):
         return check_toolchain(task.device, phases)
     sys.path[:] = task.workload.search_path
@@ -73,6 +75,15 @@ def _do(job: Job, phases: Phases) -> Reply:
         return pack(task, phases) if isinstance(task, PackTask) else export(task, phases)
     assert isinstance(task, TrialTask)
     return measure(task, phases)
+
+
+def _captured(task: CaptureTask) -> Workload:
+    script, directory = Path(task.script), Path(task.directory)
+    if defines_workload(script) and not task.watching.module:
+        model, inputs, training = workload_from_script(script, task.arguments)
+        tries = task.tries_loaders
+        return spool(model, inputs, directory, name=script.stem, tries_loaders=tries, training=training)
+    return spool_seen(watched(script, task.arguments, task.watching), directory, name=script.stem)
 
 
 if __name__ == "__main__":

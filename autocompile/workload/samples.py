@@ -41,7 +41,9 @@ def as_samples(inputs: object) -> tuple[Sample, ...]:
 
 def _as_sample(one: object, position: int, *, single: bool) -> Sample:
     where = "inputs" if single else f"inputs[{position}]"
-    if isinstance(one, torch.Tensor):
+    if isinstance(one, Sample):
+        sample = one
+    elif isinstance(one, torch.Tensor):
         sample = Sample((one,), {})
     elif isinstance(one, Mapping):
         sample = Sample((), {str(name): value for name, value in one.items()})

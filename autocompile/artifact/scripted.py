@@ -1,0 +1,132 @@
+"""A script as it is, with a recommendation applied: the calls of its model are served by the artifact."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from autocompile.artifact.integrity import open_artifact
+from autocompile.artifact.load import load
+from autocompile.artifact.mismatch import mismatches
+from autocompile.artifact.module import CompiledModule
+from autocompile.artifact.options import check_served
+from autocompile.core.service import Service
+from autocompile.workload.watching.outermost import outermost_calls
+from autocompile.workload.watching.sight import uncompiled
+
+_LEARNS = "gradients were enabled"
+
+
+class ServedScript:
+    """The calls of a script's modules, of which those of the model that was tuned are served.
+
+    A call with gradients enabled is made as it is, unless `serves_gradients`: what is served has none. Autocast around
+    a call is switched off for it, as the recommendation has its own precision. Raises InvalidRecommendation and
+    InvalidArtifact as `load` does.
+    """
+
+    def __init__(self, directory: Path, *, serves_gradients: bool) -> None:
+        self._directory, self._serves_gradients = directory, serves_gradients
+        self._manifest = open_artifact(directory, None).manifest
+        check_served(self._manifest)
+        # Of each module that was called: its recommendation, or None for a module that was not tuned.
+        self._known: WeakKeyDictionary[nn.Module, _Applied | None] = WeakKeyDictionary()
+        self._applied: list[_Applied] = []
+        self._others: dict[str, str] = {}
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Serve what is called within."""
+        with outermost_calls(self._called):
+            yield
+
+    def services(self) -> list[Service]:
+        """What came of it, for each module that was the one that was tuned."""
+        return [one.service() for one in self._applied]
+
+    @property
+    def others(self) -> dict[str, str]:
+        """How modules that were called differ from the one that was tuned, by their class."""
+        return dict(self._others)
+
+    def _called(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
+    ) -> Any:
+        own = uncompiled(module)
+        if own not in self._known:
+            self._known[own] = self._looked_at(own)
+        applied = self._known[own]
+        if applied is None:
+            return made(module, *args, **kwargs)
+        if torch.is_grad_enabled() and not self._serves_gradients:
+            applied.left[_LEARNS] += 1
+            return made(module, *args, **kwargs)
+        with torch.autocast(self._manifest.device_type, enabled=False):
+            return applied(args, kwargs)
+
+    def _looked_at(self, module: nn.Module) -> _Applied | None:
+        differs = next((one.message for one in mismatches(self._manifest, module) if one.is_of_the_model), "")
+        if differs:
+            self._others[type(module).__name__] = differs
+            return None
+        applied = _Applied(self._directory, module)
+        self._applied.append(applied)
+        return applied
+
+
+class _Applied:
+    """The recommendation, on one module; loaded at the first call that it serves.
+
+    `left` counts, by reason, the calls that were made as they are.
+    """
+
+    def __init__(self, directory: Path, module: nn.Module) -> None:
+        self._directory, self._name = directory, type(module).__name__
+        self._module: nn.Module | None = module
+        self._loaded: CompiledModule | None = None
+        self.left: Counter[str] = Counter()
+        self._told: list[str] = []
+        self._calls, self._seconds, self._first_s = 0, 0.0, 0.0
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        began = time.perf_counter()
+        loaded = self._loaded or self._load()
+        output = loaded(*args, **kwargs)
+        took = time.perf_counter() - began
+        if self._calls:
+            self._seconds += took
+        else:
+            self._first_s = took
+        self._calls += 1
+        return output
+
+    def service(self) -> Service:
+        """What came of it so far."""
+        status = self._loaded.status if self._loaded else None
+        return Service(
+            module=self._name,
+            label=status.label if status else "",
+            calls=status.calls if status else {},
+            first_s=self._first_s,
+            mean_ms=1e3 * self._seconds / (self._calls - 1) if self._calls > 1 else None,
+            left={**self.left, **({one.reason: one.calls for one in status.fallbacks} if status else {})},
+            notes=(*self._told, *(status.notes if status else ())),
+        )
+
+    def _load(self) -> CompiledModule:
+        """What it warns of is told at the end, with what came of it."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self._loaded = load(self._directory, self._module)
+        self._told = [str(one.message) for one in caught]
+        self._module = None
+        return self._loaded

@@ -1,0 +1,22 @@
+"""How a recommendation served a model in a running script."""
+
+from __future__ import annotations
+
+from autocompile.core.serde import Record
+
+
+class Service(Record, frozen=True):
+    """One module of a script: `label` is the configuration that served it, "" if nothing was served.
+
+    `calls` by the runtime that made them, of those that reached the recommendation. `first_s`: the first one, loading
+    included; `mean_ms`: the mean of the others, null where there are none. `left`: how many calls were not served as
+    recommended, by reason. `notes` say what else differs.
+    """
+
+    module: str
+    label: str
+    calls: dict[str, int]
+    first_s: float
+    mean_ms: float | None
+    left: dict[str, int] = {}
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,34 @@
+"""What `autocompile run` says when the script has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from autocompile.core.document import Document
+from autocompile.core.service import Service
+
+
+def service_lines(document: Document, services: Sequence[Service], others: Mapping[str, str]) -> Iterator[str]:
+    """What was served and how fast, beside what the recommendation says; or why nothing was."""
+    if not services:
+        yield "the script did not call the model that was tuned, so nothing was changed"
+        yield from (f"  {name}: {differs}" for name, differs in others.items())
+    for service in services:
+        yield _headline(service)
+        yield from _times(document, service)
+        yield from (f"  {calls:,} calls not as recommended: {reason}" for reason, calls in service.left.items())
+        yield from (f"  {note}" for note in service.notes)
+
+
+def _headline(service: Service) -> str:
+    by = ", ".join(f"{calls:,} by {runtime}" for runtime, calls in service.calls.items())
+    return f"{service.module} as {service.label}: calls {by}" if by else f"{service.module}: no call was served"
+
+
+def _times(document: Document, service: Service) -> Iterator[str]:
+    if not service.calls:
+        return
+    mean = "" if service.mean_ms is None else f"{service.mean_ms:.3g} ms a call after the first, "
+    baseline = document.baseline.latency_ms
+    eager = "" if baseline is None else f"; eager took {baseline:.3g} ms a call when it was tuned"
+    yield f"  {mean}{service.first_s:.2g} s for the first one, loading included{eager}"

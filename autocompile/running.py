@@ -1,0 +1,69 @@
+"""Floor 5: a script, run with a recommendation applied: `python -m autocompile.running RECOMMENDATION SCRIPT ...`.
+
+The command `autocompile run` becomes this process, so that its exit status and its signals are the script's own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from autocompile.artifact.directory import read_document
+from autocompile.artifact.scripted import ServedScript
+from autocompile.core.document import Document
+from autocompile.core.errors import UsageError
+from autocompile.report.service import service_lines
+from autocompile.workload.watching.main import run_as_main
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a script; ends as the script does, or with status 2 where there is nothing to run it with."""
+    directory, script = Path(arguments[0]), Path(arguments[1])
+    try:
+        document = read_document(directory)
+        seen = document.workload.script
+        served = ServedScript(directory, serves_gradients=bool(seen and seen.with_gradients))
+    except UsageError as fault:
+        print(f"autocompile: {fault}", file=sys.stderr)
+        sys.exit(2)
+    try:
+        with served.applied():
+            run_as_main(script, arguments[2:])
+    except KeyboardInterrupt as fault:
+        _tell(document, served, fault)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except SystemExit:
+        _tell(document, served)
+        raise
+    except BaseException as fault:
+        _tell(document, served, fault)
+        sys.exit(1)
+    else:
+        _tell(document, served)
+
+
+def _tell(document: Document, served: ServedScript, fault: BaseException | None = None) -> None:
+    """What became of the script, where it raised, without this library's frames; and what was served."""
+    sys.stdout.flush()
+    if fault is not None:
+        traceback.print_exception(type(fault), fault, _of_the_script(fault.__traceback__))
+    lines = service_lines(document, served.services(), served.others)
+    print("\n".join(f"autocompile: {line}" for line in lines), file=sys.stderr, flush=True)
+
+
+def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames that led to it."""
+    own = str(Path(__file__).parent) + os.sep
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(own):
+        trace = trace.tb_next
+    return trace
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,49 @@
+"""Whether a script defines its workload, as far as its text tells. No torch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_PAIR = {"model", "inputs"}
+_WHOLE = "workload"
+_ANYTHING = "*"
+
+
+def defines_workload(path: Path) -> bool:
+    """Whether it gives names to `model` and `inputs`, or to `workload`, when it is imported.
+
+    What a loop gives names to, as a training's batches, does not count; what it imports as `*` may be anything.
+    """
+    tree = ast.parse(path.read_bytes())
+    names = set(_names(tree.body))
+    return names >= _PAIR or _WHOLE in names or _ANYTHING in names
+
+
+def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            yield statement.name
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name) for alias in statement.names)
+        elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from _targets(targets)
+        elif isinstance(statement, ast.If) and not _is_main(statement.test):
+            yield from _names([*statement.body, *statement.orelse])
+        elif isinstance(statement, ast.Try):
+            handled = [inner for handler in statement.handlers for inner in handler.body]
+            yield from _names([*statement.body, *handled, *statement.orelse, *statement.finalbody])
+        elif isinstance(statement, ast.With):
+            yield from _names(statement.body)
+
+
+def _targets(targets: Iterable[ast.expr]) -> Iterator[str]:
+    for target in targets:
+        yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+
+
+def _is_main(test: ast.expr) -> bool:
+    """Whether it is `__name__ == "__main__"`, which does not hold where a workload is looked for."""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))

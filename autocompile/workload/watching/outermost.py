@@ -1,0 +1,42 @@
+"""The calls of modules that a program makes itself, and not one module of another: each passes by a function."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+# Makes a call of a module in the program's place: of the module, its arguments, and what calls it as it is.
+Pass = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+
+
+class _Depth(threading.local):
+    inside = False
+
+
+@contextmanager
+def outermost_calls(passed: Pass) -> Iterator[None]:
+    """Hand each outermost call of a module to `passed`; calls within one are made as ever.
+
+    It replaces `nn.Module.__call__`, which a class may have overridden: calls of such are not seen. A call in another
+    thread is outermost there.
+    """
+    before, depth = nn.Module.__call__, _Depth()
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if depth.inside:
+            return before(module, *args, **kwargs)
+        depth.inside = True
+        try:
+            return passed(module, args, kwargs, before)
+        finally:
+            depth.inside = False
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = before  # type: ignore[method-assign]

@@ -1,0 +1,85 @@
+"""What a running script does with modules, and when enough of it was seen."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from autocompile.core.job import Watching
+from autocompile.workload.watching.outermost import outermost_calls
+from autocompile.workload.watching.tally import Tally
+
+
+class EnoughSeen(BaseException):
+    """Ends a watched script; no `except Exception` of its stops it."""
+
+
+class Sight:
+    """The calls of each module by whether they had gradients, and the steps of each optimizer.
+
+    `began` is when the first module was called, on `time.perf_counter`, None before.
+    """
+
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+        self.tallies: dict[tuple[int, bool], Tally] = {}
+        self.steps: Counter[str] = Counter()
+        self.began: float | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Watch what happens within."""
+        handle = register_optimizer_step_post_hook(self._stepped)
+        try:
+            with outermost_calls(self._called):
+                yield
+        finally:
+            handle.remove()
+
+    def _called(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
+    ) -> Any:
+        now = time.perf_counter()
+        self.began = self.began or now
+        if self._is_enough(now):
+            raise EnoughSeen
+        tally = self._tally_of(module)
+        tally.keep(args, kwargs)
+        began = time.perf_counter()
+        try:
+            return made(module, *args, **kwargs)
+        finally:
+            tally.seconds += time.perf_counter() - began
+
+    def _tally_of(self, module: nn.Module) -> Tally:
+        own, learns = uncompiled(module), torch.is_grad_enabled()
+        tally = self.tallies.setdefault((id(own), learns), Tally(own))
+        tally.is_compiled = own is not module
+        tally.trains = module.training
+        kind = next(tensor.device.type for tensor in (*own.parameters(), torch.empty(0)))
+        if torch.is_autocast_enabled(kind):
+            tally.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+        return tally
+
+    def _is_enough(self, now: float) -> bool:
+        assert self.began is not None
+        if now - self.began > self._watching.seconds:
+            return True
+        most = max((tally.calls for tally in self.tallies.values()), default=0)
+        return most >= self._watching.calls
+
+    def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self.steps[type(optimizer).__name__] += 1
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """What `torch.compile` was given, where it is that."""
+    given = module._modules.get("_orig_mod")  # noqa: SLF001  an attribute that is not there takes a microsecond
+    return module if given is None else given

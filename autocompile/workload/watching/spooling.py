@@ -1,0 +1,24 @@
+"""What was seen of a script, as a workload."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from autocompile.core.workload import Workload
+from autocompile.workload.identity.facts import workload_fingerprint
+from autocompile.workload.spool import spool
+from autocompile.workload.watching.choice import Chosen
+
+
+def spool_seen(seen: Chosen, directory: Path, *, name: str) -> Workload:
+    """Write the module and its calls into `directory`, as `spool` does, and raises what that raises.
+
+    The share of each kind of call differs a little each time that a script is watched, and does not make it another
+    workload.
+    """
+    plain = spool(seen.module, list(seen.samples), directory, name=name)
+    kinds = [replace(signature, weight=0.0) for signature in plain.signatures]
+    fingerprint = workload_fingerprint(plain.identity, kinds)
+    return replace(plain, script=seen.entry, notes=(*seen.notes, *plain.notes), fingerprint=fingerprint)

@@ -1,0 +1,175 @@
+"""Scripts that define no workload, as people write them: what is seen of them, and what is said of too little."""
+
+import pytest
+import torch
+from laboratory import reply_to
+
+from autocompile.core.job import CaptureTask, Limits, Watching
+from autocompile.core.outcome import Failure
+from autocompile.core.workload import Workload
+from autocompile.workload.spool import unspool
+
+HEAD = """\
+import sys
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.into, self.out = nn.Linear(4, width), nn.Linear(width, 2)
+
+    def forward(self, x, scale=1.0):
+        return self.out(self.into(x).relu()) * scale
+
+class Encoder(nn.Sequential):
+    pass
+
+torch.manual_seed(0)
+net = Net().eval()
+"""
+FRUITLESS = {
+    "nothing": ("print('done')", "called no torch module; define `model` and `inputs`"),
+    "no parameters": ("nn.ReLU()(torch.ones(2))", "calls no module that has parameters"),
+    "raises": (
+        "net(torch.ones(3, 4))\ndef load(): raise OSError('no disk')\nload()",
+        "raised OSError: no disk (script.py:19 in load)",
+    ),
+    "ends itself": ("sys.exit('no data')", 'ended itself with status 1: "no data"; run'),
+    "wants arguments": (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()",
+        "the following arguments are required: --data",
+    ),
+    "reads": ("name = input('name? ')", "reads standard input, which is empty while it is watched"),
+    "trains": (
+        (
+            "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor _ in range(2):\n    optimizer.zero_grad()\n"
+            "    net(torch.ones(3, 4)).sum().backward()\n    optimizer.step()"
+        ),
+        "trains (2 steps of SGD were seen), and training is not tuned in a script as it is; define",
+    ),
+}
+
+
+@pytest.fixture
+def watch(runner, tmp_path):
+    """Watch a script of this text."""
+
+    def watched(text, *arguments, **watching):
+        script = tmp_path / "script.py"
+        script.write_text(HEAD + text + "\n")
+        directory = tmp_path / "workload"
+        task = CaptureTask(str(script), str(directory), arguments=arguments, watching=Watching(**watching))
+        return reply_to(runner, task, Limits(120.0), cache="capture")
+
+    return watched
+
+
+@pytest.mark.parametrize(("text", "said"), FRUITLESS.values(), ids=FRUITLESS.keys())
+def test_what_cannot_be_tuned_is_told_in_a_line(watch, text, said):
+    reply = watch(text)
+    assert isinstance(reply, Failure), reply
+    assert said in reply.message
+    assert "\n" not in reply.message
+
+
+def test_every_kind_of_call_is_seen_by_its_share(watch):
+    reply = watch(
+        "if __name__ == '__main__':\n    with torch.no_grad():\n"
+        "        for n in range(30):\n            net(torch.randn(2 if n % 3 else 5, 4), scale=2.0)"
+    )
+    assert isinstance(reply, Workload), reply
+    assert {signature.tensors[0].shape: round(signature.weight, 1) for signature in reply.signatures} == {
+        (5, 4): 0.3,
+        (2, 4): 0.7,
+    }
+    entry = reply.script
+    assert (entry.module, entry.calls, entry.whole, entry.with_gradients) == ("Net", 30, True, False)
+    assert 0 < entry.share <= 1
+    model, samples = unspool(reply)
+    assert {tuple(sample.kwargs.items()) for sample in samples} == {(("scale", 2.0),)}
+    assert model(*samples[0].args, **samples[0].kwargs).shape == (5, 2)
+    assert "Net was called 30 times" in reply.notes[0]
+
+
+def test_arguments_main_and_files_beside_it_are_as_python_has_them(watch, tmp_path):
+    (tmp_path / "beside.py").write_text("WIDTH = 6\n")
+    reply = watch(
+        "import __main__, beside, os\nassert __main__.Net is Net and os.path.samefile(__file__, sys.argv[0])\n"
+        "assert sys.argv[1:] == ['--n', '3'], sys.argv\nNet(beside.WIDTH)(torch.ones(1, 4))",
+        "--n",
+        "3",
+    )
+    assert isinstance(reply, Workload), reply
+    assert unspool(reply)[0].into.out_features == 6
+
+
+@pytest.mark.parametrize("ends", ["watch-calls", "watch", "exit"])
+def test_it_is_watched_until_enough_is_seen(watch, ends):
+    forever = "try:\n    while True:\n        net(torch.ones(3, 4))\nexcept Exception:\n    raise SystemExit(3)"
+    limits = {"watch-calls": {"calls": 7}, "watch": {"seconds": 0.5}, "exit": {}}[ends]
+    reply = watch("net(torch.ones(3, 4))\nsys.exit(0)" if ends == "exit" else forever, **limits)
+    assert isinstance(reply, Workload), reply
+    assert reply.script.whole == (ends == "exit")
+    if ends == "watch-calls":
+        assert reply.script.calls == 7
+
+
+def test_the_module_that_takes_the_time_is_taken_or_the_one_that_is_named(watch):
+    both = (
+        "encoder = Encoder(*(nn.Linear(256, 256) for _ in range(8)))\nwith torch.no_grad():\n    for _ in range(20):\n"
+        "        encoder(torch.ones(64, 256)); net(torch.ones(3, 4))"
+    )
+    assert watch(both).script.module == "Encoder"
+    for name in ("net", "Net"):
+        assert watch(both, module=name).script.module == "Net"
+    reply = watch(both, module="Decoder")
+    assert isinstance(reply, Failure)
+    assert "calls no module Decoder itself" in reply.message
+    assert "name one that it calls: " in reply.message
+
+
+def test_what_is_evaluated_in_a_training_is_tuned_if_it_is_named(watch):
+    reply = watch(
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor _ in range(3):\n    net.train()\n"
+        "    net(torch.ones(3, 4)).sum().backward()\n    optimizer.step()\n    net.eval()\n"
+        "    with torch.no_grad():\n        net(torch.ones(9, 4))\nnet.train()",
+        module="net",
+    )
+    assert isinstance(reply, Workload), reply
+    assert [signature.tensors[0].shape for signature in reply.signatures] == [(9, 4)]
+    assert reply.script.calls == 3
+    assert not reply.in_training_mode
+    assert not reply.script.with_gradients
+
+
+def test_what_the_script_does_to_its_model_is_told(watch):
+    reply = watch(
+        "fast = torch.compile(net, backend='eager')\nfor _ in range(3):\n"
+        "    with torch.autocast('cpu', dtype=torch.bfloat16):\n        fast(torch.ones(3, 4))"
+    )
+    assert isinstance(reply, Workload), reply
+    assert (reply.script.autocast, reply.script.is_compiled, reply.script.with_gradients) == ("bfloat16", True, True)
+    assert reply.script.module == "Net"
+    assert len(reply.notes) == 4
+
+
+def test_what_a_script_forks_ends_with_the_script(watch, tmp_path):
+    reply = watch(
+        "import os\nchild = os.fork()\nnet(torch.ones(3, 4))\n"
+        f"open({str(tmp_path / 'said')!r}, 'a').write('once ')\nif child:\n    os.waitpid(child, 0)"
+    )
+    assert isinstance(reply, Workload), reply
+    assert reply.script.calls == 1
+
+
+def test_a_script_that_defines_its_workload_is_not_watched(watch):
+    reply = watch("model, inputs = net, torch.ones(3, 4)\nassert __name__ != '__main__'")
+    assert isinstance(reply, Workload), reply
+    assert reply.script is None
+    assert torch.equal(unspool(reply)[1][0].args[0], torch.ones(3, 4))
+
+
+def test_the_same_calls_are_the_same_workload_however_long_it_was_watched(watch):
+    loop = "with torch.no_grad():\n    for n in range(100):\n        net(torch.ones(1 + n % 2, 4))"
+    assert watch(loop, calls=11).fingerprint == watch(loop, calls=60).fingerprint
