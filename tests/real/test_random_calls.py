@@ -138,10 +138,21 @@ def test_what_draws_random_numbers_is_compiled_and_measured(laboratory, model, s
         assert outcome.accuracy.reference == "float64"
 
 
+def test_what_draws_otherwise_in_a_reduced_precision_is_refused_with_the_reason(laboratory):
+    laboratory.prepare(Sampler(), sample(16, 8).args)
+    outcome = laboratory.trial(Plan(autocast="bfloat16"))
+    assert isinstance(outcome, Failure)
+    assert "other random numbers may be drawn" in outcome.message
+
+
 def test_what_is_carried_is_verified_as_it_draws(laboratory):
     laboratory.prepare(Sampler(), sample(16, 8).args)
+    tried = laboratory.trial(compiled(), cache=laboratory.packs_in(CARRIED))
+    assert isinstance(tried, Measurement), tried
     artifact = laboratory.pack(compiled(), CARRIED)
     assert not isinstance(artifact, Failure), artifact
+    graphs = {path.parent for path in artifact.rglob("fxgraph/*/*/*") if path.is_file()}
+    assert len(graphs) == 1, "what it was compared by is not carried"
     outcome = laboratory.trial(compiled(), cache="loaded", artifact=str(artifact))
     assert isinstance(outcome, Measurement), outcome
 
