@@ -18,6 +18,7 @@ _SAME = 1e-3
 _FOR_PROOF = 4
 # That is at most what so many calls take, of a model that was given one sample.
 CALLS_OF_A_BATCH_PROOF = 10
+_NO_AXIS = "not every output has a batch axis"
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,15 @@ def prove_batch(step: Step, sample: Sample) -> BatchProof:
 
 def _influence(step: Step, sample: Sample, several: Sample, places: frozenset[Place], size: int) -> str:
     """Why what `several` samples give is not what they give in parts, or ""."""
+    whole = _outputs(step, several)
+    if not whole or not all(_has_axis(output, size) for output in whole):
+        return _NO_AXIS
     if _draws(step, sample):
         return "random numbers are drawn for all samples of a call together"
-    whole = _outputs(step, several)
     for part in (size // 2, 1):
         fewer = _outputs(step, resized(several, places, part))
-        if not whole or len(fewer) != len(whole) or not all(_has_axis(output, size) for output in whole):
-            return "not every output has a batch axis"
+        if len(fewer) != len(whole):
+            return _NO_AXIS
         if not all(_is_part(output, all_, part) for output, all_ in zip(fewer, whole, strict=True)):
             return "samples of a call influence each other, as batch statistics do"
     return ""
