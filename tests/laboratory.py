@@ -78,11 +78,15 @@ class Laboratory:
             self.workload, own, serving, self.reference, Acceptance(published_tolerance(plan.autocast)),
             str(directory / serving.name),
         )  # fmt: skip
-        reply = reply_to(self.runner, task, Limits(200.0), cache=f"{cache}-{serving.name}-{directory.parent.name}")
+        reply = reply_to(self.runner, task, Limits(200.0), cache=self.packs_in(serving, cache))
         if isinstance(reply, Failure):
             return reply
         write_manifest(directory, manifest_of(self.workload, own, serving, reply, directory, "as packed"))
         return directory
+
+    def packs_in(self, serving, cache="pack"):
+        """The name of the compiler's cache in which `pack` compiles."""
+        return f"{cache}-{serving.name}-{self.directory.name}"
 
 
 def as_program(plan):

@@ -57,6 +57,9 @@ def of_profile(profile: Profile) -> Iterator[Notice]:
         remedy = "call it with use_cache=False" if is_cache else "return tensors in a tuple, a list or a dict"
         why = "which no compiled program can return, so production would compile at its start"
         yield Notice("output", f"{profile.opaque_output}, {why}; {remedy}")
+    if profile.random:
+        drawn = "what is compiled draws other random numbers than the model from the same seed, distributed alike"
+        yield Notice("random numbers", f"the model draws random numbers: {drawn}")
     if profile.contamination is not None and profile.contamination.noisy:
         yield _others(_disturbance(profile.contamination))
 

@@ -99,7 +99,8 @@ class Profile(Record, tag="profile", frozen=True):
     up to, None with the `padding_problem` if that changes outputs or was not tried. `contamination` is what others did
     while the baseline was timed. `opaque_output` names what the output holds and no compiled program can return, or "".
     `free_batch`: whether a call's samples are independent, so that it may hold another number of them; None where that
-    was not tried.
+    was not tried. `deterministic`: two calls from one random state agree exactly; `random`: if so, two from different
+    ones do not; `unrepeatable`: two from one state are further apart than roundings can be.
     """
 
     baseline_ms: Estimate
@@ -142,6 +143,7 @@ class Profile(Record, tag="profile", frozen=True):
     contamination: Contamination | None = None
     opaque_output: str = ""
     free_batch: bool | None = None
+    unrepeatable: bool = False
 
     @property
     def busy(self) -> float:

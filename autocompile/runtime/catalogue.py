@@ -109,6 +109,12 @@ def plain() -> Kind:
     return next(kind for kind in kinds() if kind.is_plain_compile)
 
 
+_OTHER_NUMBERS = (
+    "the model draws random numbers, and what this runtime makes of it is not built to draw the same ones, so it "
+    "cannot be compared; call model.eval() if dropout is why"
+)
+
+
 def problem_here(kind: Kind, around: Surroundings) -> str:
     """Why a runtime cannot be tried here and what to do, or ""."""
     if around.training is not None and not kind.trains:
@@ -116,6 +122,8 @@ def problem_here(kind: Kind, around: Surroundings) -> str:
     unverifiable = "" if kind.name == EAGER else around.unverifiable
     if kind.packs_as == "load" and not around.loads_artifacts:
         return "it is loaded from an artifact, which a goal that deploys 'jit' has none of"
+    if around.draws and not kind.draws_as_eager:
+        unverifiable = unverifiable or _OTHER_NUMBERS
     return dict(around.missing).get(kind.name) or kind.problem(around) or unverifiable
 
 

@@ -62,7 +62,10 @@ class Kind(ABC):
     `compiles`: when it compiles in a process that runs it: at the first `call`, or during the `build`, for the calls
     that it is given (in production, where none are known ahead, for the first); None if it does not. `recompiles`:
     whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
-    artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step. `is_plain_compile`:
+    artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step.
+    `draws_as_eager`: whether a trial can build it so that it draws eager's random numbers
+    (`trial/check/randomness.py`), without which nothing that it makes of a model that draws some can be compared.
+    `is_plain_compile`:
     what `torch.compile(model)` does, which is always tried. `warm_share`: what compiling again takes, of what it took,
     where the compiler finds the cache that it left; 1 if there is none. `takes`: those of the dimensions that all
     runtimes share which mean something to it. `has_own_threads`: whether it computes in threads of its own, and not in
@@ -84,6 +87,7 @@ class Kind(ABC):
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
+    draws_as_eager: bool = False
     takes: tuple[str, ...] = ("amp", "memory_format", "threads", "batch", "optimizer")
     has_own_threads: bool = False
     cached_for_programs: tuple[str, ...] = ("*",)

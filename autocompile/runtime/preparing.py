@@ -11,6 +11,8 @@ import importlib
 import os
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 importlib.import_module("torch")  # everyone pays for torch itself, so it is not in the figures
@@ -47,8 +49,29 @@ def cache_variables(directory: str) -> dict[str, str]:
     return {variable: value for variables in named for variable, value in variables.items()}
 
 
+# Where this process keeps its caches, once that is settled.
+_KEPT_IN: list[str] = []
+_ASIDE = "aside"
+
+
 def keep_in(cache: str, headers: str) -> None:
     """Have this process keep its caches in one directory, and what belongs to the machine's compiler in another."""
+    _KEPT_IN[:] = [cache]
     os.environ.update(cache_variables(cache))
     for own in usable().values():
         own.keep_headers_in(Path(headers))
+
+
+@contextmanager
+def compiling_aside() -> Iterator[None]:
+    """What is compiled meanwhile is kept in a cache beside this process's own: nothing of it is carried with that."""
+    if not _KEPT_IN:
+        yield
+        return
+    beside = cache_variables(f"{_KEPT_IN[0]}/{_ASIDE}")
+    before = {name: os.environ[name] for name in beside}
+    os.environ.update(beside)
+    try:
+        yield
+    finally:
+        os.environ.update(before)

@@ -24,9 +24,10 @@ class Surroundings:
     `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
     in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
     be filled up to, or None and `padding_problem`. `compiler_problem`: why what needs torch's compiler cannot run here;
-    `unverifiable`: why nothing but the model itself, eager, could be checked. `missing`: runtimes that cannot be used
-    here at all, with why. `loads_artifacts`: whether production starts from what was packed. `free_batch`: whether a
-    call may hold another number of samples, None where that is not known. `training`: how the model is trained, None
+    `draws`: whether the workload draws random numbers; `unverifiable`: why nothing but the model itself, eager, could
+    be checked. `missing`: runtimes that cannot be used here at all, with why. `loads_artifacts`: whether production
+    starts from what was packed. `free_batch`: whether a call may hold another number of samples, None where that is not
+    known. `training`: how the model is trained, None
     where it is called.
     """
 
@@ -45,6 +46,7 @@ class Surroundings:
     buckets: Buckets | None = None
     padding_problem: str = ""
     compiler_problem: str = ""
+    draws: bool = False
     unverifiable: str = ""
     batches: tuple[int, ...] = ()
     missing: tuple[tuple[str, str], ...] = ()
@@ -61,8 +63,8 @@ def surroundings_of(
     if problem and workload.device_type == "cpu" and not environment.compiler:
         problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
     unverifiable = (
-        "the model is random by nature, so what a compiled one computes cannot be checked against it; "
-        "call model.eval() if dropout is why"
+        "equal inputs give other outputs each time, also from one state of torch's random numbers, so there is nothing "
+        "to compare with; draw random numbers by torch's own generator, or give them as inputs"
     )
     return Surroundings(
         device_type=workload.device_type,
@@ -80,7 +82,8 @@ def surroundings_of(
         padding_problem=profile.padding_problem,
         free_batch=profile.free_batch,
         compiler_problem=problem,
-        unverifiable=unverifiable if profile.random and workload.training is None else "",
+        draws=profile.random,
+        unverifiable=unverifiable if profile.unrepeatable and workload.training is None else "",
         missing=tuple(toolchain.missing.items()),
         training=workload.training,
     )

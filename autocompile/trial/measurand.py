@@ -6,10 +6,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from autocompile.core.job import TrialTask
 from autocompile.core.outcome import Failure, Startup
-from autocompile.runtime.building import as_trained, built, runtime
+from autocompile.core.plan import Plan
+from autocompile.runtime.building import built, runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.preparing import IMPORT_S
 from autocompile.trial.check.new_sizes import Unseen, probe_unseen
@@ -19,7 +21,6 @@ from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
-from autocompile.workload.training.step import TrainingStep
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,37 @@ class Measurand(ABC):
 
     step: Step
 
+    def __init__(self, task: TrialTask, baseline: Step, samples: Sequence[Sample]) -> None:
+        self._task, self._baseline, self._samples = task, baseline, samples
+
     @abstractmethod
     def check_compiled(self) -> Failure | None:
         """After the first pass: the failure, if nothing was compiled where something should have been."""
 
     @abstractmethod
-    def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:
-        """What becomes of sizes that no sample has. Recompiling is forbidden meanwhile."""
+    def probe_unseen(
+        self, candidate: Step, baseline: Step, samples: Sequence[Sample], *, left_s: float, random: bool
+    ) -> Unseen:
+        """What the `candidate`, which is compiled as the step is, makes of sizes that no sample has.
 
-    def drawing_as_eager(self) -> TrainingStep | None:
-        """The same step, compiled once more so that it draws eager's random numbers; None where it does so anyway."""
-        return None
+        Recompiling is forbidden meanwhile. `random`: whether both draw random numbers, the same ones.
+        """
+
+    @cached_property
+    def drawing_as_eager(self) -> Step | None:
+        """The same step, compiled once more so that it draws eager's random numbers; None where it does so anyway.
+
+        What is loaded was compiled by the same plan.
+        """
+        if not kind_of(self._task.plan).compiles:
+            return None
+        return built(self._baseline, drawing_as_eager(self._task.plan), self._samples, isolate=True)
+
+    @cached_property
+    def laid_out(self) -> Step | None:
+        """The baseline in the plan's memory format, in whose order it draws; None if that is the baseline's own."""
+        layout = self._task.plan.memory_format
+        return built(self._baseline, Plan(memory_format=layout), isolate=True) if layout else None
 
     @abstractmethod
     def check_served(self) -> None:
@@ -61,7 +82,7 @@ class BuiltHere(Measurand):
     """A plan, built and compiled in this process."""
 
     def __init__(self, task: TrialTask, baseline: Step, samples: Sequence[Sample]) -> None:
-        self._task, self._baseline = task, baseline
+        super().__init__(task, baseline, samples)
         began = time.perf_counter()
         self.step = built(baseline, task.plan, samples, isolate=True)
         self._compiled_s = time.perf_counter() - began if building_phase(task) == "compile" else 0.0
@@ -70,15 +91,12 @@ class BuiltHere(Measurand):
         message = runtime(self._task.plan.runtime).fault()
         return Failure(stage="compile", kind="unsupported", message=message, cause="skipped") if message else None
 
-    def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:
+    def probe_unseen(
+        self, candidate: Step, baseline: Step, samples: Sequence[Sample], *, left_s: float, random: bool
+    ) -> Unseen:
         if not kind_of(self._task.plan).recompiles or not isinstance(baseline, Call):
             return Unseen()
-        return probe_unseen(self.step, baseline, samples, self._task, left_s=left_s)
-
-    def drawing_as_eager(self) -> TrainingStep | None:
-        if not isinstance(self._baseline, TrainingStep) or not kind_of(self._task.plan).compiles:
-            return None
-        return as_trained(self._baseline, drawing_as_eager(self._task.plan))
+        return probe_unseen(candidate, baseline, samples, self._task, left_s=left_s, random=random)
 
     def check_served(self) -> None:
         """Nothing else could have served them."""
@@ -100,8 +118,8 @@ def _beyond_steady(warmup: Warmup) -> float:
 class Delivered(Measurand):
     """An artifact, loaded. What it compiles and for which sizes was settled when it was packed."""
 
-    def __init__(self, task: TrialTask, baseline: Call) -> None:
-        self._task = task
+    def __init__(self, task: TrialTask, baseline: Call, samples: Sequence[Sample]) -> None:
+        super().__init__(task, baseline, samples)
         # With buffers of its own, as a plan that is built here has them.
         own = baseline.twin().model
         self.step: LoadedArtifact = LoadedArtifact(task.artifact, own, task.plan.threads)
@@ -109,7 +127,15 @@ class Delivered(Measurand):
     def check_compiled(self) -> Failure | None:
         return None
 
-    def probe_unseen(self, baseline: Step, samples: Sequence[Sample], *, left_s: float) -> Unseen:  # noqa: ARG002
+    def probe_unseen(
+        self,
+        candidate: Step,  # noqa: ARG002
+        baseline: Step,  # noqa: ARG002
+        samples: Sequence[Sample],  # noqa: ARG002
+        *,
+        left_s: float,  # noqa: ARG002
+        random: bool,  # noqa: ARG002
+    ) -> Unseen:
         return Unseen()
 
     def check_served(self) -> None:
@@ -139,4 +165,4 @@ def measurand_of(task: TrialTask, baseline: Step, samples: Sequence[Sample]) -> 
     if not task.artifact:
         return BuiltHere(task, baseline, samples)
     assert isinstance(baseline, Call), "what is trained is not loaded"
-    return Delivered(task, baseline)
+    return Delivered(task, baseline, samples)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from autocompile.core.outcome import Failure, Measurement, Outcome
 from autocompile.core.plan import Plan
 from autocompile.runtime.building import built, runtime
 from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.preparing import compiling_aside
 from autocompile.trial.check.compare import Comparison, compare
 from autocompile.trial.check.new_sizes import Unseen
 from autocompile.trial.check.randomness import lowering_fault
@@ -26,7 +28,7 @@ from autocompile.trial.phases import Phases
 from autocompile.workload.axes import batch_of
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.spool import at_batch, unspool_step
-from autocompile.workload.training.step import TrainingStep
+from autocompile.workload.step import Step
 
 _WARMUP_PASSES = 4
 _TO_ANSWER_S = 0.5
@@ -42,6 +44,18 @@ class _Trial:
     measurand: Measurand
     candidate: Subject
     baseline: Subject
+
+    @property
+    def compared(self) -> Step:
+        """What is compared exactly: the candidate, or the same as it draws eager's random numbers."""
+        alike = self.measurand.drawing_as_eager if self.reference.random else None
+        return self.measurand.step if alike is None else alike
+
+    @property
+    def right(self) -> Step:
+        """What that is compared with: the baseline, or the same as it draws random numbers in the candidate's order."""
+        laid_out = self.measurand.laid_out if self.reference.random else None
+        return self.baseline.step if laid_out is None else laid_out
 
 
 def measure(task: TrialTask, phases: Phases) -> Outcome:
@@ -123,17 +137,17 @@ def _verify(trial: _Trial) -> Comparison:
 
     A step that draws random numbers of its own is compared as it draws eager's, and then looked at as it is.
     """
-    task, own = trial.task, trial.measurand.step
+    task, measurand = trial.task, trial.measurand
     with trial.phases("verify"):
-        alike = trial.measurand.drawing_as_eager() if trial.reference.random else None
+        alike = trial.right is trial.baseline.step
+        reference = trial.reference if alike else trial.reference.redrawn(trial.right)
         metric = unspool_metric(task.acceptance.metric)
-        compared = compare(own if alike is None else alike, trial.reference, task.acceptance, metric)
-        if alike is None or compared.fault:
+        with compiling_aside() if trial.reference.random else nullcontext():
+            compared = compare(trial.compared, reference, task.acceptance, metric)
+        if compared.fault or (trial.compared is measurand.step and alike):
             return compared
         baseline, sample = trial.baseline.step, trial.candidate.samples[0]
-        assert isinstance(own, TrainingStep)
-        assert isinstance(baseline, TrainingStep)
-        fault = lowering_fault(own, baseline, sample, task.seed, task.acceptance.tolerance)
+        fault = lowering_fault(measurand.step, baseline, sample, task.seed, task.acceptance.tolerance)
         return dataclasses.replace(compared, fault=fault)
 
 
@@ -162,4 +176,6 @@ def _probe_unseen(trial: _Trial, pairs: Pairs) -> Unseen:
     with trial.phases("verify"):
         trial.candidate.apply_threads()
         left_s = trial.phases.left_s - _TO_ANSWER_S
-        return trial.measurand.probe_unseen(trial.baseline.step, trial.candidate.samples, left_s=left_s)
+        samples = trial.candidate.samples
+        random = trial.reference.random
+        return trial.measurand.probe_unseen(trial.compared, trial.right, samples, left_s=left_s, random=random)

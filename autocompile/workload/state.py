@@ -97,12 +97,16 @@ class Snapshot:
 
     def restore(self) -> None:
         """Put all of it back, in place: the same tensors hold the same values again."""
+        self.restore_but_random()
+        self.random.restore()
+
+    def restore_but_random(self) -> None:
+        """Put all of it back but the random state, which goes on."""
         with torch.no_grad():
             for slot in self.slots:
                 slot.restore()
             for optimizer in self.optimizers:
                 optimizer.back()
-        self.random.restore()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from autocompile.workload.figures import figures_of
 from autocompile.workload.observation import Observation, Sequel, observed
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import Snapshot, State
@@ -94,3 +95,21 @@ class Step(ABC):
         with self.preserved():
             torch.manual_seed(seed if draws is None else draws)
             return observed(self.work(own), own, self.state)
+
+    def drawn(self, sample: Sample, seed: int, count: int) -> dict[str, torch.Tensor]:
+        """Do it so many times, and tell by which figures the random numbers that it draws show: a row for each time.
+
+        Every time it begins with the same state, and goes on in the random numbers. It leaves no trace.
+        """
+        with self.preserved():
+            torch.manual_seed(seed)
+            before = self.snapshot()
+            times = []
+            for _ in range(count):
+                times.append(self.figures(clone(sample)))
+                before.restore_but_random()
+        return {name: torch.stack([figures[name] for figures in times]) for name in times[0]}
+
+    def figures(self, sample: Sample) -> dict[str, torch.Tensor]:
+        """Do it once, on these very inputs; vectors by which its random numbers show: by default all it did."""
+        return figures_of(observed(self.work(sample), sample, self.state))

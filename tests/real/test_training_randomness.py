@@ -94,11 +94,11 @@ class Shifted(TrainingStep):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (dropping(0.0), "the same at every step"),
-        (dropping(0.1, SameMask), "the same at every step"),
-        (dropping(0.1, EveryOther), "the same in two steps"),
-        (dropping(0.5), "another rate"),
-        (dropping(0.01), "another rate"),
+        (dropping(0.0), "the same every time"),
+        (dropping(0.1, SameMask), "the same every time"),
+        (dropping(0.1, EveryOther), "the same random numbers again"),
+        (dropping(0.5), "another distribution"),
+        (dropping(0.01), "another distribution"),
     ],
     ids=["off", "same mask", "every mask twice", "more", "less"],
 )

@@ -50,17 +50,20 @@ def test_a_step_with_dropout_is_measured_whatever_carries_it_out(laboratory):
         assert (outcome.counters.graphs > 0) == (not plan.is_eager)
 
 
-def test_convolutions_are_laid_out_otherwise_with_their_state(laboratory):
+def test_convolutions_are_laid_out_otherwise_with_their_state_and_their_dropout(laboratory):
     model, batches, training = given("cnn")
-    model[6].p = 0.0
     optimizer = adamw(model.parameters())
     for batch in batches:
         optimizer.zero_grad()
         classified(model, batch).backward()
         optimizer.step()
     laboratory.prepare(model, batches, training=Training(loss=training.loss, optimizer=optimizer))
-    outcome = laboratory.trial(Plan(memory_format="channels_last", optimizer="fused"))
-    assert isinstance(outcome, Measurement), outcome
+    for plan in (
+        Plan(memory_format="channels_last", optimizer="fused"),
+        replace(compiled(), memory_format="channels_last"),
+    ):
+        outcome = laboratory.trial(plan)
+        assert isinstance(outcome, Measurement), (plan, outcome)
 
 
 class Twice(TrainingStep):

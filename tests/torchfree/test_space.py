@@ -221,6 +221,13 @@ def test_what_cannot_be_checked_closes_every_runtime_but_eager_and_a_missing_com
     assert dict(open_space(both, ALL)[1])["runtime=inductor"] == "there is no compiler"
 
 
+def test_what_draws_random_numbers_is_open_to_runtimes_that_can_draw_the_same_ones():
+    space, left_out = open_space(dataclasses.replace(CPU, draws=True), ALL)
+    assert space.open_values["runtime"] == ("eager", "inductor")
+    for name in ("aot", "openvino", "onnxruntime"):
+        assert "the model draws random numbers" in dict(left_out)[f"runtime={name}"]
+
+
 def test_a_runtime_says_what_its_dimensions_come_to_here():
     told = [note for kind in kinds() for note in kind.notes(CPU)]
     assert told == [("mode", "a CPU has no CUDA graphs: reduce-overhead is default there")]

@@ -13,6 +13,7 @@ class EagerKind(Kind):
     meaning = "torch's operators, one by one"
     implementation = "autocompile.runtime.eager.runtime"
     trains = True
+    draws_as_eager = True
 
 
 KIND = EagerKind()

@@ -34,6 +34,7 @@ class InductorKind(Kind):
     recompiles = True
     packs_as = "cache"
     trains = True
+    draws_as_eager = True
     cached_for_programs = ("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
 
     @property

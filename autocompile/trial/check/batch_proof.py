@@ -17,7 +17,8 @@ _SAME = 1e-3
 # Fewer samples than these are made so many, to see whether they influence each other.
 _FOR_PROOF = 4
 # That is at most what so many calls take, of a model that was given one sample.
-CALLS_OF_A_BATCH_PROOF = 8
+CALLS_OF_A_BATCH_PROOF = 10
+_NO_AXIS = "not every output has a batch axis"
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,27 @@ def prove_batch(step: Step, sample: Sample) -> BatchProof:
     size = max(given, _FOR_PROOF)
     several = _told_apart(resized(sample, places, size), places)
     try:
-        whole = _outputs(step, several)
-        for part in (size // 2, 1):
-            fewer = _outputs(step, resized(several, places, part))
-            if not whole or len(fewer) != len(whole) or not all(_has_axis(output, size) for output in whole):
-                return BatchProof(given, problem="not every output has a batch axis")
-            if not all(_is_part(output, all_, part) for output, all_ in zip(fewer, whole, strict=True)):
-                return BatchProof(given, problem="samples of a call influence each other, as batch statistics do")
+        problem = _influence(step, sample, several, places, size)
     except Exception as fault:  # a model that takes no other size, in whatever words it says so
         said = str(fault).splitlines()
-        return BatchProof(given, problem=f"the model takes no other batch: {said[0] if said else type(fault).__name__}")
-    return BatchProof(given, places)
+        problem = f"the model takes no other batch: {said[0] if said else type(fault).__name__}"
+    return BatchProof(given, problem=problem) if problem else BatchProof(given, places)
+
+
+def _influence(step: Step, sample: Sample, several: Sample, places: frozenset[Place], size: int) -> str:
+    """Why what `several` samples give is not what they give in parts, or ""."""
+    whole = _outputs(step, several)
+    if not whole or not all(_has_axis(output, size) for output in whole):
+        return _NO_AXIS
+    if _draws(step, sample):
+        return "random numbers are drawn for all samples of a call together"
+    for part in (size // 2, 1):
+        fewer = _outputs(step, resized(several, places, part))
+        if len(fewer) != len(whole):
+            return _NO_AXIS
+        if not all(_is_part(output, all_, part) for output, all_ in zip(fewer, whole, strict=True)):
+            return "samples of a call influence each other, as batch statistics do"
+    return ""
 
 
 def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
@@ -95,6 +106,16 @@ def named_outputs(step: Step, sample: Sample) -> list[tuple[str, Any]]:
     own = clone(sample)
     with step.preserved():
         return [(f"output{where}", leaf) for where, leaf in named_leaves(step.work(own))[0]]
+
+
+def _draws(step: Step, sample: Sample) -> bool:
+    """Whether the outputs depend on the state of the random numbers."""
+    one, other = (step.observe(sample, seed).leaves for seed in (0, 1))
+    return any(
+        not torch.equal(leaf.nan_to_num(), other[name].nan_to_num())
+        for name, leaf in one.items()
+        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    )
 
 
 def _outputs(step: Step, sample: Sample) -> list[torch.Tensor]:

@@ -31,13 +31,13 @@ class Unseen:
 
 
 def probe_unseen(
-    candidate: Step, baseline: Step, samples: Sequence[Sample], task: TrialTask, *, left_s: float
+    candidate: Step, baseline: Step, samples: Sequence[Sample], task: TrialTask, *, left_s: float, random: bool
 ) -> Unseen:
     """One call of the candidate for each axis along which the samples differ, with a size amid theirs that none has.
 
     To be asked while recompiling is forbidden (`torch.compiler.set_stance("fail_on_recompile")`). Samples of several
     forms are not probed, nor is a size that the model itself does not take. With a metric, how far outputs are off is
-    not judged, as there is no sample to apply it to.
+    not judged, as there is no sample to apply it to. `random`: whether the two draw random numbers, the same ones.
     """
     if len(by_form(samples)) != 1:
         return Unseen()
@@ -45,7 +45,7 @@ def probe_unseen(
     for sample, size in _between_samples(samples):
         began = time.monotonic()
         try:
-            reference = make_reference(baseline, (sample,), variants=0, seed=task.seed)
+            reference = make_reference(baseline, (sample,), variants=0, seed=task.seed, random=random)
         except Exception:  # noqa: S112  a size that the model itself does not take is nobody's to serve
             continue
         if time.monotonic() - began > _WORTH_ITS_TIME * left_s:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,14 @@ import cloudpickle
 import torch
 from torch.utils import _pytree as pytree
 
+from autocompile.trial.check.narrow_draws import NarrowDraws
 from autocompile.workload.observation import Observation, Sequel, after_call, gradient_of
 from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
 
 MAX_CASES = 16
-# How far float32's gradients, and those of less, may be from float64's before these are of other random numbers.
+# How far float32's gradients or outputs, and those of less, may be from float64's before these are of other random
+# numbers.
 _FURTHEST, _FURTHEST_REDUCED = 0.1, 0.4
 
 
@@ -63,6 +65,16 @@ class Reference:
         cases = tuple(replace(case, baseline=step.observe(case.sample, self.seed)) for case in self.cases)
         return replace(self, cases=cases)
 
+    def redrawn(self, step: Step) -> Reference:
+        """The same cases as `step` does them: the baseline, so laid out that it draws its numbers in another order."""
+        widened = step.in_float64() if self.precision == "float64" else None
+        cases = []
+        for case in self.cases:
+            baseline = step.observe(case.sample, self.seed)
+            wide = widened and _observed_wide(widened, case.sample, self.seed, random=self.random)
+            cases.append(replace(case, baseline=baseline, expected=wide or baseline))
+        return replace(self, cases=tuple(cases))
+
     def save(self, path: Path, *, with_outputs: bool) -> None:
         """Keep it for the trials; the outputs as the model returns them only where a metric needs them."""
         kept = self if with_outputs else replace(self, cases=tuple(_without_outputs(case) for case in self.cases))
@@ -74,11 +86,14 @@ class Reference:
         return torch.load(path, weights_only=False)  # type: ignore[no-any-return]
 
 
-def make_reference(step: Step, samples: tuple[Sample, ...], *, variants: int, seed: int) -> Reference:
+def make_reference(
+    step: Step, samples: tuple[Sample, ...], *, variants: int, seed: int, random: bool = False
+) -> Reference:
     """Run the baseline and its float64 twin on one sample of each signature and on random variants.
 
     A variant has the shapes and dtypes of its sample and values drawn like the sample's own; one
-    that the baseline itself rejects or answers with NaN says nothing and is left out.
+    that the baseline itself rejects or answers with NaN says nothing and is left out. `random`: whether the baseline
+    draws random numbers; its twin then has to draw the same ones.
     """
     chosen = _distinct(samples)
     generator = torch.Generator().manual_seed(seed)
@@ -102,29 +117,39 @@ def make_reference(step: Step, samples: tuple[Sample, ...], *, variants: int, se
         if precision == "float64":
             try:
                 widened = widened or step.in_float64()
-                with _default_dtype(torch.float64):
-                    expected = widened.observe(_as_float64(sample), seed)
+                expected = _observed_wide(widened, sample, seed, random=random)
             except Exception as fault:
                 precision = "the baseline's own"
                 notes.append(
                     f"no float64 reference: {type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}"
                 )
         cases.append(Case(sample, expected, baseline, origins[position]))
-    if precision == "float64" and any(_draws_otherwise(case) for case in cases):
+    if precision == "float64" and any(_draws_otherwise(case, random=random) for case in cases):
         precision = "the baseline's own"
-        notes.append("no float64 reference: its gradients differ as if it drew other random numbers, as for dropout")
+        what = "gradients" if step.state.learns else "outputs"
+        notes.append(f"no float64 reference: its {what} differ as if it drew other random numbers, as for dropout")
     if precision != "float64":
         cases = [replace(case, expected=case.baseline) for case in cases]
-    return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)), step.sequel(seed))
+    return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)), step.sequel(seed), random)
 
 
-def _draws_otherwise(case: Case) -> bool:
-    """Whether the gradients, all together, are further off than by roundings."""
+def _observed_wide(widened: Step, sample: Sample, seed: int, *, random: bool) -> Observation:
+    """What the float64 twin makes of a sample."""
+    draws = NarrowDraws() if random else nullcontext()  # type: ignore[no-untyped-call]
+    with _default_dtype(torch.float64), draws:
+        return widened.observe(_as_float64(sample), seed)
+
+
+def _draws_otherwise(case: Case, *, random: bool) -> bool:
+    """Whether the gradients, all together, are further off than by roundings; or the outputs of what is random."""
     off = size = 0.0
     reduced = False
+    judged = (gradient_of(""), "output") if random else gradient_of("")
     for name, expected in case.expected.leaves.items():
         baseline = case.baseline.leaves.get(name)
-        if name.startswith(gradient_of("")) and isinstance(baseline, torch.Tensor) and baseline.shape == expected.shape:
+        if not isinstance(baseline, torch.Tensor) or not baseline.is_floating_point():
+            continue
+        if name.startswith(judged) and baseline.shape == expected.shape:
             off += float((baseline - expected).abs().square().nan_to_num().sum())
             size += float(expected.abs().square().nan_to_num().sum())
             reduced = reduced or torch.finfo(baseline.dtype).bits < 32

@@ -15,10 +15,14 @@ from autocompile.trial.check.reference import writes_into_inputs
 from autocompile.workload.samples import Sample, named_leaves
 from autocompile.workload.step import Step
 
+# Relative, of all elements together.
+_ROUNDED = 1e-3
+
 
 @dataclass(frozen=True)
 class Repeatability:
-    """`deterministic`: two runs from one RNG state agree exactly; `random`: two from different ones do not.
+    """`deterministic`: two runs from one RNG state agree exactly; `random`: two from different ones do not;
+    `unrepeatable`: two from one state are further apart than roundings can be.
 
     `mutates_inputs`: it writes into its arguments. `opaque` names what the output holds that is neither a tensor nor
     plain data, or "".
@@ -28,6 +32,7 @@ class Repeatability:
 
     deterministic: bool
     random: bool
+    unrepeatable: bool
     mutates_inputs: bool
     replaced: str
     call_s: float
@@ -52,6 +57,7 @@ def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
     return Repeatability(
         deterministic=deterministic,
         random=deterministic and not _same(first, other),
+        unrepeatable=any(_apart(leaf, again[name]) for name, leaf in first.items() if name in again),
         mutates_inputs=writes_into_inputs(sample, first),
         replaced=replaced,
         call_s=call_s,
@@ -94,6 +100,15 @@ def _same(first: dict[str, Any], second: dict[str, Any]) -> bool:
         torch.equal(torch.nan_to_num(value), torch.nan_to_num(second[name])) if _plain(value) else True
         for name, value in first.items()
     )
+
+
+def _apart(first: Any, second: Any) -> bool:
+    """Whether two tensors differ by more than roundings, as where work is divided otherwise, can make of it."""
+    if not _plain(first) or not _plain(second) or first.shape != second.shape:
+        return False
+    limit = max(_ROUNDED, 50 * torch.finfo(first.dtype).eps) if first.is_floating_point() else _ROUNDED
+    off = (first.double() - second.double()).nan_to_num()
+    return float(off.norm()) > limit * float(first.double().nan_to_num().norm())
 
 
 def _plain(value: Any) -> bool:

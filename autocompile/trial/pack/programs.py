@@ -31,6 +31,11 @@ from autocompile.workload.observation import after_call
 from autocompile.workload.samples import Sample, describe, device_of, named_leaves
 from autocompile.workload.step import Step
 
+_RANDOM = (
+    "the model draws random numbers, and what a program draws cannot be compared with it; call model.eval() if dropout "
+    "is why"
+)
+
 
 class Maker(Protocol):
     """What makes a program and loads it, as a `runtime.ahead.AheadRuntime` does."""
@@ -69,6 +74,8 @@ class Programs:
 
         All of them are compared with the run's own reference, too. Raises NotPackable.
         """
+        if Reference.load(Path(self._task.reference)).random:
+            raise NotPackable(_RANDOM, "model")
         if has_hooks(self._model):
             raise NotPackable("the model has hooks, which a compiled program does not run", "model")
         forms = by_form(samples)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 import time
 from collections.abc import Sequence
@@ -49,7 +48,8 @@ _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
 _WARM_S = 0.5
 _PROOF_SHARE = 0.1
 _RANDOM: dict[WorkloadKind, str] = {
-    "inference": "the model is random by nature: equal inputs give other outputs from another RNG state",
+    "inference": "the model draws random numbers, as for dropout: what is compiled is compared as it draws eager's, "
+    "and then by how its own are distributed",
     "training": "a step draws random numbers, as for dropout: what is compiled is compared as it draws eager's, and "
     "then by how its own are distributed",
 }
@@ -143,6 +143,8 @@ def _free_batch(eager: Step, compared: _Compared, left_s: float) -> bool | None:
     """Whether a call may hold another number of samples; None where little of the budget is left."""
     if not isinstance(eager, Call):
         return None
+    if compared.repeats.random:
+        return False
     if CALLS_OF_A_BATCH_PROOF * compared.repeats.call_s > _PROOF_SHARE * left_s:
         return None
     return bool(batch_axis(eager, compared.samples[0]))
@@ -170,6 +172,7 @@ def _figures(compared: _Compared, steady: _Steady, kernels: Kernels, traced: Tra
         variants=len(compared.reference.cases) if compared.reference else 0,
         contamination=steady.pairs.contamination,
         opaque_output=compared.repeats.opaque,
+        unrepeatable=compared.repeats.unrepeatable,
     )
 
 
@@ -190,8 +193,7 @@ def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
 
 def _reference(task: ProfileTask, eager: Step, samples: tuple[Sample, ...], *, random: bool) -> Reference:
     """What is right, left in the task's file; the user's metric is tried on it."""
-    made = make_reference(eager, samples, variants=_VARIANTS, seed=task.seed)
-    reference = dataclasses.replace(made, random=random)
+    reference = make_reference(eager, samples, variants=_VARIANTS, seed=task.seed, random=random)
     reference.save(Path(task.reference), with_outputs=bool(task.metric))
     metric = unspool_metric(task.metric)
     if metric is not None:

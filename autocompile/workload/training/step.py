@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.workload.observation import Observation
+from autocompile.workload.observation import NORM, Observation
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import State
 from autocompile.workload.step import Step
@@ -143,6 +143,13 @@ class TrainingStep(Step):
         with self.preserved():
             torch.manual_seed(seed if draws is None else draws)
             return observe_several(self, sample, self._course(seed))
+
+    def figures(self, sample: Sample) -> dict[str, torch.Tensor]:
+        """The loss, and the norm of the gradient."""
+        loss = self.work(sample)
+        gradients = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
+        norm = nn.utils.get_total_norm(gradients) if self.norm is None else self.norm
+        return {"the loss": loss.double().cpu().reshape(1), f"the {NORM}": norm.detach().double().cpu().reshape(1)}
 
     def sequel(self, seed: int) -> OptimizerSequel:
         return OptimizerSequel(self.recipe, self._course(seed))
