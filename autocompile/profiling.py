@@ -12,6 +12,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.profile import Profile
 from autocompile.core.progress import Listener
 from autocompile.core.units import format_duration
+from autocompile.core.words import words_of
 from autocompile.core.workload import Workload
 from autocompile.report.profile import profile_lines
 from autocompile.runner.local import LocalRunner
@@ -47,26 +48,26 @@ def profile_workload(source: Source, listener: Listener) -> ReadableProfile:
         LocalRunner(work / "jobs", work / "toolchain", on_phase=listener.on_phase) as runner,
     ):
         workload = source(runner, work / "workload", _LIMIT_S)
+        listener.on_workload(workload)
         runner.preload(workload)
         task = ProfileTask(workload, str(work / "reference.pt"), _TIMING, seed=0, depth="full")
         reply = reply_to(runner, task, Limits(total_s=_LIMIT_S), Profile, cache="profile")
     if isinstance(reply, Failure):
-        raise _fault(reply, workload.name)
+        raise _fault(reply, workload)
     fields: dict[str, Any] = msgspec.structs.asdict(reply)
     return ReadableProfile(**fields, workload=workload)
 
 
-def _fault(failure: Failure, name: str) -> InvalidWorkload:
+def _fault(failure: Failure, workload: Workload) -> InvalidWorkload:
     if failure.kind == "invalid":
         return InvalidWorkload(failure.message)
+    words = words_of(workload.kind)
     if failure.kind == "timeout":
         return InvalidWorkload(
             f"took longer than {format_duration(_LIMIT_S)}, in phase {failure.stage}",
-            where=name,
-            remedy="give smaller inputs",
+            where=workload.name,
+            remedy=f"give smaller {words.input}",
         )
     return InvalidWorkload(
-        f"the model fails on its own inputs: {failure.message}",
-        where=name,
-        remedy="call model(*inputs) yourself until it runs",
+        f"{words.fails}: {failure.message}", where=workload.name, remedy=f"{words.try_it} until it runs"
     )

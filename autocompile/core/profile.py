@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from autocompile.core.bound import Bound
 from autocompile.core.buckets import Buckets
 from autocompile.core.estimate import Estimate
 from autocompile.core.outcome import Contamination
 from autocompile.core.pipeline import InputPipeline, LoaderTiming
 from autocompile.core.serde import Record
-
-# Rule of thumb from profiling practice: a GPU that is busy for less of the time waits for its launches.
-STARVED_GPU = 2 / 3
-
-Bound = Literal["overhead", "memory", "compute", "input", "unknown"]
+from autocompile.core.step_profile import StepProfile
 
 
 class GraphBreak(Record, frozen=True):
@@ -99,7 +94,7 @@ class Profile(Record, tag="profile", frozen=True):
     up to, None with the `padding_problem` if that changes outputs or was not tried. `contamination` is what others did
     while the baseline was timed. `opaque_output` names what the output holds and no compiled program can return, or "".
     `free_batch`: whether a call's samples are independent, so that it may hold another number of them; None where that
-    was not tried.
+    was not tried. `step`: a step of training from within, null for a call; its `submodules` are of the forward alone.
     """
 
     baseline_ms: Estimate
@@ -142,6 +137,7 @@ class Profile(Record, tag="profile", frozen=True):
     contamination: Contamination | None = None
     opaque_output: str = ""
     free_batch: bool | None = None
+    step: StepProfile | None = None
 
     @property
     def busy(self) -> float:

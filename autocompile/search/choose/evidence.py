@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autocompile.core.bound import STARVED_GPU
 from autocompile.core.environment import Environment
-from autocompile.core.profile import STARVED_GPU, Profile
+from autocompile.core.profile import Profile
 
 
 @dataclass(frozen=True)
