@@ -44,3 +44,12 @@ class Evidence:
     def has_matrix_unit(self) -> bool:
         """Whether a CPU multiplies bf16 matrices in a unit made for it."""
         return "amx_bf16" in self.environment.cpu_features
+
+    @property
+    def optimizer_share(self) -> float:
+        """What the optimizer takes of a step, beside the model and the loss; 0 where it is not known, or none trains.
+
+        Waiting for batches aside: no implementation of the optimizer changes that, and no trial measures it.
+        """
+        step = self.profile.step
+        return step.share("optimizer") / (1 - step.share("input")) if step else 0.0
