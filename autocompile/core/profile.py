@@ -6,7 +6,7 @@ from autocompile.core.bound import Bound
 from autocompile.core.buckets import Buckets
 from autocompile.core.estimate import Estimate
 from autocompile.core.outcome import Contamination
-from autocompile.core.pipeline import InputPipeline, LoaderTiming
+from autocompile.core.pipeline import InputPipeline, Loaders, LoaderSetting, LoaderTiming
 from autocompile.core.serde import Record
 from autocompile.core.step_profile import StepProfile
 
@@ -95,6 +95,7 @@ class Profile(Record, tag="profile", frozen=True):
     while the baseline was timed. `opaque_output` names what the output holds and no compiled program can return, or "".
     `free_batch`: whether a call's samples are independent, so that it may hold another number of them; None where that
     was not tried. `step`: a step of training from within, null for a call; its `submodules` are of the forward alone.
+    `loaders`: what a DataLoader's settings make of a step of training, where its batches take a share of it; else null.
     """
 
     baseline_ms: Estimate
@@ -138,6 +139,13 @@ class Profile(Record, tag="profile", frozen=True):
     opaque_output: str = ""
     free_batch: bool | None = None
     step: StepProfile | None = None
+    loaders: Loaders | None = None
+
+    @property
+    def better_setting(self) -> LoaderSetting | None:
+        """The DataLoader's setting with which a step of training was clearly shorter; None if there is none."""
+        better = self.loaders.better if self.loaders else None
+        return better.setting if better else None
 
     @property
     def busy(self) -> float:

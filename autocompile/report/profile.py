@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from autocompile.core.pipeline import LoaderTiming
+from autocompile.core.pipeline import Loaders, LoaderTiming
 from autocompile.core.profile import GraphBreak, Profile, Recompile
 from autocompile.core.units import format_bytes, format_ms
 from autocompile.core.words import WorkloadKind, words_of
@@ -85,6 +85,22 @@ def _pipeline_lines(profile: Profile) -> Iterator[str]:
     for timing in profile.pipeline.tried:
         mark = "  better" if timing == profile.better_loader else "  tried "
         yield f"{mark}: {_loader_words(timing)}"
+    if profile.loaders:
+        yield from _trial_lines(profile.loaders)
+
+
+def _trial_lines(loaders: Loaders) -> Iterator[str]:
+    """What a step takes with each setting, the model training beside the workers."""
+    if loaders.own is None:
+        yield f"  no other settings were tried: {loaders.problem}"
+        return
+    for trial in (loaders.own, *loaders.tried):
+        mark = "  given " if trial == loaders.own else ("  better" if trial == loaders.better else "  tried ")
+        starts = f"; workers start in {format_ms(trial.start_ms)}" if trial.setting.workers else ""
+        yield (
+            f"{mark}: {format_ms(trial.step_ms)} a step, {format_ms(trial.waiting_ms)} of it waiting, "
+            f"with {trial.setting}{starts}"
+        )
 
 
 def _loader_words(timing: LoaderTiming) -> str:

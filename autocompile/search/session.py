@@ -10,7 +10,7 @@ from autocompile.core.document import Document
 from autocompile.core.errors import InvalidValue, InvalidWorkload, RunnerError
 from autocompile.core.goal import Objective
 from autocompile.core.job import Limits, ProfileTask, ToolchainTask
-from autocompile.core.notices import of_compiling, of_missing, of_profile
+from autocompile.core.notices import of_compiling, of_loading, of_missing, of_profile
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.plan import EAGER
 from autocompile.core.profile import Profile
@@ -24,6 +24,7 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
 from autocompile.search.judge.verdict import Verdict, judge
+from autocompile.search.loaders import with_loaders
 from autocompile.search.pack.delivery import deliver_winner
 from autocompile.search.pack.loading import INTERRUPTED
 from autocompile.search.run import Bench
@@ -45,7 +46,8 @@ def run_study(bench: Bench) -> Document:
     fits. Stopping by hand (KeyboardInterrupt) ends the search, and what is known so far is judged.
     """
     toolchain = prepare_toolchain(bench)
-    profile = take_profile(bench)
+    profile = with_loaders(bench, take_profile(bench))
+    bench.ledger.notice(of_loading(profile))
     around = surroundings_of(bench.workload, bench.environment, profile, toolchain)
     around = replace(around, loads_artifacts=bench.settings.goal.loads_artifacts)
     others = any(not problem_here(kind, around) for kind in kinds() if kind.name not in (EAGER, plain().name))

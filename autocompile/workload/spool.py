@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload, UsageError
+from autocompile.core.pipeline import InputPipeline
 from autocompile.core.workload import Workload
 from autocompile.workload import pickling, revival
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.call import Call
 from autocompile.workload.capture.calls import check_alike
+from autocompile.workload.capture.kept_loader import keep_loader
+from autocompile.workload.capture.loader import has_a_twin
 from autocompile.workload.capture.stream import Taken, is_stream, take
 from autocompile.workload.capture.training import active_in_training
 from autocompile.workload.identity.facts import identity_of, workload_fingerprint
@@ -86,13 +90,20 @@ def spool(
         settings=current_settings(),
         modules=tuple(_imported_modules(directory / _FILE)),
         search_path=tuple(sys.path),
-        pipeline=taken.pipeline if taken else None,
+        pipeline=_pipeline(taken, inputs, training, directory),
         notes=notes,
         left_out=taken.left_out if taken else "",
         active_in_training=() if training else active_in_training(model),
         has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
         training=entry,
     )
+
+
+def _pipeline(taken: Taken | None, inputs: Any, training: Training | None, directory: Path) -> InputPipeline | None:
+    """How the inputs come; a training's DataLoader is kept beside the workload, to be tried with other settings."""
+    if taken is None or training is None or not has_a_twin(inputs):
+        return taken.pipeline if taken else None
+    return replace(taken.pipeline, stays=keep_loader(inputs, directory))
 
 
 def _samples_of(

@@ -1,11 +1,17 @@
 """What a profile says of a step of training: its phases, their work, and what holds its memory, exactly."""
 
+import threading
+import time
+
 import pytest
 import torch
+from laboratory import reply_to
 from learners import adamw, fitted, learner
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
+from autocompile.core.job import Limits, LoaderTask
+from autocompile.core.pipeline import Loaders, LoaderSetting
 from autocompile.report.profile import profile_lines
 from autocompile.trial.profile.anatomy import Found, anatomy_of
 from autocompile.trial.profile.counting import work_of
@@ -13,7 +19,9 @@ from autocompile.trial.profile.kernels import kernels_of
 from autocompile.trial.profile.step_memory import step_memory
 from autocompile.trial.profile.step_phases import phase_shares
 from autocompile.workload.call import Call
+from autocompile.workload.capture import kept_loader
 from autocompile.workload.samples import Sample
+from autocompile.workload.spool import spool
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training
 
@@ -91,11 +99,19 @@ def test_a_call_has_no_phases():
 
 
 class Slow(Dataset):
+    """Rows that take long enough to come for a step to wait for them."""
+
     def __len__(self):
-        return 1000
+        return 100_000
 
     def __getitem__(self, index):
-        return torch.randn(200, 200).matmul(torch.randn(200, 200))[0, :10] * 0.01, torch.ones(1)
+        time.sleep(0.0005)
+        return torch.randn(10), torch.ones(1)
+
+
+class Locked(Slow):
+    def __init__(self):
+        self.lock = threading.Lock()
 
 
 def test_a_profile_tells_all_of_it_in_steps(laboratory):
@@ -125,3 +141,38 @@ def test_batches_that_are_there_are_not_waited_for():
     assert sum(phase.ms for phase in found.phases) == pytest.approx(5.0)
     assert {phase.bound for phase in found.phases} == {"unknown"}, "without ceilings nothing can be said"
     assert notes == []
+
+
+def test_a_loader_is_tried_with_other_settings_while_the_model_trains(laboratory):
+    loader = DataLoader(Slow(), batch_size=ROWS, shuffle=True, collate_fn=lambda rows: default_collate(rows[:16]))
+    training = Training(loss=fitted, optimizer=adamw, accumulate=2)
+    laboratory.spool(perceptron(), loader, training=training)
+    assert laboratory.workload.pipeline.stays == ""
+    found = reply_to(laboratory.runner, LoaderTask(laboratory.workload, 1.0), Limits(120.0), cache="loader")
+    assert isinstance(found, Loaders), found
+    assert found.own.setting == LoaderSetting(0, 0, pinned=False)
+    assert found.tried
+    assert all(trial.setting != found.own.setting for trial in found.tried)
+    for trial in (found.own, *found.tried):
+        assert trial.steps >= 2
+        assert 0 <= trial.waiting_ms <= trial.step_ms
+    assert found.own.waiting_ms > found.own.step_ms / 10, "whoever loads by itself waits for all of it"
+    assert loader._iterator is None, "the user's own loader is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (Locked(), "it cannot be sent to another process: cannot pickle '_thread.lock'"),
+        (TensorDataset(torch.zeros(1 << 10, 10), torch.zeros(1 << 10, 1)), "its dataset holds more than 32 KiB"),
+        (list(zip(torch.zeros(400, 10).numpy(), torch.zeros(400, 1).numpy(), strict=True)), ""),
+    ],
+    ids=["locked", "large", "a list of arrays"],
+)
+def test_a_loader_that_other_processes_cannot_have_says_why(tmp_path, monkeypatch, dataset, said):
+    monkeypatch.setattr(kept_loader, "_LARGEST_BYTES", 32 << 10)
+    training = Training(loss=fitted, optimizer=adamw)
+    workload = spool(perceptron(), DataLoader(dataset, batch_size=ROWS), tmp_path, training=training)
+    assert workload.pipeline.stays.startswith(said)
+    assert bool(workload.pipeline.stays) == bool(said)
+    assert (tmp_path / "loader.pkl").exists() != bool(said)
