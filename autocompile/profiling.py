@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.core.job import Limits, ProfileTask, Timing
+from autocompile.core.job import Limits, LoaderTask, ProfileTask, Timing
 from autocompile.core.outcome import Failure
+from autocompile.core.pipeline import Loaders
 from autocompile.core.profile import Profile
 from autocompile.core.progress import Listener
 from autocompile.core.units import format_duration
@@ -18,11 +19,14 @@ from autocompile.report.profile import profile_lines
 from autocompile.runner.local import LocalRunner
 from autocompile.scratch import Scratch
 from autocompile.search.errand import reply_to
+from autocompile.search.loaders import with_loaders
 from autocompile.tuning import Source
 
 # What a profile is made for; beyond it come some twenty calls, and how long one takes only the child finds out.
 USUAL_S = 30.0
 _LIMIT_S = 600.0
+# As if so much were left: a tenth of it is for settings of a DataLoader.
+_LOADERS_LEFT_S = 80.0
 _TIMING = Timing(precision=0.02, limit_s=3.0)
 
 
@@ -52,9 +56,15 @@ def profile_workload(source: Source, listener: Listener) -> ReadableProfile:
         runner.preload(workload)
         task = ProfileTask(workload, str(work / "reference.pt"), _TIMING, seed=0, depth="full")
         reply = reply_to(runner, task, Limits(total_s=_LIMIT_S), Profile, cache="profile")
-    if isinstance(reply, Failure):
-        raise _fault(reply, workload)
-    fields: dict[str, Any] = msgspec.structs.asdict(reply)
+        if isinstance(reply, Failure):
+            raise _fault(reply, workload)
+
+        def try_loaders(task: LoaderTask, limits: Limits) -> Loaders | Failure:
+            listener.on_task("loader settings")
+            return reply_to(runner, task, limits, Loaders, cache="loader")
+
+        found = with_loaders(reply, workload, _LOADERS_LEFT_S, try_loaders)
+    fields: dict[str, Any] = msgspec.structs.asdict(found)
     return ReadableProfile(**fields, workload=workload)
 
 

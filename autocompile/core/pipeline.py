@@ -37,7 +37,8 @@ class LoaderTiming(Record, frozen=True):
 class LoaderTrial(Record, frozen=True):
     """A setting, tried while the model trains in eager: what a step takes then, and how much of it is waiting.
 
-    `start_ms`: what the first step of a pass waits, starting the workers included. Means over so many `steps`.
+    `start_ms`: what the first step of a pass waits, starting the workers included. Means over so many `steps`, of the
+    quicker of several tries.
     """
 
     setting: LoaderSetting
@@ -57,13 +58,14 @@ class Loaders(Record, tag="loaders", frozen=True):
 
     @property
     def better(self) -> LoaderTrial | None:
-        """The first setting that is about as good as any tried, if a step is clearly shorter than with the user's."""
-        if self.own is None or not self.tried:
+        """The first setting that is about as good as any tried, if it waits less and a step is clearly shorter."""
+        if self.own is None:
             return None
-        least = min(trial.step_ms for trial in self.tried)
+        sooner = [trial for trial in self.tried if trial.waiting_ms < self.own.waiting_ms]
+        least = min((trial.step_ms for trial in sooner), default=self.own.step_ms)
         if least > _WORTH_TELLING * self.own.step_ms:
             return None
-        return next(trial for trial in self.tried if _WORTH_TELLING * trial.step_ms <= least)
+        return next(trial for trial in sooner if _WORTH_TELLING * trial.step_ms <= least)
 
 
 class InputPipeline(Record, frozen=True):

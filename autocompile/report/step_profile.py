@@ -9,7 +9,7 @@ from autocompile.core.units import format_bytes, format_ms
 
 _NAMES: dict[Phase, str] = {
     "input": "waiting for batches",
-    "forward": "forward, with the loss",
+    "forward": "forward and loss",
     "backward": "backward",
     "clipping": "clipping of gradients",
     "optimizer": "optimizer",
@@ -26,7 +26,7 @@ def step_lines(step: StepProfile) -> Iterator[str]:
         yield f"{'time of a step':<{width + 2}} {'share':>5} {'a step':>10} {'kernels':>8}  bound"
     for phase in step.phases:
         yield _phase_line(phase, width)
-        if phase.evidence and phase.share >= _WORTH_TELLING:
+        if phase.bound != "unknown" and phase.evidence and phase.share >= _WORTH_TELLING:
             yield f"    {phase.evidence}"
     if step.memory:
         yield _memory_line(step.memory)

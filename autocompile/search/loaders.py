@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from autocompile.core.job import Limits, LoaderTask
 from autocompile.core.outcome import Failure
-from autocompile.core.pipeline import Loaders
+from autocompile.core.pipeline import InputPipeline, Loaders
 from autocompile.core.profile import Profile
 from autocompile.core.units import format_duration
-from autocompile.search.run import Bench
+from autocompile.core.workload import Workload
+
+# Has a child do it, and answers what became of it.
+Ask = Callable[[LoaderTask, Limits], Loaders | Failure]
 
 # Below this share of a step, nothing is to be gained by it.
 _WORTH_TRYING = 0.05
@@ -20,26 +25,27 @@ _STARTING_S = 60.0
 _FEWEST_STEPS = 12
 
 
-def with_loaders(bench: Bench, profile: Profile) -> Profile:
-    """The profile, with what other settings of a DataLoader make of a step, where waiting takes a share of it."""
+def with_loaders(profile: Profile, workload: Workload, left_s: float, ask: Ask) -> Profile:
+    """The profile, with what other settings of a DataLoader make of a step of training that waits for its batches.
+
+    `left_s` is what there is of time for all that is to come, of which it takes a tenth at most.
+    """
     pipeline = profile.pipeline
-    if bench.workload.training is None or pipeline is None or profile.input_share < _WORTH_TRYING or profile.loaders:
+    if workload.training is None or pipeline is None or profile.input_share < _WORTH_TRYING or profile.loaders:
         return profile
-    seconds = min(_LONGEST_S, _BUDGET_SHARE * bench.ledger.left_s())
-    step_s = profile.baseline_ms.value / 1e3 / (1 - profile.input_share)
-    loaders = Loaders(problem=pipeline.stays)
-    if not pipeline.stays and _FEWEST_STEPS * step_s > seconds:
-        took = f"a step takes {format_duration(step_s)} and there are {format_duration(seconds)} for it"
-        loaders = Loaders(problem=took)
-    elif not pipeline.stays:
-        loaders = _tried(bench, seconds)
-    return replace(profile, loaders=loaders)
-
-
-def _tried(bench: Bench, seconds: float) -> Loaders:
-    bench.listener.on_task("loader settings")
-    limits = Limits(total_s=min(2 * seconds + _STARTING_S, max(1.0, bench.ledger.left_s())))
-    reply = bench.reply_to(LoaderTask(bench.workload, seconds), limits, Loaders, cache="loader")
+    seconds = min(_LONGEST_S, _BUDGET_SHARE * left_s)
+    problem = _problem(profile, pipeline, seconds)
+    if problem:
+        return replace(profile, loaders=Loaders(problem=problem))
+    limits = Limits(total_s=min(2 * seconds + _STARTING_S, max(1.0, left_s)))
+    reply = ask(LoaderTask(workload, seconds), limits)
     if isinstance(reply, Failure):
-        return Loaders(problem=reply.message.splitlines()[0])
-    return reply
+        reply = Loaders(problem=reply.message.splitlines()[0])
+    return replace(profile, loaders=reply)
+
+
+def _problem(profile: Profile, pipeline: InputPipeline, seconds: float) -> str:
+    step_s = profile.baseline_ms.value / 1e3 / (1 - profile.input_share)
+    if pipeline.stays or _FEWEST_STEPS * step_s <= seconds:
+        return pipeline.stays
+    return f"a step takes {format_duration(step_s)} and there are {format_duration(seconds)} for it"

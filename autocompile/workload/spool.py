@@ -60,7 +60,7 @@ def spool(
     that the model does not take, or something in it cannot be pickled, naming the attribute.
     """
     _check(model, training)
-    taken = take(inputs, model, tries_loaders=tries_loaders, whole=bool(training)) if is_stream(inputs) else None
+    taken = _taken(model, inputs, training, tries_loaders=tries_loaders) if is_stream(inputs) else None
     samples, notes = _samples_of(model, inputs, taken, training)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, training, directory / _FILE)
@@ -97,6 +97,11 @@ def spool(
         has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
         training=entry,
     )
+
+
+def _taken(model: Any, inputs: Any, training: Training | None, *, tries_loaders: bool) -> Taken:
+    """What comes one by one. A training's loader is tried while the model trains, and not by itself."""
+    return take(inputs, model, tries_loaders=tries_loaders and training is None, whole=training is not None)
 
 
 def _pipeline(taken: Taken | None, inputs: Any, training: Training | None, directory: Path) -> InputPipeline | None:

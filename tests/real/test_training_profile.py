@@ -129,7 +129,7 @@ def test_a_profile_tells_all_of_it_in_steps(laboratory):
     text = "\n".join(profile_lines(found, laboratory.workload))
     assert " a call" not in text
     assert "forward by submodule" in text
-    for words in ("waiting for batches", "forward, with the loss", "backward", "optimizer", "memory of a step: param"):
+    for words in ("waiting for batches", "forward and loss", "backward", "optimizer", "memory of a step: param"):
         assert words in text
 
 
