@@ -117,7 +117,7 @@ def _by_phase(events: Sequence[Any], kernels: Sequence[Any], device: str, runs: 
     for phase, times in ranges.items():
         if device == "cuda":
             launchers = [e for e in events if e.device_type == DeviceType.CPU and _within(e, times)]
-            lengths = [kernel.duration for e in launchers for kernel in e.kernels]
+            lengths = [k.duration for e in launchers for k in e.kernels if not k.name.startswith(_RANGE)]
             covered = sum(lengths)
         else:
             spans = _spans([kernel for kernel in kernels if _within(kernel, times)])
