@@ -78,7 +78,7 @@ class InputPipeline(Record, frozen=True):
     source: str
     own: LoaderTiming
     tried: tuple[LoaderTiming, ...] = ()
-    stays: str = "it is no DataLoader of a training"
+    stays: str = "it is kept only where a model is trained"
 
     def share(self, latency_ms: float) -> float:
         """Of a step with a model that takes `latency_ms`, the share that is spent waiting for the batch, in 0..1."""

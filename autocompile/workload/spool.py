@@ -106,9 +106,10 @@ def _taken(model: Any, inputs: Any, training: Training | None, *, tries_loaders:
 
 def _pipeline(taken: Taken | None, inputs: Any, training: Training | None, directory: Path) -> InputPipeline | None:
     """How the inputs come; a training's DataLoader is kept beside the workload, to be tried with other settings."""
-    if taken is None or training is None or not has_a_twin(inputs):
+    if taken is None or training is None:
         return taken.pipeline if taken else None
-    return replace(taken.pipeline, stays=keep_loader(inputs, directory))
+    stays = keep_loader(inputs, directory) if has_a_twin(inputs) else "it is no DataLoader as torch has it"
+    return replace(taken.pipeline, stays=stays)
 
 
 def _samples_of(

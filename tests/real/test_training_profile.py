@@ -160,6 +160,12 @@ def test_a_loader_is_tried_with_other_settings_while_the_model_trains(laboratory
     assert loader._iterator is None, "the user's own loader is left as it was"
 
 
+def test_what_is_no_loader_has_no_settings(tmp_path):
+    training = Training(loss=fitted, optimizer=adamw)
+    workload = spool(perceptron(), (batch() for _ in range(4)), tmp_path, training=training)
+    assert workload.pipeline.stays == "it is no DataLoader as torch has it"
+
+
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
