@@ -93,18 +93,20 @@ def optimize(  # noqa: PLR0913
     return found
 
 
-def profile(model: Any, inputs: Any, *, progress: bool = True) -> ReadableProfile:
+def profile(model: Any, inputs: Any, *, progress: bool = True, training: Training | None = None) -> ReadableProfile:
     """Find out what bounds `model` on `inputs`, where its time goes, and what stands in the compiler's way.
 
     Parameters: `model` and `inputs` as for `optimize`. A DataLoader, or anything else to iterate over, is
-    looked at for its first 64 batches at most, and timed: a DataLoader with other settings too.
+    looked at for its first 64 batches at most, and timed: a DataLoader with other settings too. With `training`, as for
+    `optimize`, a step is profiled: its phases, what bounds each, and what holds its memory.
 
     It takes some 30 s and 20 calls of the model, in a child process; nothing is compiled. Printing the result
     shows it as text; its fields are plain data (see `autocompile.core.profile.Profile`), units in their names.
     Raises UsageError (see `autocompile.errors`) for whatever the caller can mend.
     """
+    _check_training(training)
     with LiveProgress(USUAL_S) if progress else nullcontext(Silence()) as listener:
-        return profile_workload(_from_memory(model, inputs, tries_loaders=True), listener)
+        return profile_workload(_from_memory(model, inputs, tries_loaders=True, training=training), listener)
 
 
 def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
@@ -118,11 +120,13 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
 
 def _goal_for(training: Training | None, goal: Goal) -> Goal:
     """The goal, as it is for steps where these are tuned. Raises InvalidValue before anything is started."""
-    if training is None:
-        return goal
-    if not isinstance(training, Training):
+    _check_training(training)
+    return goal if training is None else goal.for_training()
+
+
+def _check_training(training: Training | None) -> None:
+    if training is not None and not isinstance(training, Training):
         raise InvalidValue(f"is a {type(training).__name__}", where="training", remedy="give an autocompile.Training")
-    return goal.for_training()
 
 
 def _from_memory(

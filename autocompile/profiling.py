@@ -7,21 +7,26 @@ from typing import Any
 import msgspec
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.core.job import Limits, ProfileTask, Timing
+from autocompile.core.job import Limits, LoaderTask, ProfileTask, Timing
 from autocompile.core.outcome import Failure
+from autocompile.core.pipeline import Loaders
 from autocompile.core.profile import Profile
 from autocompile.core.progress import Listener
 from autocompile.core.units import format_duration
+from autocompile.core.words import words_of
 from autocompile.core.workload import Workload
 from autocompile.report.profile import profile_lines
 from autocompile.runner.local import LocalRunner
 from autocompile.scratch import Scratch
 from autocompile.search.errand import reply_to
+from autocompile.search.loaders import with_loaders
 from autocompile.tuning import Source
 
 # What a profile is made for; beyond it come some twenty calls, and how long one takes only the child finds out.
 USUAL_S = 30.0
 _LIMIT_S = 600.0
+# As if so much were left: a tenth of it is for settings of a DataLoader.
+_LOADERS_LEFT_S = 80.0
 _TIMING = Timing(precision=0.02, limit_s=3.0)
 
 
@@ -47,26 +52,32 @@ def profile_workload(source: Source, listener: Listener) -> ReadableProfile:
         LocalRunner(work / "jobs", work / "toolchain", on_phase=listener.on_phase) as runner,
     ):
         workload = source(runner, work / "workload", _LIMIT_S)
+        listener.on_workload(workload)
         runner.preload(workload)
         task = ProfileTask(workload, str(work / "reference.pt"), _TIMING, seed=0, depth="full")
         reply = reply_to(runner, task, Limits(total_s=_LIMIT_S), Profile, cache="profile")
-    if isinstance(reply, Failure):
-        raise _fault(reply, workload.name)
-    fields: dict[str, Any] = msgspec.structs.asdict(reply)
+        if isinstance(reply, Failure):
+            raise _fault(reply, workload)
+
+        def try_loaders(task: LoaderTask, limits: Limits) -> Loaders | Failure:
+            listener.on_task("loader settings")
+            return reply_to(runner, task, limits, Loaders, cache="loader")
+
+        found = with_loaders(reply, workload, _LOADERS_LEFT_S, try_loaders)
+    fields: dict[str, Any] = msgspec.structs.asdict(found)
     return ReadableProfile(**fields, workload=workload)
 
 
-def _fault(failure: Failure, name: str) -> InvalidWorkload:
+def _fault(failure: Failure, workload: Workload) -> InvalidWorkload:
     if failure.kind == "invalid":
         return InvalidWorkload(failure.message)
+    words = words_of(workload.kind)
     if failure.kind == "timeout":
         return InvalidWorkload(
             f"took longer than {format_duration(_LIMIT_S)}, in phase {failure.stage}",
-            where=name,
-            remedy="give smaller inputs",
+            where=workload.name,
+            remedy=f"give smaller {words.input}",
         )
     return InvalidWorkload(
-        f"the model fails on its own inputs: {failure.message}",
-        where=name,
-        remedy="call model(*inputs) yourself until it runs",
+        f"{words.fails}: {failure.message}", where=workload.name, remedy=f"{words.try_it} until it runs"
     )

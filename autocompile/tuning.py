@@ -129,6 +129,7 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
         LocalRunner(work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase) as runner,
     ):
         workload = source(runner, work / "workload", request.budget_s)
+        listener.on_workload(workload)
         settings = _settled(request.settings, output, workload)
         ledger.notice(of_workload(workload))
         runner.preload(workload)

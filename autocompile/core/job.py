@@ -7,6 +7,7 @@ from typing import Literal
 from autocompile.core.export import Verified
 from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Measurement, Toolchain
+from autocompile.core.pipeline import Loaders
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.program import Program
@@ -111,6 +112,13 @@ class BatchProbe(Record, tag="batch-probe", frozen=True):
     phases_s: dict[str, float] = {}
 
 
+class LoaderTask(Record, tag="loader-task", frozen=True):
+    """Train in eager while the workload's DataLoader gives batches, in its own and other settings, for `seconds`."""
+
+    workload: Workload
+    seconds: float
+
+
 class TrialTask(Record, tag="trial-task", frozen=True):
     """Build `plan`, compare its outputs with `reference`, and time it against the baseline.
 
@@ -203,8 +211,8 @@ class FreshStart(Record, frozen=True):
         return self.load_s + max(0.0, self.first_pass_s - self.steady_pass_s)
 
 
-Task = CaptureTask | ToolchainTask | ProfileTask | BatchTask | TrialTask | PackTask | ExportTask
-Reply = Measurement | Failure | Profile | BatchProbe | Workload | Toolchain | Packed | Exported
+Task = CaptureTask | ToolchainTask | ProfileTask | LoaderTask | BatchTask | TrialTask | PackTask | ExportTask
+Reply = Measurement | Failure | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported
 
 
 class Limits(Record, frozen=True):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from autocompile.core.outcome import Contamination
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
+from autocompile.core.units import format_ms
 from autocompile.core.workload import Workload
 
 # Beside others that take more of a machine than this, timings take longer and say less.
@@ -62,6 +63,24 @@ def of_profile(profile: Profile) -> Iterator[Notice]:
         yield Notice("random numbers", f"the model draws random numbers: {drawn}")
     if profile.contamination is not None and profile.contamination.noisy:
         yield _others(_disturbance(profile.contamination))
+
+
+def of_loading(profile: Profile) -> Iterator[Notice]:
+    """That a step of training waits for its batches, and what can be done about it."""
+    loaders, pipeline = profile.loaders, profile.pipeline
+    if loaders is None or pipeline is None:
+        return
+    effect = "bounds" if profile.bound == "input" else "holds training up"
+    waiting = f"{profile.input_share:.0%} of a step is spent waiting for the {pipeline.source}"
+    bounds = f"the input pipeline {effect}: {waiting}"
+    if loaders.problem:
+        yield Notice("input", f"{bounds}; no other settings of it were tried: {loaders.problem}")
+    elif loaders.better is None or loaders.own is None:
+        yield Notice("input", f"{bounds}; none of the other settings of it that were tried is clearly better")
+    else:
+        better, own = loaders.better, loaders.own
+        gain = f"a step takes {format_ms(better.step_ms)} in eager, and {format_ms(own.step_ms)} as it is given"
+        yield Notice("input", f"{bounds}; with {pipeline.source}({better.setting}) {gain}")
 
 
 def of_compiling(problem: str, *, others: bool = False) -> Iterator[Notice]:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from autocompile.core.bound import Bound
 from autocompile.core.buckets import Buckets
 from autocompile.core.estimate import Estimate
 from autocompile.core.outcome import Contamination
-from autocompile.core.pipeline import InputPipeline, LoaderTiming
+from autocompile.core.pipeline import InputPipeline, Loaders, LoaderSetting, LoaderTiming
 from autocompile.core.serde import Record
-
-# Rule of thumb from profiling practice: a GPU that is busy for less of the time waits for its launches.
-STARVED_GPU = 2 / 3
-
-Bound = Literal["overhead", "memory", "compute", "input", "unknown"]
+from autocompile.core.step_profile import StepProfile
 
 
 class GraphBreak(Record, frozen=True):
@@ -100,7 +95,9 @@ class Profile(Record, tag="profile", frozen=True):
     while the baseline was timed. `opaque_output` names what the output holds and no compiled program can return, or "".
     `free_batch`: whether a call's samples are independent, so that it may hold another number of them; None where that
     was not tried. `deterministic`: two calls from one random state agree exactly; `random`: if so, two from different
-    ones do not; `unrepeatable`: two from one state are further apart than roundings can be.
+    ones do not; `unrepeatable`: two from one state are further apart than roundings can be. `step`: a step of training
+    from within, null for a call; its `submodules` are of the forward alone. `loaders`: what a DataLoader's settings
+    make of a step of training, where its batches take a share of it; else null.
     """
 
     baseline_ms: Estimate
@@ -144,6 +141,14 @@ class Profile(Record, tag="profile", frozen=True):
     opaque_output: str = ""
     free_batch: bool | None = None
     unrepeatable: bool = False
+    step: StepProfile | None = None
+    loaders: Loaders | None = None
+
+    @property
+    def better_setting(self) -> LoaderSetting | None:
+        """The DataLoader's setting with which a step of training was clearly shorter; None if there is none."""
+        better = self.loaders.better if self.loaders else None
+        return better.setting if better else None
 
     @property
     def busy(self) -> float:

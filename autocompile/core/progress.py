@@ -6,6 +6,7 @@ from typing import Protocol
 
 from autocompile.core.decision import Decision
 from autocompile.core.trial import Trial
+from autocompile.core.workload import Workload
 
 
 class Listener(Protocol):
@@ -13,6 +14,9 @@ class Listener(Protocol):
 
     While a child is timing nothing is called, so that whoever draws a screen stays still meanwhile.
     """
+
+    def on_workload(self, workload: Workload) -> None:
+        """It is known what is tuned, before anything is measured of it."""
 
     def on_stage(self, stage: str) -> None:
         """A new stage begins: toolchain, profile, search, finals."""
@@ -35,6 +39,9 @@ class Listener(Protocol):
 
 class Silence:
     """A listener that does nothing."""
+
+    def on_workload(self, workload: Workload) -> None:
+        """Nothing."""
 
     def on_stage(self, stage: str) -> None:
         """Nothing."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from autocompile.core.pipeline import LoaderTiming
-from autocompile.core.profile import GraphBreak, Profile, Recompile, Submodule
+from autocompile.core.pipeline import Loaders, LoaderTiming
+from autocompile.core.profile import GraphBreak, Profile, Recompile
 from autocompile.core.units import format_bytes, format_ms
 from autocompile.core.words import WorkloadKind, words_of
+from autocompile.report.step_profile import step_lines
 
 _SHOWN_SUBMODULES = 8
 
@@ -37,8 +38,10 @@ def profile_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
     if profile.evidence:
         yield f"bound: {profile.bound}: {profile.evidence}"
     yield from _figure_lines(profile, workload)
+    if profile.step:
+        yield from step_lines(profile.step)
     yield from _pipeline_lines(profile)
-    yield from _submodule_lines(profile.submodules)
+    yield from _submodule_lines(profile)
     for block in profile.blocks:
         yield f"{len(block.paths)} repeated {block.class_name} blocks ({block.paths[0]} to {block.paths[-1]})"
     yield from _compiler_lines(profile)
@@ -82,6 +85,22 @@ def _pipeline_lines(profile: Profile) -> Iterator[str]:
     for timing in profile.pipeline.tried:
         mark = "  better" if timing == profile.better_loader else "  tried "
         yield f"{mark}: {_loader_words(timing)}"
+    if profile.loaders:
+        yield from _trial_lines(profile.loaders)
+
+
+def _trial_lines(loaders: Loaders) -> Iterator[str]:
+    """What a step takes with each setting, the model training beside the workers."""
+    if loaders.own is None:
+        yield f"  no other settings were tried: {loaders.problem}"
+        return
+    for trial in (loaders.own, *loaders.tried):
+        mark = "  given " if trial == loaders.own else ("  better" if trial == loaders.better else "  tried ")
+        starts = f"; workers start in {format_ms(trial.start_ms)}" if trial.setting.workers else ""
+        yield (
+            f"{mark}: {format_ms(trial.step_ms)} a step, {format_ms(trial.waiting_ms)} of it waiting, "
+            f"with {trial.setting}{starts}"
+        )
 
 
 def _loader_words(timing: LoaderTiming) -> str:
@@ -91,13 +110,14 @@ def _loader_words(timing: LoaderTiming) -> str:
     return f"{format_ms(timing.batch_ms)} a batch with num_workers={setting.workers}{ahead}{pinned}"
 
 
-def _submodule_lines(submodules: tuple[Submodule, ...]) -> Iterator[str]:
-    if not submodules:
+def _submodule_lines(profile: Profile) -> Iterator[str]:
+    if not profile.submodules:
         return
-    shown = submodules[:_SHOWN_SUBMODULES]
+    shown = profile.submodules[:_SHOWN_SUBMODULES]
+    title = "forward by submodule" if profile.step else "time by submodule"
     names = [f"{one.path or '(the model itself)'} {one.class_name}" for one in shown]
     width = min(60, max(map(len, names)))
-    yield f"{'time by submodule':<{width + 2}} {'share':>5} {'of itself':>10} {'allocates':>10} {'parameters':>11}"
+    yield f"{title:<{width + 2}} {'share':>5} {'of itself':>10} {'allocates':>10} {'parameters':>11}"
     for one, name in zip(shown, names, strict=True):
         yield (
             f"  {name[:width]:<{width}} {one.share:>5.0%} {format_ms(one.self_ms):>10} "

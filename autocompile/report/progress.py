@@ -14,6 +14,8 @@ from autocompile.core.decision import Decision
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration, format_ms
+from autocompile.core.words import CALLS, Words, words_of
+from autocompile.core.workload import Workload
 
 _SHOWN_TRIALS = 8
 
@@ -31,6 +33,7 @@ class LiveProgress:
         self._lines: list[str] = []
         self._best: tuple[float, str] | None = None
         self._count = 0
+        self._words = CALLS
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
@@ -42,6 +45,10 @@ class LiveProgress:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
+
+    def on_workload(self, workload: Workload) -> None:
+        """It is known what is tuned: calls, or steps."""
+        self._words = words_of(workload.kind)
 
     def on_stage(self, stage: str) -> None:
         """A new stage begins."""
@@ -61,7 +68,7 @@ class LiveProgress:
     def on_trial(self, trial: Trial) -> None:
         """A trial has ended."""
         self._count += 1
-        line = f"{self._task}: {_result(trial)}"
+        line = f"{self._task}: {_result(trial, self._words)}"
         self._lines.append(line)
         if trial.measurement is not None:
             speed = 1 / trial.measurements[-1].ratio.value
@@ -92,9 +99,9 @@ class LiveProgress:
         self._live.update(Group(head, *(Text(f"  {line}") for line in self._lines[-_SHOWN_TRIALS:]), now), refresh=True)
 
 
-def _result(trial: Trial) -> str:
+def _result(trial: Trial, words: Words) -> str:
     if isinstance(trial.outcome, Failure):
         return f"{trial.outcome.kind.replace('_', ' ')}: {trial.outcome.message.splitlines()[0]}"
     latest = trial.measurements[-1]
     gain = latest.ratio.inverse()
-    return f"{gain.value:.2f}x ({gain.low:.2f} to {gain.high:.2f}), {format_ms(latest.latency.p50_ms)} a call"
+    return f"{gain.value:.2f}x ({gain.low:.2f} to {gain.high:.2f}), {format_ms(latest.latency.p50_ms)} a {words.one}"

@@ -11,6 +11,7 @@ from autocompile.core.units import format_bytes, format_count, format_duration, 
 from autocompile.core.words import words_of
 from autocompile.report.delivery import delivery
 from autocompile.report.limits import is_beyond, verdict_words
+from autocompile.report.step_profile import phases_sentence
 
 _MOST_NAMED = 3
 _ACTIONS = {
@@ -43,6 +44,8 @@ def _workload(document: Document) -> Iterator[str]:
     )
     if profile.bound != "unknown":
         yield f"It is bound by {profile.bound}: {profile.evidence}."
+    if profile.step and profile.step.phases:
+        yield f"Of a step: {phases_sentence(profile.step)}."
     if profile.graph_breaks:
         first = profile.graph_breaks[0]
         yield f"The compiler leaves its graph {len(profile.graph_breaks)} times, first at {first.file}:{first.line}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autocompile.core.pipeline import LoaderSetting
 from autocompile.core.plan import Plan
 from autocompile.core.workload import TrainingEntry
 from autocompile.heap import heap_lines
@@ -17,11 +18,18 @@ def restored(output):
 '''
 
 
-def snippet(plan: Plan, *, device_type: str, is_module: bool, training: TrainingEntry | None = None) -> str:
+def snippet(
+    plan: Plan,
+    *,
+    device_type: str,
+    is_module: bool,
+    training: TrainingEntry | None = None,
+    loader: LoaderSetting | None = None,
+) -> str:
     """Code that defines `run(*args, **kwargs)` from a `model` that is already there.
 
     With `training` it defines `step(*batches)` from the `model`, the `optimizer` and the `loss`, a function of a model
-    and a batch.
+    and a batch; a comment names the `loader` setting that its batches should come with, if there is one.
     """
     own = kind_of(plan).lines(plan)
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
@@ -29,6 +37,8 @@ def snippet(plan: Plan, *, device_type: str, is_module: bool, training: Training
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:
         lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
+    if loader:
+        lines.append(f"# batches come sooner from DataLoader(..., {loader})")
     defined = step_lines(plan, own.loss, device_type, training) if training else _run_lines(plan, own, device_type)
     return "\n".join([*lines, *own.setup, *defined]) + "\n"
 

@@ -10,6 +10,7 @@ from autocompile.core.job import Limits
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
+from autocompile.core.words import words_of
 from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
 from autocompile.search.run import Bench
@@ -44,7 +45,7 @@ def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: fl
         yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
     best = bench.best(known)
     if best is not None and goal.objective == "time":
-        calls = bench.calls(known) * goal.processes
+        calls, words = bench.calls(known) * goal.processes, words_of(bench.workload.kind)
         whole_s = best.per_call_s(bench.calls(known)).value * calls
-        needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} calls"
+        needs = f"{format_duration(whole_s)} that the best so far needs for all {calls:,.0f} {words.many}"
         yield whole_s + pass_s, f"compiling alone took more than the {needs}"

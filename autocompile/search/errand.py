@@ -5,18 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from autocompile.core.job import BatchProbe, BatchTask, Exported, Limits, Packed, ProfileTask, Reply, Task, TrialTask
+from autocompile.core.job import (
+    BatchProbe,
+    BatchTask,
+    Exported,
+    Limits,
+    LoaderTask,
+    Packed,
+    ProfileTask,
+    Reply,
+    Task,
+    TrialTask,
+)
 from autocompile.core.outcome import Failure, Measurement, Toolchain
+from autocompile.core.pipeline import Loaders
 from autocompile.core.profile import Profile
 from autocompile.core.runner import PendingReply, Runner
 from autocompile.core.workload import Workload
 
-ReplyT = TypeVar("ReplyT", bound=Measurement | Profile | BatchProbe | Workload | Toolchain | Packed | Exported)
+ReplyT = TypeVar(
+    "ReplyT", bound=Measurement | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported
+)
 # Books what a task's phases took, which lies in a span of the run's clock; see `search.ledger.Ledger.charge`.
 Charge = Callable[[Mapping[str, float], tuple[float, float]], None]
 
 # What these find out is a time, which whatever runs beside them would change.
-_TIMED = (ProfileTask, BatchTask, TrialTask)
+_TIMED = (ProfileTask, LoaderTask, BatchTask, TrialTask)
 
 
 class Errand(Generic[ReplyT]):

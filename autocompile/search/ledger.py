@@ -21,6 +21,7 @@ _PURPOSES = {
     "verify": "verifying",
     "timing": "timing",
     "profile": "profiling",
+    "loader": "profiling",
     "batch": "profiling",
     "pack": "packing",
     "start-up": "starting afresh",

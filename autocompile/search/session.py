@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from autocompile.core.candidate import Value
 from autocompile.core.document import Document
 from autocompile.core.errors import InvalidValue, InvalidWorkload, RunnerError
 from autocompile.core.goal import Objective
-from autocompile.core.job import Limits, ProfileTask, ToolchainTask
-from autocompile.core.notices import of_compiling, of_missing, of_profile
+from autocompile.core.job import Limits, LoaderTask, ProfileTask, ToolchainTask
+from autocompile.core.notices import of_compiling, of_loading, of_missing, of_profile
 from autocompile.core.outcome import Failure, Toolchain
+from autocompile.core.pipeline import Loaders
 from autocompile.core.plan import EAGER
 from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
@@ -24,6 +26,7 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
 from autocompile.search.judge.verdict import Verdict, judge
+from autocompile.search.loaders import with_loaders
 from autocompile.search.pack.delivery import deliver_winner
 from autocompile.search.pack.loading import INTERRUPTED
 from autocompile.search.run import Bench
@@ -45,7 +48,8 @@ def run_study(bench: Bench) -> Document:
     fits. Stopping by hand (KeyboardInterrupt) ends the search, and what is known so far is judged.
     """
     toolchain = prepare_toolchain(bench)
-    profile = take_profile(bench)
+    profile = with_loaders(take_profile(bench), bench.workload, bench.ledger.left_s(), partial(_try_loaders, bench))
+    bench.ledger.notice(of_loading(profile))
     around = surroundings_of(bench.workload, bench.environment, profile, toolchain)
     around = replace(around, loads_artifacts=bench.settings.goal.loads_artifacts)
     others = any(not problem_here(kind, around) for kind in kinds() if kind.name not in (EAGER, plain().name))
@@ -133,6 +137,11 @@ def take_profile(bench: Bench) -> Profile:
         bench.ledger.decide("noted", "baseline", note)
     bench.ledger.notice(of_profile(reply))
     return reply
+
+
+def _try_loaders(bench: Bench, task: LoaderTask, limits: Limits) -> Loaders | Failure:
+    bench.listener.on_task("loader settings")
+    return bench.reply_to(task, limits, Loaders, cache="loader")
 
 
 def _archive(bench: Bench, around: Surroundings) -> Archive:

@@ -15,6 +15,7 @@ from autocompile.core.job import (
     CaptureTask,
     ExportTask,
     Job,
+    LoaderTask,
     PackTask,
     ProfileTask,
     Reply,
@@ -27,6 +28,7 @@ from autocompile.core.workload import Workload
 from autocompile.heap import settle_heap
 from autocompile.trial.batches import probe_batches
 from autocompile.trial.faults import failure_of
+from autocompile.trial.loaders import try_loaders
 from autocompile.trial.measure import measure
 from autocompile.trial.memory import limit_memory
 from autocompile.trial.pack.exporting import export
@@ -69,8 +71,8 @@ def _do(job: Job, phases: Phases) -> Reply:
     sys.path[:] = task.workload.search_path
     if isinstance(task, ProfileTask):
         return take_profile(task, phases)
-    if isinstance(task, BatchTask):
-        return probe_batches(task, phases)
+    if isinstance(task, BatchTask | LoaderTask):
+        return probe_batches(task, phases) if isinstance(task, BatchTask) else try_loaders(task, phases)
     if isinstance(task, PackTask | ExportTask):
         return pack(task, phases) if isinstance(task, PackTask) else export(task, phases)
     assert isinstance(task, TrialTask)

@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload, UsageError
+from autocompile.core.pipeline import InputPipeline
 from autocompile.core.workload import Workload
 from autocompile.workload import pickling, revival
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.call import Call
 from autocompile.workload.capture.calls import check_alike
+from autocompile.workload.capture.kept_loader import keep_loader
+from autocompile.workload.capture.loader import has_a_twin
 from autocompile.workload.capture.stream import Taken, is_stream, take
 from autocompile.workload.capture.training import active_in_training
 from autocompile.workload.identity.facts import identity_of, workload_fingerprint
@@ -56,7 +60,7 @@ def spool(
     that the model does not take, or something in it cannot be pickled, naming the attribute.
     """
     _check(model, training)
-    taken = take(inputs, model, tries_loaders=tries_loaders, whole=bool(training)) if is_stream(inputs) else None
+    taken = _taken(model, inputs, training, tries_loaders=tries_loaders) if is_stream(inputs) else None
     samples, notes = _samples_of(model, inputs, taken, training)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, training, directory / _FILE)
@@ -86,13 +90,26 @@ def spool(
         settings=current_settings(),
         modules=tuple(_imported_modules(directory / _FILE)),
         search_path=tuple(sys.path),
-        pipeline=taken.pipeline if taken else None,
+        pipeline=_pipeline(taken, inputs, training, directory),
         notes=notes,
         left_out=taken.left_out if taken else "",
         active_in_training=() if training else active_in_training(model),
         has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
         training=entry,
     )
+
+
+def _taken(model: Any, inputs: Any, training: Training | None, *, tries_loaders: bool) -> Taken:
+    """What comes one by one. A training's loader is tried while the model trains, and not by itself."""
+    return take(inputs, model, tries_loaders=tries_loaders and training is None, whole=training is not None)
+
+
+def _pipeline(taken: Taken | None, inputs: Any, training: Training | None, directory: Path) -> InputPipeline | None:
+    """How the inputs come; a training's DataLoader is kept beside the workload, to be tried with other settings."""
+    if taken is None or training is None:
+        return taken.pipeline if taken else None
+    stays = keep_loader(inputs, directory) if has_a_twin(inputs) else "it is no DataLoader as torch has it"
+    return replace(taken.pipeline, stays=stays)
 
 
 def _samples_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from autocompile.workload.figures import figures_of
+from autocompile.core.step_profile import Phase
 from autocompile.workload.observation import Observation, Sequel, observed
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import Snapshot, State
@@ -30,6 +31,7 @@ class Step(ABC):
     device_type: str = "cpu"
     module: nn.Module | None = None
     copies_inputs: bool = False
+    _hears: Callable[[Phase], None] | None = None
 
     @abstractmethod
     def work(self, sample: Sample) -> Any:
@@ -60,6 +62,20 @@ class Step(ABC):
         other = copy.copy(self)
         other.copies_inputs = True
         return other
+
+    @contextmanager
+    def telling(self, hears: Callable[[Phase], None]) -> Iterator[None]:
+        """Have `hears` told of each phase as it begins, where the work has phases; the last ends with the work."""
+        self._hears = hears
+        try:
+            yield
+        finally:
+            self._hears = None
+
+    def begin(self, phase: Phase) -> None:
+        """For the work itself: from here on it is in this phase."""
+        if self._hears is not None:
+            self._hears(phase)
 
     def snapshot(self) -> Snapshot:
         """All that it changes, torch's random state included, as it is now."""

@@ -16,6 +16,7 @@ from autocompile.runner.local import LocalRunner
 from autocompile.runtime.compiler_options import MODES
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.workload.spool import spool
+from autocompile.workload.training.training import Training
 
 pytestmark = pytest.mark.gpu
 TIMING = Timing(precision=0.05, limit_s=2.0)
@@ -47,6 +48,32 @@ def test_the_profile_counts_device_kernels(bench):
     assert profile.matrix_kernels >= 8
     assert 0 <= profile.busy <= 1
     assert profile.reference == "float64"
+
+
+def test_a_step_of_training_from_within(bench, tmp_path):
+    """Its kernels run on the GPU's own clock, and what it holds is what torch's allocator has given."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 1)).cuda().train()
+    batch = torch.randn(64, 256, device="cuda"), torch.randn(64, 1, device="cuda")
+    training = Training(loss=fitted, optimizer=torch.optim.AdamW)
+    workload = spool(model, [batch], tmp_path / "workload", training=training)
+    task = ProfileTask(workload, str(tmp_path / "reference.pt"), TIMING, 0)
+    found = reply_to(bench[0], task, Limits(120.0), cache="profile")
+    assert isinstance(found, Profile), found
+    assert [phase.name for phase in found.step.phases] == ["forward", "backward", "optimizer", "other"]
+    assert sum(phase.share for phase in found.step.phases) == pytest.approx(1)
+    assert all(phase.kernels > 0 for phase in found.step.phases[:3])
+    assert sum(phase.kernels for phase in found.step.phases) == pytest.approx(found.kernels_per_call, abs=3)
+    parameters, memory = sum(p.numel() * 4 for p in model.parameters()), found.step.memory
+    assert memory.parameters_bytes == memory.gradients_bytes == parameters
+    assert memory.optimizer_bytes == 2 * parameters, "the counters of steps lie on the CPU"
+    assert memory.activations_bytes == 64 * (512 + 1) * 4
+    assert memory.peak_bytes >= 3 * parameters
+
+
+def fitted(model, batch):
+    inputs, targets = batch
+    return nn.functional.mse_loss(model(inputs), targets)
 
 
 @pytest.mark.parametrize("mode", MODES)

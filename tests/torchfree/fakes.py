@@ -10,6 +10,7 @@ from autocompile.core.job import (
     BatchPoint,
     BatchProbe,
     BatchTask,
+    LoaderTask,
     Packed,
     PackTask,
     ProfileTask,
@@ -76,6 +77,7 @@ class FakeRunner:
     packs: object = lambda _task: failure("unsupported", "pack", "it does not export")
     artifact: object = None
     probes: object = lambda task: BatchProbe(1, "", tuple(BatchPoint(n, 10.0 / n, "") for n in task.sizes or (1, 2, 4)))
+    loaders: object = lambda _task: failure("error", "loader", "its dataset is gone")
     probed: list = field(default_factory=list)
     packed: list = field(default_factory=list)
     packed_plans: list = field(default_factory=list)
@@ -101,6 +103,8 @@ class FakeRunner:
         if isinstance(task, ProfileTask):
             self.clock.now += self.profile_s
             return self.profiled
+        if isinstance(task, LoaderTask):
+            return self.loaders(task)
         if isinstance(task, BatchTask):
             self.probed.append(task)
             return self.probes(task)

@@ -8,6 +8,8 @@ from builders import environment, failure, measurement, profile, trial
 from msgspec.structs import replace
 from test_search import run, said
 
+from autocompile.core.step_profile import StepPhase, StepProfile
+from autocompile.core.workload import TrainingEntry
 from autocompile.runtime.catalogue import open_space
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
@@ -55,6 +57,27 @@ def test_circumstances_change_what_is_expected_and_are_told():
     assert not fast.reasons(half)
     assert slow.reasons(single) == ["starting operators bounds it, which more threads make no faster"]
     assert Forecast(SPACE, SEEN, ()).reasons(single) == ["on a CPU"]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.5, ["the optimizer takes 50% of a step, of which one kernel for an update saves most"]),
+        (0.1, []),
+        (0.02, ["the optimizer takes 2% of a step, so its implementation makes little difference"]),
+    ],
+)
+def test_what_the_optimizer_takes_of_a_step_tells_what_fused_may_gain(share, said):
+    """Of the step alone: what is spent waiting for batches is no implementation's to save."""
+    phases = (StepPhase("input", 0.5, 5.0), StepPhase("optimizer", share / 2, 5.0 * share))
+    space, _ = open_space(
+        dataclasses.replace(AROUND, training=TrainingEntry("AdamW")), load_strategy("balanced").dimensions
+    )
+    evidence = Evidence(profile(step=StepProfile(phases)), environment(), "cpu")
+    forecast, fused = Forecast(space, evidence, ()), space.candidate(optimizer="fused")
+    assert forecast.reasons(fused) == said
+    unknown = Forecast(space, Evidence(profile(), environment(), "cpu"), ()).ratio(fused).mean
+    assert (forecast.ratio(fused).mean < unknown) == (share > 0.15)
 
 
 def test_what_eager_shows_is_expected_of_what_is_compiled():

@@ -2,7 +2,7 @@ import io
 import json
 
 import pytest
-from builders import measurement, profile, trial
+from builders import measurement, profile, trial, workload
 from fakes import FakeClock, FakeRunner
 from msgspec.structs import replace
 from rich.console import Console
@@ -99,6 +99,15 @@ def test_progress_is_a_line_a_trial_where_there_is_no_terminal():
         live.on_trial(trial(1, 0.5))
     assert "inductor: 2.00x" in console.file.getvalue()
     assert len(console.file.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("kind", "said"), [("inference", "5 ms a call"), ("training", "5 ms a step")])
+def test_progress_speaks_of_what_is_tuned(kind, said):
+    console = Console(file=io.StringIO(), width=100)
+    with LiveProgress(60, console) as live:
+        live.on_workload(workload(kind=kind))
+        live.on_trial(trial(1, 0.5))
+    assert console.file.getvalue().rstrip().endswith(said)
 
 
 def test_progress_on_a_terminal_shows_the_best_and_what_runs():

@@ -14,7 +14,7 @@ from autocompile.space.usual import Feature, Usual, feature
 
 @dataclass(frozen=True)
 class Circumstance:
-    """Where `holds` says so, these values do what is `usual` of them then, for the `reason` in words.
+    """Where `holds` says so, these values do what is `usual` of them then, for the `reason` that is given in words.
 
     None is what they do everywhere. Seeds with any of the values are moved to the front (`urgency` > 0) or to the back
     (< 0), for the reason that `order` gives.
@@ -22,9 +22,21 @@ class Circumstance:
 
     holds: Callable[[Evidence], bool]
     usual: Mapping[Feature, Usual | None]
-    reason: str = ""
+    reason: Callable[[Evidence], str] = lambda _evidence: ""
     urgency: int = 0
     order: Callable[[Evidence], str] = lambda _evidence: ""
+
+
+# Of a step, what the optimizer has to take for its implementation to matter, and to make next to no difference.
+_LARGE_OPTIMIZER, _SMALL_OPTIMIZER = 0.15, 0.03
+
+
+def _always(words: str) -> Callable[[Evidence], str]:
+    return lambda _evidence: words
+
+
+def _optimizer_takes(evidence: Evidence) -> str:
+    return f"the optimizer takes {evidence.optimizer_share:.0%} of a step"
 
 
 # Of those that hold, the later ones have the last word on what is usual.
@@ -32,12 +44,12 @@ CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: evidence.on_cpu,
         {feature(amp="fp16"): Usual(0.5, 0.3, cost=0.2), feature(threads=1): Usual(0.5, 0.3)},
-        "on a CPU",
+        _always("on a CPU"),
     ),
     Circumstance(
         lambda evidence: evidence.starting_bounds_cpu,
         {feature(threads=1): Usual(0.0, 0.3)},
-        "starting operators bounds it, which more threads make no faster",
+        _always("starting operators bounds it, which more threads make no faster"),
     ),
     Circumstance(
         lambda evidence: evidence.gpu_starves,
@@ -45,7 +57,7 @@ CIRCUMSTANCES = (
             feature(mode="reduce-overhead"): Usual(-0.6, 0.4, cost=0.1),
             feature(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
         },
-        "the GPU waits for its launches, so CUDA graphs pay",
+        _always("the GPU waits for its launches, so CUDA graphs pay"),
         urgency=2,
         order=lambda evidence: (
             f"the GPU is busy {evidence.profile.busy:.0%} of the time: launches bound it, so CUDA graphs first"
@@ -54,7 +66,7 @@ CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: evidence.blocks_outside_breaks,
         {feature(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8)},
-        "the whole model's graph breaks, which its repeated blocks may not",
+        _always("the whole model's graph breaks, which its repeated blocks may not"),
         urgency=2,
         order=lambda evidence: (
             f"{len(evidence.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks first"
@@ -69,7 +81,7 @@ CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: evidence.on_cpu and not evidence.has_matrix_unit,
         {feature(amp="bf16"): Usual(0.7, 0.4, cost=0.2)},
-        "this CPU has no unit for bf16 matrices",
+        _always("this CPU has no unit for bf16 matrices"),
         urgency=-1,
         order=lambda _evidence: (
             "this CPU has no AMX unit for bf16, where autocast is usually slower than float32: last"
@@ -78,7 +90,7 @@ CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: bool(evidence.profile.graph_breaks),
         {feature(scope="around-breaks"): Usual(-0.1, 0.3)},
-        "what breaks the graph can stay eager",
+        _always("what breaks the graph can stay eager"),
     ),
     Circumstance(
         lambda evidence: evidence.signature_count > 1,
@@ -87,6 +99,18 @@ CIRCUMSTANCES = (
             feature(dynamic="marked"): Usual(-0.15, 0.25, cost=0.1),
             feature(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
         },
-        "calls come in several sizes, each of which may be compiled again",
+        _always("inputs come in several sizes, each of which may be compiled again"),
+    ),
+    Circumstance(
+        lambda evidence: evidence.optimizer_share >= _LARGE_OPTIMIZER,
+        {feature(optimizer="fused"): Usual(-0.15, 0.15)},
+        lambda evidence: f"{_optimizer_takes(evidence)}, of which one kernel for an update saves most",
+        urgency=1,
+        order=lambda evidence: f"{_optimizer_takes(evidence)}: a fused one first",
+    ),
+    Circumstance(
+        lambda evidence: 0 < evidence.optimizer_share < _SMALL_OPTIMIZER,
+        {feature(optimizer=name): Usual(0.0, _SMALL_OPTIMIZER) for name in ("fused", "foreach")},
+        lambda evidence: f"{_optimizer_takes(evidence)}, so its implementation makes little difference",
     ),
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autocompile.core.bound import STARVED_GPU
 from autocompile.core.environment import Environment
-from autocompile.core.profile import STARVED_GPU, Profile
+from autocompile.core.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -43,3 +44,12 @@ class Evidence:
     def has_matrix_unit(self) -> bool:
         """Whether a CPU multiplies bf16 matrices in a unit made for it."""
         return "amx_bf16" in self.environment.cpu_features
+
+    @property
+    def optimizer_share(self) -> float:
+        """What the optimizer takes of a step, beside the model and the loss; 0 where it is not known, or none trains.
+
+        Waiting for batches aside: no implementation of the optimizer changes that, and no trial measures it.
+        """
+        step = self.profile.step
+        return step.share("optimizer") / (1 - step.share("input")) if step else 0.0

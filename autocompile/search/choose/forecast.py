@@ -55,7 +55,7 @@ def _usual(values: Feature, evidence: Evidence) -> tuple[Usual, str]:
     for circumstance in reversed(CIRCUMSTANCES):
         usual = circumstance.usual.get(values)
         if usual is not None and circumstance.holds(evidence):
-            return usual, circumstance.reason
+            return usual, circumstance.reason(evidence)
     return _everywhere().get(values, _UNKNOWN), ""
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from autocompile.core.step_profile import Phase
 from autocompile.trial.profile.kernels import NOT_KERNELS
+from autocompile.trial.profile.marks import spans_of
 from autocompile.trial.profile.submodules import following
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.step import Step
@@ -27,13 +29,30 @@ _GATHERS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_s
 
 
 @dataclass(frozen=True)
-class Work:
-    """Of one call; `allocated` is bytes by submodule path, without what its children allocate."""
+class Counted:
+    """What something does."""
 
-    flops: int
-    bytes: int
-    operators: int
-    allocated: dict[str, int]
+    flops: int = 0
+    bytes: int = 0
+    operators: int = 0
+
+    def __add__(self, other: Counted) -> Counted:
+        return Counted(self.flops + other.flops, self.bytes + other.bytes, self.operators + other.operators)
+
+    def __sub__(self, other: Counted) -> Counted:
+        return Counted(self.flops - other.flops, self.bytes - other.bytes, self.operators - other.operators)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one call: all of it, and by phase, where it has phases.
+
+    `allocated` is bytes by submodule path, without what its children allocate.
+    """
+
+    whole: Counted = Counted()
+    phases: Mapping[Phase, Counted] = field(default_factory=dict)
+    allocated: Mapping[str, int] = field(default_factory=dict)
 
 
 def work_of(step: Step, sample: Sample) -> Work:
@@ -41,9 +60,21 @@ def work_of(step: Step, sample: Sample) -> Work:
     own = clone(sample)
     traffic = _Traffic()
     flops = FlopCounterMode(display=False)
-    with following(step.module, traffic.enter, traffic.leave), flops, traffic:
+
+    def so_far() -> Counted:
+        return Counted(flops.get_total_flops(), traffic.bytes, traffic.operators)
+
+    with (
+        following(step.module, traffic.enter, traffic.leave),
+        spans_of(step, so_far) as spans,
+        flops,
+        traffic,
+    ):
         step.work(own)
-    return Work(flops.get_total_flops(), traffic.bytes, traffic.operators, dict(traffic.allocated))
+    phases: dict[Phase, Counted] = {}
+    for span in spans:
+        phases[span.phase] = phases.get(span.phase, Counted()) + (span.end - span.start)
+    return Work(so_far(), phases, dict(traffic.allocated))
 
 
 class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from autocompile.core.profile import Profile
+from autocompile.core.step_profile import StepProfile
+from autocompile.core.words import words_of
 from autocompile.core.workload import Workload
 from autocompile.trial.clock.devices import DEVICES
+from autocompile.trial.profile.anatomy import Found, anatomy_of
 from autocompile.trial.profile.ceilings import measure_ceilings
 from autocompile.trial.profile.counting import Work, work_of
 from autocompile.trial.profile.exportable import export_failure
 from autocompile.trial.profile.graphbreaks import recompiles
 from autocompile.trial.profile.hotspots import hottest
+from autocompile.trial.profile.kernels import Kernels
 from autocompile.trial.profile.roofline import Figures, bound_of
 from autocompile.workload.call import Call
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.samples import Sample, describe
 from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 _RECOMPILES_S, _EXPORT_S = 3.0, 5.0
 _LATENCY_S = 0.3
@@ -29,30 +34,32 @@ _MOST_SIGNATURES = 4
 
 @dataclass(frozen=True)
 class Examined:
-    """What is diagnosed: a unit of work as it is given, and its samples, of which the first is looked into."""
+    """What is diagnosed: a unit of work as it is given, its kernels and its samples, whose first is looked into."""
 
     workload: Workload
     step: Step
     samples: Sequence[Sample]
+    kernels: Kernels
 
 
 def with_bound(profile: Profile, examined: Examined) -> Profile:
     """What bounds a call of the first sample, by what it has to do and what this device can do at best."""
     work, problem = _work(examined)
+    pipeline = examined.workload.pipeline
     try:
         figures = _figures(profile, examined, work)
     except RuntimeError as fault:  # a device without room for them
         told = f"the ceilings of this device cannot be measured: {describe_fault(fault)}"
-        return replace(profile, notes=(*profile.notes, *problem, told), pipeline=examined.workload.pipeline)
+        return replace(profile, notes=(*profile.notes, *problem, told), pipeline=pipeline)
+    step, missing = _anatomy(examined, work, figures)
     bound, evidence = bound_of(figures)
-    pipeline = examined.workload.pipeline
     return replace(
         profile,
-        notes=(*profile.notes, *problem),
+        notes=(*profile.notes, *problem, *missing),
         bound=bound,
         evidence=evidence,
-        flops=work.flops,
-        bytes=work.bytes,
+        flops=work.whole.flops,
+        bytes=work.whole.bytes,
         achieved_flops_share=figures.flops_share,
         achieved_bandwidth_share=figures.bandwidth_share,
         overhead_share=figures.overhead_share,
@@ -61,7 +68,24 @@ def with_bound(profile: Profile, examined: Examined) -> Profile:
         submodules=hottest(examined.step, examined.samples[0], examined.workload.device_type, work.allocated),
         pipeline=pipeline,
         better_loader=pipeline.better(figures.latency_ms / _batches(examined)) if pipeline else None,
+        step=step,
     )
+
+
+def _anatomy(examined: Examined, work: Work, whole: Figures) -> tuple[StepProfile | None, list[str]]:
+    """The inside of a step of training; None for a call."""
+    if not isinstance(examined.step, TrainingStep):
+        return None, []
+    pipeline = examined.workload.pipeline
+    found = Found(
+        latency_ms=whole.latency_ms,
+        waiting_ms=whole.latency_ms * whole.input_share / (1 - whole.input_share),
+        source=pipeline.source if pipeline else "",
+        work=work,
+        kernels=examined.kernels,
+        ceilings=whole.ceilings,
+    )
+    return anatomy_of(examined.step, examined.samples[0], found)
 
 
 def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
@@ -69,9 +93,9 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
     latency_ms = _latency_ms(profile, examined)
     return Figures(
         latency_ms=latency_ms,
-        flops=work.flops,
-        bytes=work.bytes,
-        operators=work.operators,
+        flops=work.whole.flops,
+        bytes=work.whole.bytes,
+        operators=work.whole.operators,
         kernels=profile.kernels_per_call,
         median_kernel_us=profile.median_kernel_us,
         outside_share=profile.outside_kernels_share,
@@ -79,6 +103,7 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
         ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
         input_ms=pipeline.own.batch_ms * _batches(examined) if pipeline else 0.0,
         input_share=pipeline.share(latency_ms / _batches(examined)) if pipeline else 0.0,
+        one=words_of(examined.workload.kind).one,
     )
 
 
@@ -110,7 +135,7 @@ def _work(examined: Examined) -> tuple[Work, list[str]]:
     try:
         return work_of(examined.step, examined.samples[0]), []
     except Exception as fault:  # operators of the user's own may know nothing of torch's dispatch modes
-        return Work(0, 0, 0, {}), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
+        return Work(), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
 
 
 def _latency_ms(profile: Profile, examined: Examined) -> float:

@@ -6,13 +6,15 @@ import contextlib
 import io
 import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity, profile, record_function
 
+from autocompile.core.step_profile import Phase
 from autocompile.trial.clock.devices import DEVICES
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
@@ -36,6 +38,10 @@ _MATRIX = frozenset(
 )
 
 
+# What the profiler knows a phase by.
+_RANGE = "autocompile phase: "
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Of one call: how many, their median length in µs, the share of wall time outside them, matrix products."""
@@ -44,6 +50,17 @@ class Kernels:
     median_us: float
     outside_share: float
     matrix: int
+    phases: Mapping[Phase, PhaseKernels] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PhaseKernels:
+    """Of a phase, likewise; `busy_ms` is what its kernels cover of one call."""
+
+    per_call: int
+    median_us: float
+    outside_share: float
+    busy_ms: float
 
 
 def kernels_of(step: Step, sample: Sample, device: str, runs: int) -> Kernels:
@@ -57,22 +74,69 @@ def kernels_of(step: Step, sample: Sample, device: str, runs: int) -> Kernels:
     with contextlib.redirect_stderr(io.StringIO()), profile(activities=activities) as recorded:
         started = time.perf_counter()
         for _ in range(runs):
-            step.run(sample)
+            with _ranges(step):
+                step.run(sample)
             synchronize()
         wall_us = (time.perf_counter() - started) * 1e6
     events = recorded.events() or []
     if device == "cuda":
-        kernels = [e for e in events if e.device_type == DeviceType.CUDA]
+        kernels = [e for e in events if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
     else:
         kernels = [kernel for e in events if e.cpu_parent is None for kernel in _computing(e)]
-    spans = sorted((e.time_range.start, e.time_range.end) for e in kernels)
+    spans = _spans(kernels)
     lengths = [end - start for start, end in spans]
     return Kernels(
         per_call=round(len(spans) / runs),
         median_us=statistics.median(lengths) if lengths else 0.0,
         outside_share=max(0.0, 1 - _union(spans) / wall_us),
         matrix=round(sum(e.name in _MATRIX and not _within_another(e) for e in events) / runs),
+        phases=_by_phase(events, kernels, device, runs),
     )
+
+
+@contextlib.contextmanager
+def _ranges(step: Step) -> Iterator[None]:
+    """Have the profiler record the phases of one run."""
+    with contextlib.ExitStack() as open_range:
+
+        def begin(phase: Phase) -> None:
+            open_range.close()
+            open_range.enter_context(record_function(f"{_RANGE}{phase}"))
+
+        with step.telling(begin):
+            yield
+
+
+def _by_phase(events: Sequence[Any], kernels: Sequence[Any], device: str, runs: int) -> dict[Phase, PhaseKernels]:
+    """The kernels of each phase: those that began in it, on a GPU those that were launched in it."""
+    ranges: dict[Phase, list[Any]] = defaultdict(list)
+    for event in events:
+        if event.device_type == DeviceType.CPU and event.name.startswith(_RANGE):
+            ranges[cast("Phase", event.name.removeprefix(_RANGE))].append(event.time_range)
+    found = {}
+    for phase, times in ranges.items():
+        if device == "cuda":
+            launchers = [e for e in events if e.device_type == DeviceType.CPU and _within(e, times)]
+            lengths = [k.duration for e in launchers for k in e.kernels if not k.name.startswith(_RANGE)]
+            covered = sum(lengths)
+        else:
+            spans = _spans([kernel for kernel in kernels if _within(kernel, times)])
+            lengths, covered = [end - start for start, end in spans], _union(spans)
+        found[phase] = PhaseKernels(
+            per_call=round(len(lengths) / runs),
+            median_us=statistics.median(lengths) if lengths else 0.0,
+            outside_share=max(0.0, 1 - covered / (sum(time.end - time.start for time in times) or 1.0)),
+            busy_ms=covered / runs / 1e3,
+        )
+    return found
+
+
+def _within(event: Any, times: Sequence[Any]) -> bool:
+    return any(time.start <= event.time_range.start < time.end for time in times)
+
+
+def _spans(kernels: Sequence[Any]) -> list[tuple[float, float]]:
+    return sorted((kernel.time_range.start, kernel.time_range.end) for kernel in kernels)
 
 
 def _computing(event: Any) -> Iterator[Any]:

@@ -74,12 +74,13 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         with phases("timing"):
             steady = _time_baseline(timed, compared.samples, task)
         with phases("profile"):
+            kernels = _kernels(eager, compared, task)
             figures = replace(
-                _measured(eager, compared, steady, task, phases),
+                _measured(eager, compared, _figures(compared, steady, kernels), task, phases),
                 blocks=repeated_blocks(given.module),
                 notes=(*task.workload.notes, *_notes(task, compared, steady, len(samples))),
             )
-            examined = diagnosis.Examined(task.workload, timed, compared.samples)
+            examined = diagnosis.Examined(task.workload, timed, compared.samples, kernels)
             bounded = diagnosis.with_bound(figures, examined)
             if task.depth == "full":
                 return diagnosis.with_details(bounded, examined)
@@ -90,18 +91,26 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
 
 
-def _measured(eager: Step, compared: _Compared, steady: _Steady, task: ProfileTask, phases: Phases) -> Profile:
-    """Kernels, memory and graphs, with what was found out before."""
-    first = compared.samples[0]
+def _kernels(eager: Step, compared: _Compared, task: ProfileTask) -> Kernels:
     calls = _PROFILED_CALLS if compared.repeats.call_s < _PASS_S else 1
-    kernels = kernels_of(eager, first, task.workload.device_type, calls)
+    return kernels_of(eager, compared.samples[0], task.workload.device_type, calls)
+
+
+def _measured(eager: Step, compared: _Compared, figures: Profile, task: ProfileTask, phases: Phases) -> Profile:
+    """Memory and graphs, beside the figures that were found out before."""
     memory = peak_memory_bytes(task.workload.device_type)
     full = task.depth == "full"
     limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
     traced = Traced(0, (), "it was not tried, as little of the budget is left")
     if full or limit_s > _WORTH_TRACING_S:
-        traced = placed(eager.module, traced_in(eager, first, limit_s))
-    return replace(_figures(compared, steady, kernels, traced), peak_memory_bytes=memory)
+        traced = placed(eager.module, traced_in(eager, compared.samples[0], limit_s))
+    return replace(
+        figures,
+        peak_memory_bytes=memory,
+        graph_count=traced.graphs,
+        graph_breaks=traced.breaks,
+        trace_failure=traced.failure,
+    )
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ def _free_batch(eager: Step, compared: _Compared, left_s: float) -> bool | None:
     return bool(batch_axis(eager, compared.samples[0]))
 
 
-def _figures(compared: _Compared, steady: _Steady, kernels: Kernels, traced: Traced) -> Profile:
+def _figures(compared: _Compared, steady: _Steady, kernels: Kernels) -> Profile:
     return Profile(
         baseline_ms=_baseline_ms(steady.pairs),
         self_ratio=steady.pairs.ratio,
@@ -161,9 +170,9 @@ def _figures(compared: _Compared, steady: _Steady, kernels: Kernels, traced: Tra
         median_kernel_us=kernels.median_us,
         matrix_kernels=kernels.matrix,
         peak_memory_bytes=0,
-        graph_count=traced.graphs,
-        graph_breaks=traced.breaks,
-        trace_failure=traced.failure,
+        graph_count=0,
+        graph_breaks=(),
+        trace_failure="",
         blocks=(),
         deterministic=compared.repeats.deterministic,
         random=compared.repeats.random,

@@ -1,4 +1,4 @@
-"""What bounds a call, from figures alone, and the evidence for it in a sentence.
+"""What bounds a call, a step or a part of it, from figures alone, and the evidence for it in a sentence.
 
 The work of a call is set against what this device does at best: the share of a call's time in which its FLOPs, its
 bytes, or the mere starting of its operators could have been done (a roofline with a third side). The largest names
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autocompile.core.profile import STARVED_GPU, Bound, Ceilings
+from autocompile.core.bound import STARVED_GPU, Bound
+from autocompile.core.profile import Ceilings
 from autocompile.core.units import format_bytes, format_ms
 
 # Below this none of the ceilings explains the time.
@@ -19,7 +20,10 @@ _MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one call: what it takes and what it does; `idle_share` is of the device, None where it is not known."""
+    """Of one call: what it takes and what it does; `idle_share` is of the device, None where it is not known.
+
+    `one` is what it is called in texts.
+    """
 
     latency_ms: float
     flops: int
@@ -32,6 +36,7 @@ class Figures:
     ceilings: Ceilings
     input_ms: float = 0.0
     input_share: float = 0.0
+    one: str = "call"
 
     @property
     def flops_share(self) -> float:
@@ -70,8 +75,8 @@ def bound_of(call: Figures) -> tuple[Bound, str]:
         return largest, f"{_SENTENCES[largest](call)} ({_others(shares, largest)})"
     if call.outside_share > _MOSTLY:
         return "overhead", (
-            f"{call.outside_share:.0%} of a call lies outside of kernels ({_kernels(call)}): Python, the dispatcher "
-            "or waiting take the time"
+            f"{call.outside_share:.0%} of the time lies outside of kernels ({_kernels(call)}): Python, the dispatcher "
+            "or waiting take it"
         )
     return "unknown", (
         f"no ceiling is near ({_others(shares, None)}), but kernels take the time ({_kernels(call)}): they are slow by "
@@ -80,14 +85,14 @@ def bound_of(call: Figures) -> tuple[Bound, str]:
 
 
 def _kernels(call: Figures) -> str:
-    return f"{call.kernels} a call, {call.median_kernel_us:.3g} µs at the median"
+    return f"{call.kernels} a {call.one}, {call.median_kernel_us:.3g} µs at the median"
 
 
 def _of_compute(call: Figures) -> str:
     rate = call.flops / (call.latency_ms / 1e3)
     return (
-        f"{call.flops / 1e9:.3g} GFLOP a call run at {rate / 1e9:.3g} GFLOP/s, {call.flops_share:.0%} of what a large "
-        f"{call.ceilings.dtype} matrix product reaches here"
+        f"{call.flops / 1e9:.3g} GFLOP a {call.one} run at {rate / 1e9:.3g} GFLOP/s, {call.flops_share:.0%} of what a "
+        f"large {call.ceilings.dtype} matrix product reaches here"
     )
 
 
@@ -95,14 +100,14 @@ def _of_memory(call: Figures) -> str:
     rate = call.bytes / (call.latency_ms / 1e3)
     beyond = ", more than a copy's as some stays in caches" if call.bandwidth_share > 1 else ""
     return (
-        f"{format_bytes(call.bytes)} a call move at {rate / 1e9:.3g} GB/s, {call.bandwidth_share:.0%} of what a large "
-        f"copy reaches here{beyond}"
+        f"{format_bytes(call.bytes)} a {call.one} move at {rate / 1e9:.3g} GB/s, {call.bandwidth_share:.0%} of what a "
+        f"large copy reaches here{beyond}"
     )
 
 
 def _of_overhead(call: Figures) -> str:
     return (
-        f"starting {call.operators} operators a call at {call.ceilings.dispatch_us:.2g} µs each takes "
+        f"starting {call.operators} operators a {call.one} at {call.ceilings.dispatch_us:.2g} µs each takes "
         f"{min(1.0, call.overhead_share):.0%} of the time; a kernel lasts {call.median_kernel_us:.3g} µs at the median"
     )
 

@@ -23,6 +23,11 @@ _MOST_WORKERS = 8
 _HANGS_AFTER_S = 15.0
 
 
+def has_a_twin(inputs: object) -> bool:
+    """Whether it is a DataLoader that iterates as torch's own do."""
+    return isinstance(inputs, DataLoader) and type(inputs).__iter__ is DataLoader.__iter__
+
+
 def setting_of(loader: DataLoader[Any]) -> LoaderSetting:
     """As the user has it."""
     prefetch = (loader.prefetch_factor or _TORCHS_PREFETCH) if loader.num_workers else 0

@@ -16,7 +16,15 @@ from torch.utils.data import DataLoader
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.pipeline import InputPipeline, LoaderSetting, LoaderTiming
 from autocompile.workload.capture.calls import accepted
-from autocompile.workload.capture.loader import iterating, other_settings, setting_of, timed, timing_of, twin
+from autocompile.workload.capture.loader import (
+    has_a_twin,
+    iterating,
+    other_settings,
+    setting_of,
+    timed,
+    timing_of,
+    twin,
+)
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.samples import MAX_SAMPLES
 
@@ -51,7 +59,7 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -
     With `tries_loaders`, a DataLoader is timed with other settings too, for some 6 s. Raises InvalidWorkload
     if it gives nothing, raises, or a worker dies.
     """
-    loader = inputs if _has_a_twin(inputs) else None
+    loader = inputs if has_a_twin(inputs) else None
     own = setting_of(loader) if loader is not None else LoaderSetting(workers=0, prefetch=0, pinned=False)
     source = type(inputs).__name__
     began = time.perf_counter()
@@ -66,10 +74,6 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -
             0, f"the first {len(batches)} batches of the {source} were taken as samples, and no more asked for"
         )
     return Taken(calls, InputPipeline(source, timing, tried), tuple(notes), left_out)
-
-
-def _has_a_twin(inputs: object) -> bool:
-    return isinstance(inputs, DataLoader) and type(inputs).__iter__ is DataLoader.__iter__
 
 
 def _first_batches(stream: Any, source: str) -> tuple[list[Any], list[float], bool]:

@@ -73,9 +73,11 @@ class TrainingStep(Step):
 
     def work(self, sample: Sample) -> torch.Tensor:
         """The loss, detached: the mean over the batches."""
+        self.begin("other")
         self.clear()
         losses = [self.learn(batch, len(sample.args)) for batch in sample.args]
         self.update()
+        self.begin("other")
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     def clear(self) -> None:
@@ -84,9 +86,11 @@ class TrainingStep(Step):
 
     def learn(self, batch: Any, count: int) -> torch.Tensor:
         """Add the gradients of a batch, one of `count`; its loss, detached, divided by their number."""
+        self.begin("forward")
         loss = self.loss(batch)
         if count > 1:
             loss = loss / count
+        self.begin("backward")
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach().clone()  # a CUDA graph writes the next one where this one is
 
@@ -107,7 +111,9 @@ class TrainingStep(Step):
     def update(self) -> None:
         """Clip the gradients that there are, and have the optimizer do its step."""
         if self.training.clip_norm is not None:
+            self.begin("clipping")
             self.norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.training.clip_norm)
+        self.begin("optimizer")
         self.optimizer.step()
 
     def check(self, sample: Sample) -> None:

@@ -1,0 +1,58 @@
+"""A step of training from within, for reading: its phases, and what holds its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autocompile.core.step_profile import Phase, StepMemory, StepPhase, StepProfile
+from autocompile.core.units import format_bytes, format_ms
+
+_NAMES: dict[Phase, str] = {
+    "input": "waiting for batches",
+    "forward": "forward and loss",
+    "backward": "backward",
+    "clipping": "clipping of gradients",
+    "optimizer": "optimizer",
+    "other": "clearing of gradients",
+}
+# What bounds so little of a step is not worth a line.
+_WORTH_TELLING = 0.05
+
+
+def step_lines(step: StepProfile) -> Iterator[str]:
+    """A line for each phase, with the reason beneath it where it takes much; and one on memory."""
+    width = max(len(_NAMES[phase.name]) for phase in step.phases) if step.phases else 0
+    if step.phases:
+        yield f"{'time of a step':<{width + 2}} {'share':>5} {'a step':>10} {'kernels':>8}  bound"
+    for phase in step.phases:
+        yield _phase_line(phase, width)
+        if phase.bound != "unknown" and phase.evidence and phase.share >= _WORTH_TELLING:
+            yield f"    {phase.evidence}"
+    if step.memory:
+        yield _memory_line(step.memory)
+
+
+def phases_sentence(step: StepProfile) -> str:
+    """The phases and their shares, the largest first, without those that take next to nothing."""
+    shown = sorted((phase for phase in step.phases if phase.share >= 0.01), key=lambda phase: -phase.share)
+    return ", ".join(f"{_NAMES[phase.name]} {phase.share:.0%}" for phase in shown)
+
+
+def _phase_line(phase: StepPhase, width: int) -> str:
+    return (
+        f"  {_NAMES[phase.name]:<{width}} {phase.share:>5.0%} {format_ms(phase.ms):>10} "
+        f"{phase.kernels or '-':>8}  {phase.bound}"
+    )
+
+
+def _memory_line(memory: StepMemory) -> str:
+    holders = (
+        ("parameters", memory.parameters_bytes),
+        ("gradients", memory.gradients_bytes),
+        ("the optimizer's state", memory.optimizer_bytes),
+        ("buffers", memory.buffers_bytes),
+        ("activations kept for the backward", memory.activations_bytes),
+        ("batches", memory.batches_bytes),
+    )
+    parts = ", ".join(f"{name} {format_bytes(count)}" for name, count in holders if count)
+    return f"memory of a step: {parts}; at most {format_bytes(memory.peak_bytes)} at once"

@@ -1,0 +1,113 @@
+"""What holds the memory of a step of training.
+
+Activations are what autograd is given to keep for the backward (`torch.autograd.graph.saved_tensors_hooks`), apart from
+what parameters, buffers and batches hold anyway. What an operator keeps in an object of its own is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.profiler import ProfilerActivity, profile
+from torch.utils import _pytree as pytree
+
+from autocompile.core.step_profile import Phase, StepMemory
+from autocompile.workload.samples import Sample
+from autocompile.workload.training.step import TrainingStep
+
+_ALLOCATION = "[memory]"
+
+
+def step_memory(step: TrainingStep, sample: Sample) -> StepMemory:
+    """Measured in two steps, which the caller undoes; each begins without gradients."""
+    held = _Holders(step.device_type)
+    parameters = held.claimed(step.module.parameters())
+    buffers = held.claimed(step.module.buffers())
+    batches = held.claimed(pytree.tree_leaves((sample.args, sample.kwargs)))
+    activations = _activations(step, sample, held)
+    gradients = held.claimed(parameter.grad for parameter in step.module.parameters())
+    optimizer = held.claimed(pytree.tree_leaves(list(step.optimizer.state.values())))
+    step.clear()
+    return StepMemory(
+        parameters_bytes=parameters,
+        buffers_bytes=buffers,
+        gradients_bytes=gradients,
+        optimizer_bytes=optimizer,
+        activations_bytes=activations,
+        batches_bytes=batches,
+        peak_bytes=parameters + buffers + optimizer + batches + _most_allocated(step, sample),
+    )
+
+
+class _Holders:
+    """Which memory of a type of device is spoken for."""
+
+    def __init__(self, device_type: str) -> None:
+        self._device_type = device_type
+        self._known: set[int] = set()
+
+    def fresh(self, leaves: Iterable[Any]) -> dict[int, int]:
+        """The bytes of each storage that nobody has claimed yet, by where it is."""
+        found: dict[int, int] = {}
+        for tensor in (part for leaf in leaves for part in _strided(leaf)):
+            storage = tensor.untyped_storage()
+            if tensor.device.type == self._device_type and storage.data_ptr() not in self._known:
+                found[storage.data_ptr()] = storage.nbytes()
+        return found
+
+    def claimed(self, leaves: Iterable[Any]) -> int:
+        """The same, summed, and from now on spoken for."""
+        found = self.fresh(leaves)
+        self._known.update(found)
+        return sum(found.values())
+
+
+def _strided(leaf: Any) -> Iterable[torch.Tensor]:
+    """The tensors with memory of their own that make up one, as a sparse gradient has two."""
+    if not isinstance(leaf, torch.Tensor):
+        return ()
+    if leaf.layout == torch.sparse_coo:
+        return (leaf._indices(), leaf._values())  # noqa: SLF001  of a gradient that may not be coalesced
+    return (leaf,) if leaf.layout == torch.strided else ()
+
+
+def _activations(step: TrainingStep, sample: Sample, held: _Holders) -> int:
+    """The most bytes that one forward keeps."""
+    kept: list[dict[int, int]] = [{}]
+    forward = False
+
+    def hear(phase: Phase) -> None:
+        nonlocal forward
+        forward = phase == "forward"
+        if forward:
+            kept.append({})
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if forward:
+            kept[-1].update(held.fresh([tensor]))
+        return tensor
+
+    with step.telling(hear), saved_tensors_hooks(keep, lambda tensor: tensor):
+        step.work(sample)
+    return max(sum(storages.values()) for storages in kept)
+
+
+def _most_allocated(step: TrainingStep, sample: Sample) -> int:
+    """The most bytes, beyond those that are there at its beginning, that a step has allocated at once."""
+    if step.device_type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step.work(sample)
+        torch.cuda.synchronize()
+        return int(torch.cuda.max_memory_allocated()) - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        step.work(sample)
+    events = recorded.profiler.kineto_results.events()
+    now = most = 0
+    for event in sorted((e for e in events if e.name() == _ALLOCATION), key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
