@@ -11,8 +11,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from autocompile.workload.figures import figures_of
 from autocompile.core.step_profile import Phase
+from autocompile.workload.figures import figures_of
 from autocompile.workload.observation import Observation, Sequel, observed
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import Snapshot, State
