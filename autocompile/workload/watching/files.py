@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,6 @@ from autocompile.workload.watching.overlay.view import View, is_mark, real
 
 _PROGRAMS = "the script starts other programs, whose files are not kept apart: "
 _SYSTEM = ("/dev", "/proc", "/sys")
-# No import follows these by which they would be noticed before a script uses them.
-_AT_ONCE = ("dbm.gnu", "multiprocessing.util", "sqlite3")
 _active: list[View] = []
 
 
@@ -100,9 +99,6 @@ def writes_kept_in(scratch: Path, *, free: Iterable[Path] = (), guarded: Iterabl
     view = View(str(scratch), [tempfile.gettempdir(), *_SYSTEM, *map(str, free)], [before, *map(str, guarded)])
     kept, patches = KeptFiles(view), Patches()
     libraries = Libraries(view, patches)
-    for module in _AT_ONCE:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
     _active.append(view)
     try:
         _put_doors(view, kept, patches)
@@ -122,7 +118,6 @@ def writes_kept_in(scratch: Path, *, free: Iterable[Path] = (), guarded: Iterabl
 
 def _put_doors(view: View, kept: KeptFiles, patches: Patches) -> None:
     replaced = doors(view)
-    util = sys.modules["multiprocessing.util"]
     spawn: Any = vars(util)["spawnv_passfds"]
     # The class is one of Python 3.13: it takes functions of os by name when it is defined.
     globber = getattr(glob, "_StringGlobber", None)

@@ -114,10 +114,10 @@ def link(view: View, source: str, target: str) -> None:
     (old, here), (new, there) = view.located(source, follow=False), view.located(target, follow=False)
     if not exists(here):
         raise fault(errno.ENOENT, source)
-    if is_directory(here):
-        raise fault(errno.EPERM, source)
     if exists(there):
         raise fault(errno.EEXIST, target)
+    if is_directory(here):
+        raise fault(errno.EPERM, source)
     real.link(view.owned(old), new if view.is_free(new) else _room(view, new))
 
 
@@ -190,6 +190,8 @@ def _check_rename(view: View, old: tuple[str, str], new: tuple[str, str]) -> Non
         raise fault(errno.ENOENT, source)
     if target.startswith(f"{source}/") and is_directory(here):
         raise fault(errno.EINVAL, source)
+    if source.startswith(f"{target}/"):
+        raise fault(errno.ENOTEMPTY, target)
     if source == target or not exists(there):
         return
     if is_directory(here):

@@ -1,6 +1,6 @@
 """Libraries that hand a path to code which is not Python's: each function with where its path stands.
 
-They are looked for whenever a module is imported. The native part of a library is the first, so others come after it.
+It is the same whether the script imports them or its caller has: a door is put there as soon as a module is complete.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from types import BuiltinMethodType
 from typing import Any, NamedTuple
 
@@ -102,15 +103,31 @@ class Libraries:
         self._view, self._patches = view, patches
         self._awaited = list(WAYS)
 
-    def find_spec(self, *_: object) -> None:
-        """Called first of the finders of modules, after the package that a module is in has been imported."""
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Called first of the finders of modules: finds those that are awaited, to know when they are complete."""
         self.settle()
+        if not any(way.module == name for way in self._awaited):
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            loader.exec_module = self._settling(name, loader.exec_module)
+        return spec
 
-    def settle(self) -> None:
-        """Put a door in front of what has been imported meanwhile."""
+    def _settling(self, name: str, execute: Callable[[Any], None]) -> Callable[[Any], None]:
+        def executed(module: Any) -> None:
+            execute(module)
+            self.settle(complete=name)
+
+        return executed
+
+    def settle(self, complete: str = "") -> None:
+        """Put a door in front of what has been imported meanwhile, `complete` being the last of it."""
+        if not self._view.active:
+            return
         for way in [way for way in self._awaited if way.module in sys.modules]:
             owner, name = _owner(way)
-            if hasattr(owner, name) and not _is_being_imported(way.module):
+            if hasattr(owner, name) and (way.module == complete or not _is_being_imported(way.module)):
                 self._awaited.remove(way)
                 self._put(way, owner, name)
 

@@ -31,6 +31,7 @@ real = SimpleNamespace(
     open_code=io.open_code,
     **{name: getattr(os, name) for name in _NAMES.split() if hasattr(os, name)},
 )
+_MOST_LINKS = 40  # as many as Linux follows
 
 
 class View:
@@ -83,7 +84,7 @@ class View:
         resolved = f"{self._directory(head)}/{name}"
         here = self.place(resolved)
         if follow and (target := self._target(here)) is not None:
-            resolved = self._directory(target if target[0] == "/" else f"{self._directory(head)}/{target}") or "/"
+            resolved = self._directory(_joined(self._directory(head), target), 1) or "/"
             here = self.place(resolved)
         return resolved, here
 
@@ -136,15 +137,18 @@ class View:
 
     def dug(self, resolved: str) -> str:
         """Where what is written into a directory goes; it is made there as it is at its own place."""
-        above = self.above(resolved)
         if self.is_free(resolved):
             return resolved
+        self._mirror(resolved)
+        return self.above(resolved)
+
+    def _mirror(self, resolved: str) -> None:
+        above = self.above(resolved)
         if not is_directory(above) and is_directory(self.place(resolved)):
-            self.dug(parent_of(resolved))
+            self._mirror(parent_of(resolved))
             mode = stat.S_IMODE(real.stat(resolved).st_mode)
             with contextlib.suppress(FileExistsError):
                 real.mkdir(above, mode | stat.S_IRWXU)
-        return above
 
     def owned(self, resolved: str, *, contents: bool = True) -> str:
         """Where it lies, once it is the script's: copied if need be, with or without its contents."""
@@ -175,22 +179,29 @@ class View:
             real.link(part, above)
         real.unlink(part)
 
-    def _directory(self, path: str) -> str:
-        """An absolute path, resolved to its last part, without a slash at its end: the root is empty."""
+    def _directory(self, path: str, followed: int = 0) -> str:
+        """An absolute path, resolved to its last part, without a slash at its end: the root is empty.
+
+        Raises OSError if there is no directory to go up from, or links lead in a circle; `followed` says how many led
+        here. The system would not notice, as a link in the scratch directory leads it out to the user's file.
+        """
         known = self._directories.get(path)
         if known is not None:
             return known
         head, _, name = path.rstrip("/").rpartition("/")
-        parent = self._directory(head)
+        parent = self._directory(head, followed)
         if name in ("", "."):
             found = parent
+        elif name == ".." and parent and not is_directory(place := self.place(parent)):
+            raise fault(errno.ENOTDIR if exists(place) else errno.ENOENT, path)
         elif name == "..":
             found = parent.rpartition("/")[0]
         else:
             found = f"{parent}/{name}"
-            self._directories[path] = found  # what a link that leads back to itself comes to
             if (target := self._target(self.place(found))) is not None:
-                found = self._directory(target if target[0] == "/" else f"{parent}/{target}")
+                if followed == _MOST_LINKS:
+                    raise fault(errno.ELOOP, path)
+                found = self._directory(_joined(parent, target), followed + 1)
         self._directories[path] = found
         return found
 
@@ -201,6 +212,10 @@ class View:
             return str(real.readlink(place)) if stat.S_ISLNK(real.lstat(place).st_mode) else None
         except OSError:
             return None
+
+
+def _joined(directory: str, target: str) -> str:
+    return target if target[0] == "/" else f"{directory}/{target}"
 
 
 def fault(number: int, path: str) -> OSError:
