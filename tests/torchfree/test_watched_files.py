@@ -470,6 +470,7 @@ def run(operations):
 
 @settings(
     max_examples=40,
+    derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

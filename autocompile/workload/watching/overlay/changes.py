@@ -12,7 +12,17 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-from autocompile.workload.watching.overlay.view import View, exists, fault, is_directory, is_mark, mark, parent_of, real
+from autocompile.workload.watching.overlay.view import (
+    View,
+    exists,
+    fault,
+    is_directory,
+    is_mark,
+    mark,
+    name_of,
+    parent_of,
+    real,
+)
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _UNNAMED = getattr(os, "O_TMPFILE", 0)
@@ -116,6 +126,8 @@ def link(view: View, source: str, target: str) -> None:
         raise fault(errno.ENOENT, source)
     if exists(there):
         raise fault(errno.EEXIST, target)
+    if not view.is_free(new):
+        _check_room(view, new)
     if is_directory(here):
         raise fault(errno.EPERM, source)
     real.link(view.owned(old), new if view.is_free(new) else _room(view, new))
@@ -123,16 +135,19 @@ def link(view: View, source: str, target: str) -> None:
 
 def _room(view: View, resolved: str) -> str:
     """The place for something new in a directory, where nothing says any more that it was removed."""
-    parent, _, name = resolved.rpartition("/")
-    parent = parent or "/"
+    _check_room(view, resolved)
+    above = f"{view.dug(parent_of(resolved)).rstrip('/')}/{name_of(resolved)}"
+    if is_mark(above):
+        real.unlink(above)
+    return above
+
+
+def _check_room(view: View, resolved: str) -> None:
+    parent = parent_of(resolved)
     lies = view.place(parent)
     if not is_directory(lies):
         raise fault(errno.ENOTDIR if exists(lies) else _nowhere_or_file(view, parent), resolved)
     _check_may_write(lies)
-    above = f"{view.dug(parent).rstrip('/')}/{name}"
-    if is_mark(above):
-        real.unlink(above)
-    return above
 
 
 def _nowhere_or_file(view: View, resolved: str) -> int:

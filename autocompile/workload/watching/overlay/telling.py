@@ -7,7 +7,7 @@ import os
 from types import TracebackType
 from typing import Any
 
-from autocompile.workload.watching.overlay.view import View, parent_of
+from autocompile.workload.watching.overlay.view import View, exists, parent_of
 
 
 class Told:
@@ -38,4 +38,4 @@ class Told:
             resolved, here = self._view.located(self._view.absolute(self._given), follow=False)
         except OSError:
             return False
-        return here == resolved and self._view.is_changed(parent_of(resolved))
+        return here == resolved and not exists(here) and self._view.is_changed(parent_of(resolved))

@@ -31,6 +31,7 @@ real = SimpleNamespace(
     open_code=io.open_code,
     **{name: getattr(os, name) for name in _NAMES.split() if hasattr(os, name)},
 )
+_MARK = "./././"  # before its own name, so that it is no link of the script's
 _MOST_LINKS = 40  # as many as Linux follows
 
 
@@ -236,13 +237,13 @@ def name_of(resolved: str) -> str:
 def mark(above: str) -> None:
     """Leave word in the scratch directory that nothing lies here any more."""
     with contextlib.suppress(FileExistsError):
-        real.symlink(name_of(above), above)
+        real.symlink(f"{_MARK}{name_of(above)}", above)
 
 
 def is_mark(above: str) -> bool:
     """Whether that is what lies there."""
     try:
-        return bool(real.readlink(above) == name_of(above))
+        return bool(real.readlink(above) == f"{_MARK}{name_of(above)}")
     except OSError:
         return False
 
