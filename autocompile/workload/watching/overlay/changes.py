@@ -82,7 +82,7 @@ def remove(view: View, path: str) -> None:
         real.unlink(resolved)
         return
     if not exists(here):
-        raise fault(errno.ENOENT, path)
+        raise fault(_nowhere_or_file(view, parent_of(resolved)), path)
     if is_directory(here):
         raise fault(errno.EISDIR, path)
     _discard(view, resolved)
@@ -123,7 +123,7 @@ def link(view: View, source: str, target: str) -> None:
     """A second name. A file of the user's is copied first, as what is written to the one is written to the other."""
     (old, here), (new, there) = view.located(source, follow=False), view.located(target, follow=False)
     if not exists(here):
-        raise fault(errno.ENOENT, source)
+        raise fault(_nowhere_or_file(view, parent_of(old)), source)
     if exists(there):
         raise fault(errno.EEXIST, target)
     if not view.is_free(new):
@@ -202,7 +202,7 @@ def _cover(resolved: str, above: str) -> None:
 def _check_rename(view: View, old: tuple[str, str], new: tuple[str, str]) -> None:
     (source, here), (target, there) = old, new
     if not exists(here):
-        raise fault(errno.ENOENT, source)
+        raise fault(_nowhere_or_file(view, parent_of(source)), source)
     if target.startswith(f"{source}/") and is_directory(here):
         raise fault(errno.EINVAL, source)
     if source.startswith(f"{target}/"):
@@ -217,7 +217,7 @@ def _check_rename(view: View, old: tuple[str, str], new: tuple[str, str]) -> Non
 
 def _check_empty(view: View, resolved: str, here: str) -> None:
     if not is_directory(here):
-        raise fault(errno.ENOTDIR if exists(here) else errno.ENOENT, resolved)
+        raise fault(errno.ENOTDIR if exists(here) else _nowhere_or_file(view, parent_of(resolved)), resolved)
     if view.names(resolved):
         raise fault(errno.ENOTEMPTY, resolved)
 
