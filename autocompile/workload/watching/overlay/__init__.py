@@ -1,0 +1,1 @@
+"""Files as a watched script sees them: the user's, under its own writes."""

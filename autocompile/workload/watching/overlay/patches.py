@@ -1,0 +1,54 @@
+"""Functions replaced for a while, wherever modules know them, and put back."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+_ABSENT = object()
+_OURS = __name__.rpartition(".")[0]
+
+
+class Patches:
+    """What was replaced, so that it can be put back."""
+
+    def __init__(self) -> None:
+        self._undone: list[Callable[[], Any]] = []
+
+    def put(self, owner: Any, name: str, value: Any) -> None:
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        self._undone.append(
+            (lambda: delattr(owner, name)) if before is _ABSENT else (lambda: setattr(owner, name, before))
+        )
+
+    def replace(self, functions: Mapping[Any, Any], owners: Iterable[Any]) -> None:
+        """Replace functions by others wherever modules (or classes) hold them by any name."""
+        others = {id(function): (function, door) for function, door in functions.items()}
+        for owner in owners:
+            held = getattr(owner, "__dict__", None)
+            if held is None or str(held.get("__name__")).startswith(_OURS):
+                continue
+            for name, value in list(held.items()):
+                inner = value.__func__ if type(value) is staticmethod else value
+                if id(inner) in others:
+                    door = others[id(inner)][1]
+                    self.put(owner, name, door if inner is value else staticmethod(door))
+
+    def first(self, known: list[Any], member: Any) -> None:
+        """Put something before the other members of a list."""
+        known.insert(0, member)
+        self._undone.append(functools.partial(known.remove, member))
+
+    def announce(self, functions: Mapping[Any, Any]) -> None:
+        """Say of the new ones what `os` says of the old: which take descriptors, or do not follow links."""
+        for known in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+            added = {door for function, door in functions.items() if function in known}
+            known.update(added)
+            self._undone.append(functools.partial(known.difference_update, added))
+
+    def undo(self) -> None:
+        while self._undone:
+            self._undone.pop()()
