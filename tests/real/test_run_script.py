@@ -147,6 +147,7 @@ def test_an_inference_loop_is_tuned_and_run_as_it_is(tmp_path):
     ran = command(*tune, "--", *arguments, "watched.csv", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert "autocompile run rec SCRIPT" in ran.stdout
+    assert not (tmp_path / "watched.csv").exists()
     ran = command("run", "rec", script, *arguments, "served.csv", cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (0, plain.stdout)
     assert (tmp_path / "served.csv").read_text() == (tmp_path / "plain.csv").read_text()

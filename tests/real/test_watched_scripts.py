@@ -157,10 +157,24 @@ def test_what_the_script_does_to_its_model_is_told(watch):
 def test_what_a_script_forks_ends_with_the_script(watch, tmp_path):
     reply = watch(
         "import os\nchild = os.fork()\nnet(torch.ones(3, 4))\n"
-        f"open({str(tmp_path / 'said')!r}, 'a').write('once ')\nif child:\n    os.waitpid(child, 0)"
+        f"open({str(tmp_path / 'said')!r}, 'a').write('twice ')\nif child:\n    os.waitpid(child, 0)"
     )
     assert isinstance(reply, Workload), reply
     assert reply.script.calls == 1
+
+
+def test_nothing_of_the_users_is_overwritten(watch, tmp_path):
+    (tmp_path / "scores.csv").write_text("precious")
+    reply = watch(
+        "import os, subprocess\nfrom pathlib import Path\nhere = Path(__file__).parent\nos.chdir(here)\n"
+        "Path('scores.csv').write_text('new')\nassert Path('scores.csv').read_text() == 'new'\n"
+        "torch.save(net.state_dict(), here / 'net.pt')\nnet.load_state_dict(torch.load(here / 'net.pt'))\n"
+        "subprocess.run(['true'])\nnet(torch.ones(3, 4))"
+    )
+    assert isinstance(reply, Workload), reply
+    assert (tmp_path / "scores.csv").read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.csv", "script.py", "workload"]
+    assert "whose files are not kept apart: true" in reply.notes[-1]
 
 
 def test_a_script_that_defines_its_workload_is_not_watched(watch):
