@@ -6,14 +6,17 @@ import re
 import pytest
 from builders import failure, workload
 from fakes import FakeClock, FakeRunner, packs_either
+from msgspec.structs import replace
 from test_search import run, said
 
 from autocompile.artifact.integrity import open_manifest
 from autocompile.core.errors import InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.notices import of_workload
+from autocompile.core.outcome import Learned, Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.workload import TrainingEntry
+from autocompile.report.brief import as_brief
 from autocompile.report.html import as_page
 from autocompile.report.story import story
 from autocompile.report.text import as_text
@@ -154,3 +157,43 @@ def test_the_compilers_cache_lies_beside_what_is_judged_without_it(packs):
     assert bool(manifest.files) == packs
     assert ("cache is packed" in " ".join("\n".join(story(document)).split())) == packs
     assert any("there is no room for it" in one for one in said(document, "skipped")) != packs
+
+
+class Taught(FakeRunner):
+    """Whose finals train beside eager: what is fused learns otherwise; the seconds for it are noted by plan."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.learning = []
+
+    def measure(self, task, limits):
+        reply = super().measure(task, limits)
+        if not task.learning_s or not isinstance(reply, Measurement):
+            return reply
+        self.learning.append(task.plan)
+        if task.plan.optimizer == "fused":
+            return failure("wrong_result", "verify", "the loss goes off eager's by 0.5, more than 0.001")
+        learned = Learned(skipped="no time") if task.plan.is_eager else Learned(32, 2.3145, 1.871, 1.8708, 1e-4, 1e-3)
+        return replace(reply, learned=learned)
+
+
+def test_a_finalist_that_learns_otherwise_makes_room_for_the_next_and_the_others_are_told_of():
+    document, runner = run(runner=Taught(answered, FakeClock()), **TRAINING)
+    assert len(runner.learning) == len({plan.key for plan in runner.learning}), "each in its first final"
+    wrong = [entry for entry in document.trials if entry.verdict == "wrong result"]
+    assert {entry.config["optimizer"] for entry in wrong} == {"fused"}
+    assert document.winner.plan.runtime == "inductor"
+    assert document.winner.config["optimizer"] != "fused"
+    assert document.winner.learned.steps == 32
+    told = f"{document.winner.label}: trained 32 steps beside eager: loss 2.314 -> 1.871, eager 1.871"
+    refused = f"{wrong[0].label}: wrong result in phase verify: the loss goes off eager's by 0.5"
+    for text in (as_text(document), as_brief(document)):
+        assert told in " ".join(text.split())
+    assert refused in " ".join(as_text(document).split())
+    assert "eager: not trained beside eager: no time" in " ".join(as_text(document).split())
+    assert "with the same random numbers it is off by 1.0e-04, where 1.0e-03" in "\n".join(story(document))
+
+
+def test_what_is_called_is_not_trained():
+    _document, runner = run(runner=Taught(answered, FakeClock()))
+    assert runner.learning == []
