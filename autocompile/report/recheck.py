@@ -11,7 +11,7 @@ from autocompile.search.recheck import Recheck
 _WORDS = {
     "good": "still correct, and no slower than it was beyond noise",
     "regression": "correct, but slower than it was, beyond noise",
-    "unusable": "not served on this machine any more; tune it again",
+    "unusable": "not to be had on this machine any more; tune it again",
     "wrong": "no longer correct",
 }
 

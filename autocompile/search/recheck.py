@@ -115,7 +115,7 @@ def _trial(document: Document, outcome: Measurement | Failure, finals: tuple[Mea
 
 def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, verdict: RecheckVerdict) -> Recheck:
     return Recheck(
-        label=f"{document.winner.label}, served by {document.artifact.serving}",
+        label=_label(document),
         verdict=verdict,
         then=then,
         now=None,
@@ -124,6 +124,12 @@ def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, ve
         noisy=False,
         then_as_configured=bool(document.artifact.untimed),
     )
+
+
+def _label(document: Document) -> str:
+    """The winner, and what serves it; nothing is served to what trains."""
+    label = document.winner.label
+    return label if document.workload.training else f"{label}, served by {document.artifact.serving}"
 
 
 def _changes(bench: Bench, document: Document) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ import pytest
 from builders import failure, workload
 from fakes import FakeClock, FakeRunner, packs_either
 from msgspec.structs import replace
-from test_search import run, said
+from test_search import again, run, said
 
+from autocompile.artifact.directory import check_workload
 from autocompile.artifact.integrity import open_manifest
 from autocompile.core.errors import InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
@@ -18,6 +19,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.workload import TrainingEntry
 from autocompile.report.brief import as_brief
 from autocompile.report.html import as_page
+from autocompile.report.recheck import recheck_lines
 from autocompile.report.story import story
 from autocompile.report.text import as_text
 from autocompile.runtime.catalogue import kinds, open_space
@@ -197,3 +199,36 @@ def test_a_finalist_that_learns_otherwise_makes_room_for_the_next_and_the_others
 def test_what_is_called_is_not_trained():
     _document, runner = run(runner=Taught(answered, FakeClock()))
     assert runner.learning == []
+
+
+def test_a_training_measured_again_is_trained_once_more():
+    document, _ = run(answered, **TRAINING)
+    assert document.winner.config["optimizer"] == "fused"
+    runner = Taught(answered, FakeClock())
+    wrong = again(document, None, runner=runner, about=TRAINING)
+    assert (wrong.verdict, wrong.label) == ("wrong", document.winner.label)
+    assert wrong.fault.startswith("wrong result: the loss goes off eager's by 0.5")
+    assert len(runner.learning) == 1
+    plain = replace(document, winner=next(entry for entry in document.trials if entry.origin == "plain"))
+    good = again(plain, None, runner=Taught(answered, FakeClock()), about=TRAINING)
+    assert good.verdict == "good"
+    assert "  trained 32 steps beside eager: loss 2.314 -> 1.871, eager 1.871" in list(recheck_lines(good))
+    assert not any("call" in line for line in recheck_lines(good))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"optimizer": "SGD"}, ": the optimizer is SGD, was AdamW"),
+        ({"accumulate": 1}, ": accumulate is 1, was 2"),
+        ({"clip_norm": None}, ": clip_norm is None, was 1.0"),
+        ({}, ": its loss is another, or its optimizer's settings are"),
+        (None, ": it is called now, and was not"),
+    ],
+)
+def test_a_recommendation_for_another_training_is_refused_with_what_differs(changes, words):
+    document, runner = run(answered, **TRAINING)
+    now = None if changes is None else replace(ADAMW, **changes)
+    other = workload(**{**TRAINING, "fingerprint": "another", "training": now})
+    with pytest.raises(InvalidRecommendation, match=words):
+        check_workload(runner.directory, document, other)
