@@ -17,7 +17,7 @@ from autocompile.core.errors import InvalidRecommendation, OutputConflict
 from autocompile.core.identity import Identity, differences, summary
 from autocompile.core.manifest import Manifest
 from autocompile.core.serde import Record, from_json, to_json, write_atomically
-from autocompile.core.workload import Workload
+from autocompile.core.workload import TrainingEntry, Workload
 from autocompile.scratch import Scratch, claim, clear
 
 DOCUMENT, SNIPPET, REPORT, STUDY, WORK = (
@@ -136,13 +136,27 @@ def _what_differs(directory: Path, workload: Workload, document: Document | None
     """
     try:
         then = from_json((directory / MANIFEST).read_bytes(), Manifest).identity
-        signatures = (document or read_document(directory)).workload.signatures
+        recorded = (document or read_document(directory)).workload
     except (OSError, msgspec.DecodeError, InvalidRecommendation):
         return ""
     found = differences(*_of_common_attributes(then, workload.identity))
     if found:
         return f": {summary(found)}"
-    return ": its inputs have other sizes, dtypes or shares" if signatures != workload.signatures else ""
+    if recorded.signatures != workload.signatures:
+        return ": its inputs have other sizes, dtypes or shares"
+    return _trained_otherwise(recorded.training, workload.training)
+
+
+def _trained_otherwise(then: TrainingEntry | None, now: TrainingEntry | None) -> str:
+    """What two trainings of one model differ in, or that only one of the two is one; "" where neither is."""
+    if then is None or now is None:
+        return "" if then is now else f": it {'is trained' if now else 'is called'} now, and was not"
+    named = (("optimizer", "the optimizer"), ("accumulate", "accumulate"), ("clip_norm", "clip_norm"))
+    for field, words in named:
+        before, here = getattr(then, field), getattr(now, field)
+        if before != here:
+            return f": {words} is {here}, was {before}"
+    return ": its loss is another, or its optimizer's settings are"
 
 
 def _of_common_attributes(then: Identity, now: Identity) -> tuple[Identity, Identity]:

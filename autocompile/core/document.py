@@ -15,7 +15,7 @@ from autocompile.core.environment import Environment
 from autocompile.core.estimate import Estimate
 from autocompile.core.goal import GoalEntry
 from autocompile.core.manifest import Absence
-from autocompile.core.outcome import Contamination, Counters, Failure, Latency
+from autocompile.core.outcome import Contamination, Counters, Failure, Latency, Learned
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
@@ -54,7 +54,8 @@ class TrialEntry(Record, frozen=True):
     constraint, how far it is beyond it, relative to the limit (0 or less keeps it). `error`: root mean square
     error against the reference, relative to it; `error_limit`: what it may be. `verdict` is against the
     baseline, by what the goal ranks by; the first by rank is the `winner`, or, where nothing keeps the goal's
-    constraints, the `nearest`. `not judged`: others used the host while it, or the baseline, was timed.
+    constraints, the `nearest`. `not judged`: others used the host while it, or the baseline, was timed. `learned`: how
+    a finalist that trains learned beside eager.
     """
 
     rank: int | None
@@ -86,6 +87,7 @@ class TrialEntry(Record, frozen=True):
     contamination: Contamination | None = None
     noisy: bool = False
     failure: Failure | None = None
+    learned: Learned | None = None
 
 
 class WorkloadEntry(Record, frozen=True):

@@ -124,6 +124,7 @@ class TrialTask(Record, tag="trial-task", frozen=True):
 
     With `artifact`, a recommendation's directory, what is loaded from there is measured in its place; with
     `starts_afresh` its start is measured in a new process, as production has it, and not in the trial's own.
+    `learning_s`: for how many seconds, at most, what trains is trained beside eager as well; 0 is not at all.
     """
 
     workload: Workload
@@ -134,6 +135,7 @@ class TrialTask(Record, tag="trial-task", frozen=True):
     seed: int
     artifact: str = ""
     starts_afresh: bool = False
+    learning_s: float = 0.0
 
 
 class PackTask(Record, tag="pack-task", frozen=True):

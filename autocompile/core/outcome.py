@@ -82,6 +82,25 @@ class Accuracy(Record, frozen=True):
     reference: str
 
 
+class Learned(Record, frozen=True):
+    """How a candidate learned beside eager, from the same beginning, in so many `steps` over the batches in turn.
+
+    `first` and `last`: its mean loss over the first and the last quarter of the steps; `baseline_last`: eager's over
+    the last. `off`: root mean square difference of the two losses over the last quarter, with the same random numbers;
+    `limit`: what it may be. `seeds`: over how many seeds the means are, where the candidate draws random numbers of its
+    own. `skipped`: why it was not trained, or "".
+    """
+
+    steps: int = 0
+    first: float = 0.0
+    last: float = 0.0
+    baseline_last: float = 0.0
+    off: float = 0.0
+    limit: float = 0.0
+    seeds: int = 1
+    skipped: str = ""
+
+
 class Counters(Record, frozen=True):
     """What the compiler counted; `unseen`: calls of sizes that no sample has, and for how many it compiles again."""
 
@@ -119,7 +138,7 @@ class Measurement(Record, tag="measurement", frozen=True):
     `ratio` is candidate time over baseline time for a sample, the median of paired blocks, with its interval;
     `batch_factor`: samples in one of the candidate's calls, over those in one of the baseline's;
     `decided`: timing ended early, as the candidate was surely behind the best. `phases_s` tells where the
-    child's seconds went.
+    child's seconds went. `learned`: how it learned beside eager, null where that was not asked for.
     """
 
     ratio: Estimate
@@ -133,6 +152,7 @@ class Measurement(Record, tag="measurement", frozen=True):
     decided: bool = False
     batch_factor: float = 1.0
     phases_s: dict[str, float] = {}
+    learned: Learned | None = None
 
 
 Outcome = Measurement | Failure

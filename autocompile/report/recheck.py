@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autocompile.core.estimate import Estimate
+from autocompile.report.learned import learned_words
 from autocompile.search.recheck import Recheck
 
 _WORDS = {
     "good": "still correct, and no slower than it was beyond noise",
     "regression": "correct, but slower than it was, beyond noise",
-    "unusable": "not served on this machine any more; tune it again",
+    "unusable": "not to be had on this machine any more; tune it again",
     "wrong": "no longer correct",
 }
 
@@ -19,6 +20,8 @@ def recheck_lines(found: Recheck) -> Iterator[str]:
     """The verdict, both speed-ups, and what differs on the host."""
     yield f"{found.label}: {_WORDS[found.verdict]}"
     yield f"  speed-up over eager then {_figure(found.then)}, now {_figure(found.now) if found.now else 'not measured'}"
+    if found.learned is not None:
+        yield f"  {learned_words(found.learned)}"
     if found.then_as_configured:
         yield "  the artifact was not timed when it was packed, so then is the configuration's own, compiled in process"
     if found.fault:

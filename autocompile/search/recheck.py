@@ -12,7 +12,7 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.document import Document
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Limits
-from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.outcome import Failure, Learned, Measurement
 from autocompile.core.serde import Record
 from autocompile.core.trial import Trial
 from autocompile.search.judge.scatter import ratio_of, scatter_of
@@ -20,6 +20,8 @@ from autocompile.search.run import Bench
 from autocompile.search.session import prepare_toolchain, take_profile
 
 _PROCESSES = 3
+# Of the budget, for training beside eager, which the first of the processes does.
+_LEARNING_SHARE = 0.1
 # How a child says that what was packed is not used here: another torch, processor or compute capability.
 _UNUSABLE = ("invalid", "unsupported")
 
@@ -33,7 +35,7 @@ class Recheck(Record, frozen=True):
     `then_as_configured`: the artifact was not timed when it was packed, so `then` is its configuration's own.
 
     `verdict`: `good`, `regression` (slower than then, beyond the noise of both), `unusable` (the artifact is not
-    for this machine any more), or `wrong`; the latter two with `fault`.
+    for this machine any more), or `wrong`; the latter two with `fault`. `learned`: how a training learned beside eager.
     """
 
     label: str
@@ -44,6 +46,7 @@ class Recheck(Record, frozen=True):
     changes: tuple[str, ...]
     noisy: bool
     then_as_configured: bool = False
+    learned: Learned | None = None
 
 
 def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
@@ -64,7 +67,9 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
         if measured and bench.ledger.left_s() < sum(measured[-1].phases_s.values()):
             break
         bench.listener.on_task(f"process {round_number + 1} of {_PROCESSES}: {document.winner.label}")
-        task = bench.trial_task(document.winner.plan, bench.settings.strategy.finals.timing, round_number)
+        learning_s = 0.0 if measured else _LEARNING_SHARE * bench.ledger.budget_s
+        timing = bench.settings.strategy.finals.timing
+        task = bench.trial_task(document.winner.plan, timing, round_number, learning_s=learning_s)
         task = replace(task, artifact=str(artifact.resolve())) if _is_packed(document) else task
         limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
         reply = bench.reply_to(task, limits, Measurement, cache="winner")
@@ -81,7 +86,8 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
     now = _speedup(document, measured)
     slower = math.log(then.value / now.value) > math.hypot(then.relative_halfwidth, now.relative_halfwidth)
     outcome = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
-    return replace(outcome, now=now, noisy=any(m.contamination.noisy for m in measured))
+    noisy = any(m.contamination.noisy for m in measured)
+    return replace(outcome, now=now, noisy=noisy, learned=measured[0].learned)
 
 
 def _is_packed(document: Document) -> bool:
@@ -109,7 +115,7 @@ def _trial(document: Document, outcome: Measurement | Failure, finals: tuple[Mea
 
 def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, verdict: RecheckVerdict) -> Recheck:
     return Recheck(
-        label=f"{document.winner.label}, served by {document.artifact.serving}",
+        label=_label(document),
         verdict=verdict,
         then=then,
         now=None,
@@ -118,6 +124,12 @@ def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, ve
         noisy=False,
         then_as_configured=bool(document.artifact.untimed),
     )
+
+
+def _label(document: Document) -> str:
+    """The winner, and what serves it; nothing is served to what trains."""
+    label = document.winner.label
+    return label if document.workload.training else f"{label}, served by {document.artifact.serving}"
 
 
 def _changes(bench: Bench, document: Document) -> tuple[str, ...]:

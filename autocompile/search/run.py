@@ -71,8 +71,8 @@ class Bench:
         """Where what trials load is packed, each plan in a directory of its own."""
         return self.artifact.with_name(f"{self.artifact.name}-packages")
 
-    def trial_task(self, plan: Plan, timing: Timing, seed: int) -> TrialTask:
-        """What a child is asked, to measure a plan."""
+    def trial_task(self, plan: Plan, timing: Timing, seed: int, *, learning_s: float = 0.0) -> TrialTask:
+        """What a child is asked, to measure a plan; `learning_s`: for how long what trains is trained beside eager."""
         goal = self.settings.goal
         return TrialTask(
             workload=self.workload,
@@ -81,6 +81,7 @@ class Bench:
             timing=replace(timing, calls=goal.calls_to_time),
             acceptance=self.acceptance(plan),
             seed=self.settings.seed + seed,
+            learning_s=learning_s if self.workload.training else 0.0,
         )
 
     def acceptance(self, plan: Plan) -> Acceptance:

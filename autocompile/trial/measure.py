@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from autocompile.core.job import Timing, TrialTask
 from autocompile.core.outcome import Failure, Measurement, Outcome
 from autocompile.core.plan import Plan
-from autocompile.runtime.building import built, runtime
+from autocompile.runtime.building import as_trained, built, runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.preparing import compiling_aside
+from autocompile.trial.check.alongside import Alongside, Lesson, learn_alongside, yardstick_of
 from autocompile.trial.check.compare import Comparison, compare
 from autocompile.trial.check.new_sizes import Unseen
 from autocompile.trial.check.randomness import lowering_fault
@@ -29,9 +30,12 @@ from autocompile.workload.axes import batch_of
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.spool import at_batch, unspool_step
 from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 _WARMUP_PASSES = 4
 _TO_ANSWER_S = 0.5
+# Of what is left to this process, for training beside eager.
+_LEARNING_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,9 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     compared = _verify(trial)
     if compared.fault:
         return Failure(stage="verify", kind="wrong_result", message=compared.fault)
+    alongside = _learn(trial)
+    if alongside.fault:
+        return Failure(stage="verify", kind="wrong_result", message=alongside.fault)
     pairs = _time(trial)
     unseen = _probe_unseen(trial, pairs)
     if unseen.fault:
@@ -89,6 +96,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         peak_memory_bytes=peak_bytes,
         decided=pairs.decided,
         batch_factor=trial.candidate.weight,
+        learned=alongside.learned,
     )
 
 
@@ -149,6 +157,24 @@ def _verify(trial: _Trial) -> Comparison:
         baseline, sample = trial.baseline.step, trial.candidate.samples[0]
         fault = lowering_fault(measurand.step, baseline, sample, task.seed, task.acceptance.tolerance)
         return dataclasses.replace(compared, fault=fault)
+
+
+def _learn(trial: _Trial) -> Alongside:
+    """Train it beside eager, where that is asked for; the baseline itself is eager."""
+    task, own, given, drawn = trial.task, trial.measurand.step, trial.right, trial.compared
+    if not task.learning_s or task.plan == Plan() or not isinstance(own, TrainingStep):
+        return Alongside()
+    assert isinstance(given, TrainingStep)
+    assert isinstance(drawn, TrainingStep)
+    with trial.phases("verify"), compiling_aside() if trial.reference.random else nullcontext():
+        limit_s = min(task.learning_s, _LEARNING_SHARE * trial.phases.left_s)
+        lesson = Lesson(tuple(trial.candidate.samples), task.seed, limit_s)
+        precision = task.plan.autocast
+        near = as_trained(given, Plan(autocast=precision)) if precision else given
+        trial.baseline.apply_threads()
+        yardstick = yardstick_of(given, near, lesson, random=drawn is not own)
+        trial.candidate.apply_threads()
+        return learn_alongside(own, None if drawn is own else drawn, yardstick, lesson)
 
 
 def _time(trial: _Trial) -> Pairs:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 
@@ -57,6 +58,13 @@ def kept(tmp_path, name, text):
     return path
 
 
+def command(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "autocompile", *arguments],
+        capture_output=True, text=True, cwd=cwd, timeout=600, check=False,
+    )  # fmt: skip
+
+
 def digest_of(model, optimizer):
     """Of all that belongs to the user: weights, gradients, the optimizer with its state, the random state."""
     parts = [*model.state_dict().values(), *(p.grad for p in model.parameters()), torch.get_rng_state()]
@@ -85,7 +93,7 @@ def test_a_perceptron_is_tuned_and_the_user_keeps_everything_as_it_was(tmp_path)
     assert "does not train" in left_out["runtime=aot"]
     assert re.search(r"\bcalls?\b", str(rec)) is None
     assert "per step" in str(rec)
-    assert "ms a step in eager" in rec.explain()
+    assert "s a step in eager" in rec.explain()
     for served in (lambda: rec.module, lambda: autocompile.load(tmp_path / "rec", model)):
         with pytest.raises(InvalidRecommendation, match="it is for training, and nothing is loaded"):
             served()
@@ -97,22 +105,50 @@ def test_a_perceptron_is_tuned_and_the_user_keeps_everything_as_it_was(tmp_path)
     assert losses[-1] < losses[0]
 
 
-def test_a_script_with_a_loss_and_an_optimizer_is_tuned_for_training(tmp_path):
-    kept(tmp_path, "compiled.toml", COMPILED)
-    kept(tmp_path, "net.py", SCRIPT)
-    arguments = ("tune", "net.py", "--budget", AMPLE, "--strategy", "compiled.toml", "--quiet", "--json")
-    ran = subprocess.run(
-        [sys.executable, "-m", "autocompile", *arguments],
-        capture_output=True, text=True, cwd=tmp_path, timeout=600, check=False,
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A directory with a script, and in `rec` what it was tuned to."""
+    directory = tmp_path_factory.mktemp("tuned")
+    kept(directory, "compiled.toml", COMPILED)
+    kept(directory, "net.py", SCRIPT)
+    ran = command(
+        "tune", "net.py", "--budget", AMPLE, "--strategy", "compiled.toml", "--quiet", "--output", "rec", cwd=directory
+    )
     assert ran.returncode == 0, ran.stderr
-    document = json.loads(ran.stdout)
+    return directory
+
+
+def test_a_script_with_a_loss_and_an_optimizer_is_tuned_for_training(tuned):
+    document = json.loads((tuned / "rec" / "recommendation.json").read_text())
     jsonschema.validate(document, json.loads((REPOSITORY / "autocompile" / "document.schema.json").read_text()))
     told = document["workload"]["training"]
     assert (told["optimizer"], told["accumulate"], told["clip_norm"]) == ("SGD", 2, 1.0)
     plain = next(entry for entry in document["trials"] if entry["label"] == "inductor")
     assert plain["status"] == "measured", plain
     assert plain["counters"]["graphs"] >= 1
+    assert plain["learned"]["steps"] == 32
+    assert plain["learned"]["off"] <= plain["learned"]["limit"]
+
+
+def test_a_kept_training_is_verified_on_another_machine_and_for_the_same_training_alone(tuned, tmp_path):
+    document = json.loads((tuned / "rec" / "recommendation.json").read_text())
+    fused = document["baseline"] | {"label": "fused", "plan": document["baseline"]["plan"] | {"optimizer": "fused"}}
+    environment = document["environment"] | {"torch": "2.0.0"}
+    shutil.copytree(tuned / "rec", tmp_path / "rec")
+    changed = json.dumps(document | {"winner": fused, "environment": environment})
+    (tmp_path / "rec" / "recommendation.json").write_text(changed)
+    kept(tmp_path, "net.py", SCRIPT)
+    again = command("verify", "rec", "net.py", "--budget", AMPLE, "--json", "--quiet", cwd=tmp_path)
+    found = json.loads(again.stdout)
+    assert found["verdict"] in ("good", "regression"), found  # which of them is the clock's word
+    assert again.returncode == (found["verdict"] != "good")
+    assert any(line.startswith("torch: 2.0.0 then") for line in found["changes"])
+    assert found["learned"]["steps"] == 32
+    assert found["learned"]["last"] < found["learned"]["first"]
+    kept(tmp_path, "net.py", SCRIPT.replace("momentum=0.9", "momentum=0.5"))
+    refused = command("verify", "rec", "net.py", "--quiet", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "its loss is another, or its optimizer's settings are" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,20 @@ def test_ties_go_to_the_simpler():
     assert "not faster beyond the noise" in verdict.reason
 
 
+def test_what_is_surely_faster_a_call_is_not_said_to_be_within_the_noise():
+    """Over few calls it is the start-up that leaves it open who is ahead."""
+    some = [
+        baseline(finals=finals(1.0, 1.0, 1.0)),
+        trial(1, 0.5, label="inductor", changes=1, startup_s=0.08, finals=finals(0.5, 0.5, 0.5)),
+        trial(2, 0.45, label="fused", changes=2, startup_s=0.08, finals=finals(0.45, 0.45, 0.45)),
+    ]
+    few = judge(some, 25)
+    assert few.winner.label == "inductor"
+    assert "fused is faster a call, but not surely ahead over so few: a start-up is measured once" in few.reason
+    assert few.reason.endswith("off by 15%, so the simpler one is preferred")
+    assert judge(some, 100).winner.label == "fused"
+
+
 def test_eager_wins_ties():
     verdict = judge([baseline(), trial(1, 0.97, finals=finals(0.98, 1.0))], 1e6)
     assert verdict.winner.label == "eager"

@@ -275,10 +275,10 @@ def test_caches_of_failed_candidates_are_dropped():
     assert set(runner.forgotten) == failed
 
 
-def again(document, answer, listener=None, **fields):
-    runner = FakeRunner(answer, FakeClock(), **fields)
+def again(document, answer, listener=None, runner=None, about=None, **fields):
+    runner = runner or FakeRunner(answer, FakeClock(), **fields)
     bench = Bench(
-        workload=workload(),
+        workload=workload(**(about or {})),
         environment=environment(torch="2.14.0"),
         runner=runner,
         ledger=Ledger(600, Silence(), clock=runner.clock),
@@ -302,7 +302,7 @@ def test_a_recommendation_measured_again():
     assert (wrong.verdict, wrong.fault) == ("wrong", "wrong result: output is off")
     foreign = again(document, lambda _plan: failure("invalid", "build", "packed with torch 2.13.0, and this is 2.14.0"))
     assert foreign.verdict == "unusable"
-    assert "not served on this machine any more" in "\n".join(recheck_lines(foreign))
+    assert "not to be had on this machine any more" in "\n".join(recheck_lines(foreign))
 
 
 def test_measuring_again_is_told_as_tuning_is():

@@ -6,15 +6,21 @@ import re
 import pytest
 from builders import failure, workload
 from fakes import FakeClock, FakeRunner, packs_either
-from test_search import run, said
+from msgspec.structs import replace
+from test_search import again, run, said
 
+from autocompile.artifact.directory import check_workload
 from autocompile.artifact.integrity import open_manifest
 from autocompile.core.errors import InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.notices import of_workload
+from autocompile.core.outcome import Learned, Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.workload import TrainingEntry
+from autocompile.report.brief import as_brief
 from autocompile.report.html import as_page
+from autocompile.report.learned import learned_words
+from autocompile.report.recheck import recheck_lines
 from autocompile.report.story import story
 from autocompile.report.text import as_text
 from autocompile.runtime.catalogue import kinds, open_space
@@ -154,3 +160,75 @@ def test_the_compilers_cache_lies_beside_what_is_judged_without_it(packs):
     assert bool(manifest.files) == packs
     assert ("cache is packed" in " ".join("\n".join(story(document)).split())) == packs
     assert any("there is no room for it" in one for one in said(document, "skipped")) != packs
+
+
+class Taught(FakeRunner):
+    """Whose finals train beside eager: what is fused learns otherwise; the seconds for it are noted by plan."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.learning = []
+
+    def measure(self, task, limits):
+        reply = super().measure(task, limits)
+        if not task.learning_s or not isinstance(reply, Measurement):
+            return reply
+        self.learning.append(task.plan)
+        if task.plan.optimizer == "fused":
+            return failure("wrong_result", "verify", "the loss goes off eager's by 0.5, more than 0.001")
+        return replace(reply, learned=Learned(32, 2.3145, 1.871, 1.8708, 1e-4, 1e-3))
+
+
+def test_a_finalist_that_learns_otherwise_makes_room_for_the_next_and_the_others_are_told_of():
+    document, runner = run(runner=Taught(answered, FakeClock()), **TRAINING)
+    assert len(runner.learning) == len({plan.key for plan in runner.learning}), "each in its first final"
+    wrong = [entry for entry in document.trials if entry.verdict == "wrong result"]
+    assert {entry.config["optimizer"] for entry in wrong} == {"fused"}
+    assert document.winner.plan.runtime == "inductor"
+    assert document.winner.config["optimizer"] != "fused"
+    assert document.winner.learned.steps == 32
+    told = f"{document.winner.label}: trained 32 steps beside eager: loss 2.314 -> 1.871, eager 1.871"
+    refused = f"{wrong[0].label}: wrong result in phase verify: the loss goes off eager's by 0.5"
+    for text in (as_text(document), as_brief(document)):
+        assert told in " ".join(text.split())
+    assert refused in " ".join(as_text(document).split())
+    assert learned_words(Learned(skipped="no time")) == "not trained beside eager: no time"
+    assert "with the same random numbers it is off by 1.0e-04, where 1.0e-03" in "\n".join(story(document))
+
+
+def test_what_is_called_is_not_trained():
+    _document, runner = run(runner=Taught(answered, FakeClock()))
+    assert runner.learning == []
+
+
+def test_a_training_measured_again_is_trained_once_more():
+    document, _ = run(answered, **TRAINING)
+    assert document.winner.config["optimizer"] == "fused"
+    runner = Taught(answered, FakeClock())
+    wrong = again(document, None, runner=runner, about=TRAINING)
+    assert (wrong.verdict, wrong.label) == ("wrong", document.winner.label)
+    assert wrong.fault.startswith("wrong result: the loss goes off eager's by 0.5")
+    assert len(runner.learning) == 1
+    plain = replace(document, winner=next(entry for entry in document.trials if entry.origin == "plain"))
+    good = again(plain, None, runner=Taught(answered, FakeClock()), about=TRAINING)
+    assert good.verdict == "good"
+    assert "  trained 32 steps beside eager: loss 2.314 -> 1.871, eager 1.871" in list(recheck_lines(good))
+    assert not any("call" in line for line in recheck_lines(good))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"optimizer": "SGD"}, ": the optimizer is SGD, was AdamW"),
+        ({"accumulate": 1}, ": accumulate is 1, was 2"),
+        ({"clip_norm": None}, ": clip_norm is None, was 1.0"),
+        ({}, ": its loss is another, or its optimizer's settings are"),
+        (None, ": it is called now, and was not"),
+    ],
+)
+def test_a_recommendation_for_another_training_is_refused_with_what_differs(changes, words):
+    document, runner = run(answered, **TRAINING)
+    now = None if changes is None else replace(ADAMW, **changes)
+    other = workload(**{**TRAINING, "fingerprint": "another", "training": now})
+    with pytest.raises(InvalidRecommendation, match=words):
+        check_workload(runner.directory, document, other)

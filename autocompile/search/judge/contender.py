@@ -16,7 +16,7 @@ from autocompile.runtime.catalogue import kind_of
 from autocompile.search.judge.scatter import Scatter, ratio_of, scatter_of
 
 # Half the interval of a start-up, relative: compiles of one program differ so from process to process.
-_STARTUP_UNCERTAINTY = 0.15
+STARTUP_UNCERTAINTY = 0.15
 _USUAL_TAIL_SCATTER = 0.05
 # Start-up is measured once, so a smaller difference than these is none.
 _NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
@@ -82,7 +82,7 @@ class Contender:
             return each.value * self.tail.value, math.hypot(each.relative_halfwidth, self.tail.relative_halfwidth)
         once = self.once_s / calls
         value = once + each.value
-        return value, math.hypot(each.value * each.relative_halfwidth, once * _STARTUP_UNCERTAINTY) / value
+        return value, math.hypot(each.value * each.relative_halfwidth, once * STARTUP_UNCERTAINTY) / value
 
     @property
     def line(self) -> Line:
@@ -92,7 +92,7 @@ class Contender:
             self.label,
             self.once_s,
             each.value,
-            self.once_s * _STARTUP_UNCERTAINTY,
+            self.once_s * STARTUP_UNCERTAINTY,
             each.value * each.relative_halfwidth,
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from autocompile.core.limits import beyond
 from autocompile.core.words import Words
-from autocompile.search.judge.contender import Contender, beats
+from autocompile.search.judge.contender import STARTUP_UNCERTAINTY, Contender, beats
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,22 @@ def _won(case: Case) -> str:
         number = f"at just this number of {case.words.many}"
         return f"{number} {case.preferred.label} would be preferred, but not for somewhat fewer"
     if winner is not best:
-        noise = f"{best.label} is not faster beyond the noise (about {case.margin:.1%} between processes here)"
-        return f"{noise}, so the simpler one is preferred" if winner.changes < best.changes else noise
+        told = _not_ahead(case, best)
+        return f"{told}, so the simpler one is preferred" if winner.changes < best.changes else told
     if winner.origin == "baseline":
         mine = winner.per_call_s(case.calls).value
         if any(c.per_call_s(case.calls).value < mine for c in case.ranking if c.is_feasible):
             return f"nothing{_keeping(case)} was faster beyond the noise"
         return f"nothing faster was measured{_keeping(case)}"
     return _simplest(winner, [c for c in case.tied if c is not winner])
+
+
+def _not_ahead(case: Case, best: Contender) -> str:
+    """Why who reads quickest does not beat the winner."""
+    if math.isfinite(case.calls) and beats(best, case.winner, math.inf):
+        once = f"a start-up is measured once, and may be off by {STARTUP_UNCERTAINTY:.0%}"
+        return f"{best.label} is faster a {case.words.one}, but not surely ahead over so few: {once}"
+    return f"{best.label} is not faster beyond the noise (about {case.margin:.1%} between processes here)"
 
 
 def _keeping(case: Case) -> str:

@@ -123,6 +123,7 @@ def measured_entry(trial: Trial, contender: Contender, given_batch: float | None
         counters=trial.measurement.counters,
         contamination=latest.contamination,
         noisy=mostly_noisy(trial),
+        learned=next((m.learned for m in trial.finals if m.learned is not None), None),
     )
 
 

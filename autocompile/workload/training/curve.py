@@ -1,0 +1,70 @@
+"""How a training goes on: many steps over the batches in turn."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from autocompile.workload.samples import Sample, clone
+from autocompile.workload.training.step import TrainingStep
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The loss of each step, and the norm of all parameters together after it."""
+
+    losses: tuple[float, ...]
+    norms: tuple[float, ...]
+
+    def __len__(self) -> int:
+        """How many steps there are."""
+        return len(self.losses)
+
+
+def curve_of(
+    step: TrainingStep,
+    samples: Sequence[Sample],
+    seed: int,
+    *,
+    steps: int,
+    limit_s: float = math.inf,
+    shaken: int | None = None,
+) -> Curve:
+    """Do so many steps from where it is now, each with the next of the samples; it leaves no trace.
+
+    `seed`: of the random numbers that the steps draw. After `limit_s` seconds it ends early. `shaken`: before each step
+    the elements of all parameters that learn are moved by up to one rounding, by numbers drawn from this seed, so that
+    it is the same training in all but its roundings.
+    """
+    losses, norms = [], []
+    moves = None if shaken is None else torch.Generator().manual_seed(shaken)
+    ends = time.perf_counter() + limit_s
+    with step.preserved():
+        torch.manual_seed(seed)
+        for number in range(steps):
+            if time.perf_counter() >= ends:
+                break
+            if moves is not None:
+                _shake(step, moves)
+            losses.append(float(step.work(clone(samples[number % len(samples)]))))
+            norms.append(_norm(step))
+    return Curve(tuple(losses), tuple(norms))
+
+
+@torch.no_grad()
+def _shake(step: TrainingStep, moves: torch.Generator) -> None:
+    for parameter in step.parameters.values():
+        if parameter.requires_grad and parameter.is_floating_point():
+            by = torch.rand(parameter.shape, generator=moves).to(parameter.device).mul_(2).sub_(1)
+            parameter.addcmul_(parameter, by.to(parameter.dtype), value=torch.finfo(parameter.dtype).eps)
+
+
+@torch.no_grad()
+def _norm(step: TrainingStep) -> float:
+    """In double precision, so that what is lost in a millionth of it is seen."""
+    own = [torch.linalg.vector_norm(p, dtype=torch.float64) for p in step.parameters.values() if p.is_floating_point()]
+    return float(torch.linalg.vector_norm(torch.stack(own))) if own else 0.0
