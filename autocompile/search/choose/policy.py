@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.stats import norm
-
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import EAGER
@@ -129,7 +127,7 @@ def _chance(forecast: Forecast, candidate: Candidate, limit: float) -> float:
     if math.isinf(limit):
         return 1.0
     expected = forecast.memory(candidate)
-    return float(norm.cdf((limit - expected.mean) / expected.deviation))
+    return _below((limit - expected.mean) / expected.deviation)
 
 
 def _with_startup(expected: Expected, startup: float) -> Expected:
@@ -140,4 +138,10 @@ def _with_startup(expected: Expected, startup: float) -> Expected:
 
 def _improvement(expected: Expected, best: float) -> float:
     z = (best - expected.mean) / expected.deviation
-    return float((best - expected.mean) * norm.cdf(z) + expected.deviation * norm.pdf(z))
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return (best - expected.mean) * _below(z) + expected.deviation * density
+
+
+def _below(z: float) -> float:
+    """The share of a standard normal distribution that lies below."""
+    return math.erfc(-z / math.sqrt(2)) / 2
