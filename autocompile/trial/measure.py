@@ -29,6 +29,7 @@ from autocompile.trial.step_memory import step_peak_bytes
 from autocompile.workload.axes import batch_of
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.spool import at_batch, unspool_step
+from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.step import Step
 
 _WARMUP_PASSES = 4
