@@ -29,8 +29,8 @@ from autocompile.trial.step_memory import step_peak_bytes
 from autocompile.workload.axes import batch_of
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.spool import at_batch, unspool_step
-from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 _WARMUP_PASSES = 4
 _TO_ANSWER_S = 0.5
