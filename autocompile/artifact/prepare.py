@@ -24,6 +24,7 @@ from autocompile.core.workload import TrainingEntry
 from autocompile.heap import settle_heap
 from autocompile.runtime.building import caching
 from autocompile.runtime.catalogue import kind_of, serving_of
+from autocompile.runtime.recomputation import recompute
 from autocompile.workload.training.implementation import AsGiven, put_on
 from autocompile.workload.training.training import Loss, own_loss
 
@@ -41,8 +42,9 @@ def prepare(
 
     Nothing is replaced: parameters, optimizer and its groups stay the same objects, and their state stays. Applied to
     them are the plan's memory format and the optimizer's implementation; blocks that the plan compiles by themselves
-    are compiled where they lie. CPU threads, and on a CPU how glibc's heap keeps what is freed (`autocompile.heap`),
-    are settings of the whole process, and are applied.
+    are compiled where they lie, and blocks whose activations are computed again do so from then on, whoever calls them.
+    A step cuts its batches into the plan's micro-batches; one that cannot be cut is done whole. CPU threads, and on a
+    CPU how glibc's heap keeps what is freed (`autocompile.heap`), are settings of the whole process, and are applied.
 
     Parameters: `model` and `optimizer`, as they were tuned. `loss`, a function of the model and a batch, which returns
     a scalar tensor; by default the `.loss` of the model's output. It has to be given where one was given when it was
@@ -131,6 +133,7 @@ def _apply(manifest: Manifest, plan: Plan, model: nn.Module, optimizer: Optimize
     as_given = AsGiven(optimizer)
     if plan.memory_format:
         model.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
+    recompute(model, plan.recomputed)
     put_on(optimizer, plan.optimizer)
     # What is loaded later comes with the settings and the layout of where it was saved.
     optimizer.register_load_state_dict_post_hook(lambda loaded: put_on(loaded, plan.optimizer))

@@ -25,6 +25,7 @@ from autocompile.runtime.base import Trainable
 from autocompile.runtime.building import runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.workload.state import State
+from autocompile.workload.training.cutting import parts_of, uncut
 from autocompile.workload.training.step import check_loss
 from autocompile.workload.training.training import Loss
 
@@ -80,8 +81,9 @@ class PreparedStep:
 
     Called with a batch, or with several where the recommendation accumulates, it does a whole step: gradients are
     cleared, the loss is computed in the plan's precision, its gradients are added and clipped, the optimizer does its
-    step. Its parts serve loops of one's own: `loss(batch)` (or `model` and `autocast()`), `backward(loss)` and
-    `optimizer`; clearing and clipping gradients is that loop's work then, and so is an error of the compiler's.
+    step. Its parts serve loops of one's own: `parts(batch)`, `loss(batch)` (or `model` and `autocast()`),
+    `backward(loss)` and `optimizer`; clearing and clipping gradients is that loop's work then, and so is an error of
+    the compiler's.
 
     `optimizer` is the one that was given, on the plan's implementation.
     """
@@ -143,6 +145,18 @@ class PreparedStep:
         """
         self._add(loss, self._how.training.accumulate if count is None else count)
 
+    def parts(self, batch: Any) -> list[Any]:
+        """The micro-batches that the plan cuts a batch into, on its memory; the batch alone where it cannot be cut.
+
+        A loop of one's own gives the loss of each to `backward`, with the parts of all batches of a step as `count`.
+        """
+        count = self._how.plan.micro_batches
+        problem = uncut(batch, count) if count > 1 else ""
+        if problem and not any(note.startswith(_WHOLE) for note in self._notes):
+            self._notes.append(f"{_WHOLE}: {problem}; it takes more memory")
+            warn(self._notes[-1])
+        return parts_of(batch, count)
+
     def state_dict(self) -> dict[str, Any]:
         """The model's, by the names that its parts have without this."""
         return self._module.state_dict()
@@ -193,8 +207,13 @@ class PreparedStep:
 
     def _learn(self, trainable: Trainable, batches: Sequence[Any]) -> torch.Tensor:
         self._module.zero_grad()
-        first, *others = (self._add(self._loss(trainable, batch), len(batches)) for batch in batches)
+        first, *others = (self._learn_from(trainable, batch, len(batches)) for batch in batches)
         return sum(others, start=first.clone())
+
+    def _learn_from(self, trainable: Trainable, batch: Any, count: int) -> torch.Tensor:
+        parts = self.parts(batch)
+        first, *others = (self._add(self._loss(trainable, part), count * len(parts)) for part in parts)
+        return sum(others, start=first)
 
     def _loss(self, trainable: Trainable, batch: Any) -> torch.Tensor:
         with self.autocast():
@@ -229,4 +248,5 @@ class PreparedStep:
             warn(self._notes[-1])
 
 
+_WHOLE = "a batch was not cut into micro-batches"
 _OTHER_FORM = "a batch is not as those that were tuned with"

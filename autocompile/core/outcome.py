@@ -137,8 +137,10 @@ class Measurement(Record, tag="measurement", frozen=True):
 
     `ratio` is candidate time over baseline time for a sample, the median of paired blocks, with its interval;
     `batch_factor`: samples in one of the candidate's calls, over those in one of the baseline's;
-    `decided`: timing ended early, as the candidate was surely behind the best. `phases_s` tells where the
-    child's seconds went. `learned`: how it learned beside eager, null where that was not asked for.
+    `decided`: timing ended early, as the candidate was surely behind the best. `peak_memory_bytes`: of a step of
+    training what is its own (parameters, gradients, the optimizer's state, activations, batches); of a call what the
+    process took, or on a GPU allocated. `phases_s` tells where the child's seconds went. `learned`: how it learned
+    beside eager, null where that was not asked for.
     """
 
     ratio: Estimate

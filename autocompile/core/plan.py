@@ -30,7 +30,9 @@ class Plan(Record, frozen=True):
     `memory_format`, `channels_last`, or "" to leave it; `threads`, CPU threads within an operator, or 0 to leave
     torch's own; `batch`, samples in a call, or 0 for as many as were given; `sizes`, `fixed` for programs that take the
     sizes that were given and no others, or "" for as many as can be had; `optimizer`, which of the optimizer's
-    implementations trains, `foreach` or `fused`, or "" for the one that was given.
+    implementations trains, `foreach` or `fused`, or "" for the one that was given; `recomputed`, paths of submodules
+    whose activations are computed again in the backward pass; `micro_batches`, equal parts that each batch of a step is
+    cut into, whose gradients are added up.
     """
 
     runtime: str = EAGER
@@ -41,6 +43,8 @@ class Plan(Record, frozen=True):
     batch: int = 0
     sizes: str = ""
     optimizer: str = ""
+    recomputed: tuple[str, ...] = ()
+    micro_batches: int = 1
 
     @property
     def is_eager(self) -> bool:

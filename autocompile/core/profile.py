@@ -97,7 +97,10 @@ class Profile(Record, tag="profile", frozen=True):
     was not tried. `deterministic`: two calls from one random state agree exactly; `random`: if so, two from different
     ones do not; `unrepeatable`: two from one state are further apart than roundings can be. `step`: a step of training
     from within, null for a call; its `submodules` are of the forward alone. `loaders`: what a DataLoader's settings
-    make of a step of training, where its batches take a share of it; else null.
+    make of a step of training, where its batches take a share of it; else null. `micro_batches`: of a training, by the
+    number of equal parts that a batch may be cut into, why it learns something else from them, "" where it is proved
+    that it does not; empty where that was not tried. `recompute_problem`: why the repeated blocks' activations cannot
+    be computed again, or "". The `peak_memory_bytes` of a training are a step's own, those of calls the process's.
     """
 
     baseline_ms: Estimate
@@ -143,6 +146,8 @@ class Profile(Record, tag="profile", frozen=True):
     unrepeatable: bool = False
     step: StepProfile | None = None
     loaders: Loaders | None = None
+    micro_batches: dict[str, str] = {}
+    recompute_problem: str = ""
 
     @property
     def better_setting(self) -> LoaderSetting | None:

@@ -201,8 +201,8 @@ def known_values(name: str) -> tuple[Value, ...]:
 
 
 # Every runtime is tried, unless a strategy says outright which it wants; batches are the goal's; only what is trained
-# has an optimizer.
-_ALWAYS_OPEN = ("runtime", "batch", "optimizer")
+# has an optimizer, and activations to save.
+_ALWAYS_OPEN = ("runtime", "batch", "optimizer", "activations", "micro_batches", "memory_budget")
 
 
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:

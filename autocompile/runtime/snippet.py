@@ -8,7 +8,7 @@ from autocompile.core.workload import TrainingEntry
 from autocompile.heap import heap_lines
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.kind import Lines
-from autocompile.runtime.training_snippet import step_lines
+from autocompile.runtime.training_snippet import recomputing_lines, step_lines
 
 _CAST = '''
 def restored(output):
@@ -39,6 +39,7 @@ def snippet(
         lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
     if loader:
         lines.append(f"# batches come sooner from DataLoader(..., {loader})")
+    lines += recomputing_lines(plan)
     defined = step_lines(plan, own.loss, device_type, training) if training else _run_lines(plan, own, device_type)
     return "\n".join([*lines, *own.setup, *defined]) + "\n"
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import Trainable
+from autocompile.runtime.recomputation import recompute
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Loss
 
@@ -27,6 +28,7 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
     module = copy.deepcopy(step.module) if isolate or plan != Plan() else step.module
     if plan.memory_format:
         module.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
+    recompute(module, plan.recomputed)
     made = compiled(module, step.training.loss, plan)
     own = TrainingStep(
         module,
@@ -34,6 +36,7 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
         model=made.model,
         recipe=step.recipe.implemented(plan.optimizer),
         autocast=plan.autocast,
+        micro_batches=plan.micro_batches,
         device_type=step.device_type,
     )
     own.threads = plan.threads

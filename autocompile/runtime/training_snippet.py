@@ -13,6 +13,30 @@ for parameter, state in optimizer.state.items():  # which fused implementations 
     alike = [key for key, value in state.items() if torch.is_tensor(value) and value.shape == parameter.shape]
     state.update({key: torch.empty_like(parameter, dtype=state[key].dtype).copy_(state[key]) for key in alike})
 """
+_RECOMPUTED = '''
+class Recomputed:
+    """A module's forward, computed again in backward; an object, so that a copy of the module runs the copy's."""
+
+    def __init__(self, forward):
+        self.forward = forward
+
+    def __call__(self, *args, **kwargs):
+        return torch.utils.checkpoint.checkpoint(self.forward, *args, use_reentrant=False, **kwargs)
+
+for path in {paths}:
+    part = model.get_submodule(path)
+    part.forward = Recomputed(part.forward)
+'''
+_PARTS = '''
+def parts(batch):
+    """A batch in {count} equal parts, or whole where it cannot be cut so."""
+    leaves, spec = torch.utils._pytree.tree_flatten(batch)
+    sizes = {{leaf.shape[0] for leaf in leaves if torch.is_tensor(leaf) and leaf.dim()}}
+    if len(sizes) != 1 or sum(sizes) % {count} or not sum(sizes):
+        return [batch]
+    cut = [leaf.chunk({count}) if torch.is_tensor(leaf) and leaf.dim() else [leaf] * {count} for leaf in leaves]
+    return [torch.utils._pytree.tree_unflatten(list(part), spec) for part in zip(*cut)]
+'''
 _OWN_LOSS = '''
 from collections.abc import Mapping
 
@@ -35,11 +59,19 @@ def step_lines(plan: Plan, loss: str, device_type: str, training: TrainingEntry)
         *_optimizer_lines(plan.optimizer),
         *(_LAID_OUT.strip().splitlines() if plan.memory_format else ()),
         *(_OWN_LOSS.rstrip().splitlines() if training.own_loss else ()),
+        *(_PARTS.format(count=plan.micro_batches).rstrip().splitlines() if plan.micro_batches > 1 else ()),
         "",
         "def step(*batches):",
         f'    """One step on {_batches(training)}; its loss."""',
         *(f"    {line}" for line in _body(plan, loss, device_type, training)),
     ]
+
+
+def recomputing_lines(plan: Plan) -> list[str]:
+    """Lines that have blocks of `model` compute their activations again, before anything is compiled."""
+    if not plan.recomputed:
+        return []
+    return ["import torch.utils.checkpoint", *_RECOMPUTED.format(paths=list(plan.recomputed)).splitlines(), ""]
 
 
 def _batches(training: TrainingEntry) -> str:
@@ -55,19 +87,36 @@ def _optimizer_lines(name: str) -> Iterator[str]:
 
 
 def _body(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> Iterator[str]:
+    cuts = plan.micro_batches > 1
     yield "model.zero_grad()"
     yield "total = 0.0"
     yield "for batch in batches:"
-    if plan.autocast:
-        yield f"    with torch.autocast({device_type!r}, dtype=torch.{plan.autocast}):"
-        yield f"        value = {loss}"
-    else:
-        yield f"    value = {loss}"
-    if training.accumulate > 1:
-        yield "    value = value / len(batches)"
-    yield "    value.backward()"
-    yield "    total += value.detach()"
+    if cuts:
+        yield "    cut = parts(batch)"
+        yield "    for batch in cut:"
+    lines = _learning(plan, loss, device_type, _divisor(training, cuts=cuts))
+    yield from (f"{'    ' * (1 + cuts)}{line}" for line in lines)
     if training.clip_norm is not None:
         yield f"torch.nn.utils.clip_grad_norm_(model.parameters(), {training.clip_norm!r})"
     yield "optimizer.step()"
     yield "return total"
+
+
+def _divisor(training: TrainingEntry, *, cuts: bool) -> str:
+    if cuts and training.accumulate > 1:
+        return "(len(batches) * len(cut))"
+    return "len(cut)" if cuts else "len(batches)" if training.accumulate > 1 else ""
+
+
+def _learning(plan: Plan, loss: str, device_type: str, divisor: str) -> Iterator[str]:
+    """What adds the gradients of a batch, or of a part of one."""
+    each = f"value = {loss}"
+    if plan.autocast:
+        yield f"with torch.autocast({device_type!r}, dtype=torch.{plan.autocast}):"
+        yield f"    {each}"
+    else:
+        yield each
+    if divisor:
+        yield f"value = value / {divisor}"
+    yield "value.backward()"
+    yield "total += value.detach()"

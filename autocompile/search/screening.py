@@ -20,6 +20,7 @@ from autocompile.search.choose.alike import foregone
 from autocompile.search.choose.batch_limits import beyond_limit
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
+from autocompile.search.choose.memory import memory_left, saving_seeds
 from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
 from autocompile.search.choose.seeds import ordered_seeds
 from autocompile.search.judge.contender import baseline_seconds
@@ -111,7 +112,8 @@ def search(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> 
 
 def _try_seeds(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
     """One by one, so that none is left in the study's queue when time is up."""
-    for seed in ordered_seeds(bench.settings.strategy, space, evidence):
+    saving = saving_seeds(space) if memory_left(bench.settings.goal, archive.trials()) < 0 else []
+    for seed in (*saving, *ordered_seeds(bench.settings.strategy, space, evidence)):
         plan = space.plan(seed.candidate)
         if plan.key in _keys(archive) or _reason_to_stop(bench, archive, [seed.candidate]):
             continue
@@ -183,7 +185,10 @@ def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
     calls, baseline_s = bench.spread_over(trials), baseline_seconds(trials)
     best = bench.best(trials)  # None while nothing keeps the goal: as if it were the baseline
     ratio = best.per_call_s(calls).value / baseline_s if best else 1.0
-    return Stakes(math.log(ratio), calls * baseline_s, bench.settings.goal.processes)
+    goal = bench.settings.goal
+    memory = memory_left(goal, trials)
+    keeps = math.isinf(memory) or any(c.excess.get("max_memory", 0.0) <= 0 for c in bench.contenders(trials))
+    return Stakes(math.log(ratio), calls * baseline_s, goal.processes, memory, keeps)
 
 
 def _narrow(bench: Bench, value: Dropped) -> None:

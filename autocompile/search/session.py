@@ -51,7 +51,8 @@ def run_study(bench: Bench) -> Document:
     profile = with_loaders(take_profile(bench), bench.workload, bench.ledger.left_s(), partial(_try_loaders, bench))
     bench.ledger.notice(of_loading(profile))
     around = surroundings_of(bench.workload, bench.environment, profile, toolchain)
-    around = replace(around, loads_artifacts=bench.settings.goal.loads_artifacts)
+    goal = bench.settings.goal
+    around = replace(around, loads_artifacts=goal.loads_artifacts, limits_memory=goal.max_memory is not None)
     others = any(not problem_here(kind, around) for kind in kinds() if kind.name not in (EAGER, plain().name))
     bench.ledger.notice(of_compiling(problem_here(plain(), around), others=others))
     missing = dict(around.missing)

@@ -80,6 +80,29 @@ def _fold_optimizer(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, optimizer="" if value == "given" else str(value))
 
 
+def _activations_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.training is None:
+        return (Choice(value="kept"),)
+    blocks = "" if around.blocks else "the model has no repeated blocks"
+    reason = blocks or around.recompute_problem or around.recomputing_is_pointless
+    return Choice(value="kept"), Choice(value="checkpoint", unavailable=reason)
+
+
+def _fold_activations(plan: Plan, value: Value, around: Surroundings) -> Plan:
+    return replace(plan, recomputed=around.block_paths) if value == "checkpoint" else plan
+
+
+def _micro_batches_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.training is None:
+        return (Choice(value=1),)
+    untried = "whether it learns the same was not tried, as little of the budget is left"
+    return Choice(value=1), *(Choice(count, around.micro_batches.get(str(count), untried)) for count in (2, 4))
+
+
+def _fold_micro_batches(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return replace(plan, micro_batches=int(value))
+
+
 SHARED = (
     Dimension(
         name="amp",
@@ -117,5 +140,18 @@ SHARED = (
         "parameters at once (foreach), or one that does an update in one kernel (fused)",
         choices=_optimizer_choices,
         fold=_fold_optimizer,
+    ),
+    Dimension(
+        name="activations",
+        meaning="what the backward pass needs of each repeated block: kept, or computed again from the block's "
+        "arguments (checkpoint)",
+        choices=_activations_choices,
+        fold=_fold_activations,
+    ),
+    Dimension(
+        name="micro_batches",
+        meaning="equal parts that a batch is cut into, whose gradients are added up",
+        choices=_micro_batches_choices,
+        fold=_fold_micro_batches,
     ),
 )

@@ -68,7 +68,7 @@ class Space:
         return {
             dimension.name: candidate[dimension.name]
             for dimension in self.dimensions
-            if candidate[dimension.name] != self.default(dimension)
+            if candidate[dimension.name] != self._defaults[dimension.name]
         }
 
     def label(self, candidate: Candidate) -> str:

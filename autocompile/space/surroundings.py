@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from autocompile.core.buckets import Buckets
 from autocompile.core.environment import Environment
@@ -27,8 +27,9 @@ class Surroundings:
     `draws`: whether the workload draws random numbers; `unverifiable`: why nothing but the model itself, eager, could
     be checked. `missing`: runtimes that cannot be used here at all, with why. `loads_artifacts`: whether production
     starts from what was packed. `free_batch`: whether a call may hold another number of samples, None where that is not
-    known. `training`: how the model is trained, None
-    where it is called.
+    known. `training`: how the model is trained, None where it is called. Of a training: `micro_batches`, by the number
+    of equal parts why a batch is not to be cut into them, "" where it may be; `recompute_problem`, why blocks cannot be
+    computed again, or ""; `limits_memory`, whether the goal does.
     """
 
     device_type: str
@@ -53,6 +54,19 @@ class Surroundings:
     loads_artifacts: bool = True
     free_batch: bool | None = None
     training: TrainingEntry | None = None
+    micro_batches: Mapping[str, str] = field(default_factory=dict)
+    recompute_problem: str = ""
+    limits_memory: bool = False
+
+    @property
+    def block_paths(self) -> tuple[str, ...]:
+        """All repeated blocks."""
+        return tuple(path for block in self.blocks for path in block.paths)
+
+    @property
+    def recomputing_is_pointless(self) -> str:
+        """Why there is nothing to gain by computing activations again, or ""."""
+        return "" if self.limits_memory else "it saves memory and costs time, and the goal does not limit memory"
 
 
 def surroundings_of(
@@ -86,6 +100,8 @@ def surroundings_of(
         unverifiable=unverifiable if profile.unrepeatable and workload.training is None else "",
         missing=tuple(toolchain.missing.items()),
         training=workload.training,
+        micro_batches=profile.micro_batches,
+        recompute_problem=profile.recompute_problem,
     )
 
 

@@ -12,12 +12,17 @@ Feature = frozenset[Chosen]
 
 @dataclass(frozen=True)
 class Usual:
-    """What a value usually does: to the log ratio (`effect` ± `deviation`), and to a trial's log seconds (`cost`)."""
+    """What a value usually does, to logarithms.
+
+    To the ratio of the times (`effect` ± `deviation`), to a trial's seconds (`cost`), and to the peak `memory`.
+    """
 
     effect: float
     deviation: float
     cost: float = 0.0
     cost_deviation: float = 0.3
+    memory: float = 0.0
+    memory_deviation: float = 0.15
 
 
 def feature(**values: Value) -> Feature:

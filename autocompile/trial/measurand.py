@@ -55,11 +55,12 @@ class Measurand(ABC):
 
     @cached_property
     def drawing_as_eager(self) -> Step | None:
-        """The same step, compiled once more so that it draws eager's random numbers; None where it does so anyway.
+        """The same step, made once more so that it draws eager's random numbers; None where it does so anyway.
 
         What is loaded was compiled by the same plan.
         """
-        if not kind_of(self._task.plan).compiles:
+        plan = self._task.plan
+        if not kind_of(plan).compiles and plan.micro_batches == 1:
             return None
         return built(self._baseline, drawing_as_eager(self._task.plan), self._samples, isolate=True)
 

@@ -26,6 +26,7 @@ from autocompile.trial.clock.timing import Pairs, Subject, subject, time_pairs
 from autocompile.trial.measurand import Measurand, Warmup, building_phase, measurand_of
 from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
+from autocompile.trial.step_memory import step_peak_bytes
 from autocompile.workload.axes import batch_of
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.spool import at_batch, unspool_step
@@ -71,7 +72,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         return failure
     passes_s = _warm_up(trial)
     # Now, as the baseline and the reference have not run in this process yet.
-    peak_bytes = peak_memory_bytes(task.workload.device_type)
+    peak_bytes = _peak_bytes(trial)
     counted = runtime(task.plan.runtime).counters()  # before anything is compiled that only verifies
     compared = _verify(trial)
     if compared.fault:
@@ -138,6 +139,15 @@ def _warm_up(trial: _Trial) -> tuple[float, ...]:
     """Seconds of each of the next passes."""
     with trial.phases("warm-up"), trial.candidate.step.preserved():
         return tuple(trial.candidate.one_pass() for _ in range(_WARMUP_PASSES))
+
+
+def _peak_bytes(trial: _Trial) -> int:
+    """Of a step of training what is its own, else what the process took."""
+    step = trial.candidate.step
+    if not isinstance(step, TrainingStep):
+        return peak_memory_bytes(trial.task.workload.device_type)
+    with trial.phases("warm-up"):
+        return step_peak_bytes(step, trial.candidate.samples)
 
 
 def _verify(trial: _Trial) -> Comparison:

@@ -27,6 +27,7 @@ from autocompile.runtime.catalogue import kind, kind_of
 from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.runtime import InductorRuntime
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.recomputation import Recomputed
 from autocompile.runtime.snippet import snippet
 from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.samples import signatures_of
@@ -42,6 +43,8 @@ pytestmark = [
 
 TRACED = compiled(backend="aot_eager")
 TEN = 10
+# The transformer's blocks.
+LAYERS = ("blocks.0", "blocks.1")
 
 
 class Block(nn.Module):
@@ -71,9 +74,11 @@ def fresh_compiler():
 def model_of(name, *, dropout=False):
     torch.manual_seed(0)
     model = LEARNERS[name].model().train()
-    for module in model.modules():
-        if isinstance(module, nn.Dropout) and not dropout:
+    for module in model.modules() if not dropout else ():
+        if isinstance(module, nn.Dropout):
             module.p = 0.0
+        elif isinstance(module, nn.MultiheadAttention | nn.LSTM):
+            module.dropout = 0.0
     return model
 
 
@@ -186,6 +191,70 @@ def test_compiled_steps_learn_the_same(recommend, name, accumulate, clip_norm):
     assert step.status.fallbacks == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("transformer", Plan(recomputed=LAYERS, micro_batches=2)),
+        ("transformer", replace(compiled(backend="aot_eager", scope=LAYERS), recomputed=LAYERS)),
+        ("mlp", replace(TRACED, micro_batches=4)),
+        ("lstm", Plan(micro_batches=2)),
+    ],
+)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_steps_in_less_memory_learn_the_same(recommend, name, plan, accumulate):
+    directory = recommend(name, plan, accumulate=accumulate, clip_norm=0.1)
+    losses, _own = by_hand(name, accumulate=accumulate, clip_norm=0.1)
+    step, _model, _optimizer = prepared(directory, name)
+    assert trained(step, name, accumulate=accumulate) == pytest.approx(losses, rel=1e-4)
+    assert list(step.state_dict()) == list(model_of(name).state_dict())
+    assert step.status.fallbacks == ()
+    assert not any("not cut" in note for note in step.status.notes)
+
+
+def test_what_is_computed_again_drops_out_as_the_users_own_loop(recommend):
+    losses, own = by_hand("transformer", dropout=True)
+    step, model, _optimizer = prepared(recommend("transformer", Plan(recomputed=LAYERS)), "transformer", dropout=True)
+    assert trained(step, "transformer") == losses
+    assert_same(model, own, rtol=0, atol=0)
+
+
+def test_a_model_that_computes_again_already_is_still_the_one_that_was_tuned(recommend):
+    directory = recommend("transformer", Plan(recomputed=LAYERS))
+    _step, model, optimizer = prepared(directory, "transformer")
+    held = [block.forward for block in model.blocks]
+    again = autocompile.prepare(directory, model, optimizer, loss=LEARNERS["transformer"].loss)
+    assert again.status.label == "recommended"
+    assert again.status.notes == ()
+    assert [block.forward for block in model.blocks] == held
+
+
+def test_a_batch_that_cannot_be_cut_is_trained_whole_and_told(recommend):
+    step, _model, _optimizer = prepared(recommend("mlp", Plan(micro_batches=4)), "mlp")
+    batch = torch.randn(30, 10), torch.randn(30, 1)
+    other, _model, _optimizer = prepared(recommend("mlp", Plan()), "mlp")
+    with pytest.warns(
+        RuntimeWarning, match="a batch was not cut into micro-batches: a batch of 30 has no 4 equal parts"
+    ):
+        loss = step(batch)
+    assert float(loss) == pytest.approx(float(other(batch)))
+    step(batch)
+    assert len([note for note in step.status.notes if "not cut" in note]) == 1
+    assert len(step.parts((torch.ones(8, 10), torch.ones(8, 1)))) == 4
+
+
+def test_without_the_compiler_memory_is_saved_all_the_same(recommend):
+    """What cannot be compiled trains eager, in as little memory as the plan has it."""
+    plan = replace(compiled(backend="broken_forward"), recomputed=LAYERS, micro_batches=2)
+    losses, _own = by_hand("transformer")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step, model, _optimizer = prepared(recommend("transformer", plan), "transformer")
+        assert trained(step, "transformer") == pytest.approx(losses, rel=1e-4)
+    assert "compiling failed" in step.status.fallbacks[0].reason
+    assert all(isinstance(block.forward, Recomputed) for block in model.blocks)
+    assert len(step.parts(batches_of("transformer", 1)[0])) == 2
+
+
 def test_inductor_learns_the_same(recommend):
     losses, own = by_hand("mlp")
     step, model, _optimizer = prepared(recommend("mlp", compiled()), "mlp")
@@ -236,8 +305,11 @@ def test_its_parts_by_hand_do_what_it_does(recommend, plan, accumulate):
         ("blocks", compiled(backend="aot_eager", scope=("0", "1"))),
         ("blocks", compiled(backend="aot_eager", left_eager=("0.norm",))),
         ("cnn", Plan(memory_format="channels_last", optimizer="fused", autocast="bfloat16")),
+        ("transformer", Plan(recomputed=LAYERS)),
+        ("transformer", replace(TRACED, recomputed=LAYERS, micro_batches=2, autocast="bfloat16")),
+        ("mlp", Plan(micro_batches=4)),
     ],
-    ids=["whole", "with loss", "blocks", "left eager", "laid out"],
+    ids=["whole", "with loss", "blocks", "left eager", "laid out", "computed again", "in less memory", "in parts"],
 )
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_snippet_learns_the_same(recommend, name, plan, accumulate):
@@ -249,7 +321,8 @@ def test_the_snippet_learns_the_same(recommend, name, plan, accumulate):
     entry = open_manifest(directory).training
     pasted = {"model": other, "optimizer": adamw(list(other.parameters())), "loss": LEARNERS[name].loss}
     exec(snippet(plan, device_type="cpu", is_module=True, training=entry), pasted)
-    assert trained(pasted["step"], name, accumulate=accumulate) == losses
+    # Parts of batches are added up in another order.
+    assert trained(pasted["step"], name, accumulate=accumulate) == pytest.approx(losses, rel=1e-6, abs=0)
     assert_same(model, other, rtol=0, atol=0)
 
 

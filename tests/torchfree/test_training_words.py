@@ -4,7 +4,7 @@ import dataclasses
 import re
 
 import pytest
-from builders import failure, workload
+from builders import failure, profile, workload
 from fakes import FakeClock, FakeRunner, packs_either
 from msgspec.structs import replace
 from test_search import again, run, said
@@ -14,12 +14,14 @@ from autocompile.artifact.integrity import open_manifest
 from autocompile.core.errors import InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.notices import of_workload
-from autocompile.core.outcome import Learned, Measurement
+from autocompile.core.outcome import Failure, Learned, Measurement
 from autocompile.core.plan import Plan
+from autocompile.core.profile import RepeatedBlock
 from autocompile.core.workload import TrainingEntry
 from autocompile.report.brief import as_brief
 from autocompile.report.html import as_page
 from autocompile.report.learned import learned_words
+from autocompile.report.limits import verdict_words
 from autocompile.report.recheck import recheck_lines
 from autocompile.report.story import story
 from autocompile.report.text import as_text
@@ -74,6 +76,105 @@ def test_an_implementation_that_is_not_there_is_closed_for_its_reason():
     assert "optimizer=foreach" not in found
 
 
+BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
+LIMITED = dataclasses.replace(AROUND, blocks=BLOCKS, limits_memory=True, micro_batches={"2": "", "4": ""})
+SAVING = ("activations=checkpoint", "memory_budget=half", "micro_batches=2", "micro_batches=4")
+
+
+def test_ways_to_save_memory_are_open_where_memory_is_limited():
+    assert not set(SAVING) & set(closed(LIMITED))
+    plans = [plan for _candidate, plan in open_space(LIMITED, ALL)[0].programs]
+    assert {plan.recomputed for plan in plans} == {(), ("layers.0", "layers.1")}
+    assert {plan.micro_batches for plan in plans} == {1, 2, 4}
+    budgets = {settings_of(plan).memory_budget for plan in plans if plan.runtime == "inductor"}
+    assert budgets == {1.0, 0.5}
+    assert not any(plan.recomputed and settings_of(plan).memory_budget < 1 for plan in plans if not plan.is_eager)
+    assert {plan.recomputed for plan in plans if plan.is_eager} == {(), ("layers.0", "layers.1")}
+
+
+@pytest.mark.parametrize(
+    ("changed", "subject", "words"),
+    [
+        ({"limits_memory": False}, "activations=checkpoint", "the goal does not limit memory"),
+        ({"limits_memory": False}, "memory_budget=half", "the goal does not limit memory"),
+        ({"blocks": ()}, "activations=checkpoint", "no repeated blocks"),
+        ({"recompute_problem": "0.norm changes at every step"}, "activations=checkpoint", "0.norm changes"),
+        ({"draws": True}, "memory_budget=half", "other random numbers"),
+        ({"micro_batches": {"2": "", "4": "a batch of 6 has no 4 equal parts"}}, "micro_batches=4", "no 4 equal parts"),
+        ({"micro_batches": {}}, "micro_batches=2", "was not tried"),
+    ],
+)
+def test_a_way_that_saves_nothing_or_learns_otherwise_is_closed(changed, subject, words):
+    assert words in closed(dataclasses.replace(LIMITED, **changed))[subject]
+
+
+def test_parts_of_batches_are_open_without_a_limit():
+    assert not {"micro_batches=2", "micro_batches=4"} & set(closed(dataclasses.replace(LIMITED, limits_memory=False)))
+
+
+def test_what_is_called_saves_no_activations():
+    space, left_out = open_space(dataclasses.replace(LIMITED, training=None), ALL)
+    assert {(plan.recomputed, plan.micro_batches) for _candidate, plan in space.programs} == {((), 1)}
+    assert not {subject.partition("=")[0] for subject, _ in left_out} & {
+        "activations",
+        "memory_budget",
+        "micro_batches",
+    }
+
+
+class Remembering(FakeRunner):
+    """Whose trials take as much memory as their plans keep, in MiB."""
+
+    def measure(self, task, limits):
+        outcome = super().measure(task, limits)
+        return outcome if isinstance(outcome, Failure) else replace(outcome, peak_memory_bytes=taken(task.plan))
+
+
+def taken(plan):
+    share = (0.3 if plan.recomputed else 1.0) / plan.micro_batches
+    if plan.runtime == "inductor":
+        share *= 0.9 * (0.6 if settings_of(plan).memory_budget < 1 else 1.0)
+    return int((200 + 800 * share) * 2**20)
+
+
+def slowed(plan):
+    """What saves memory costs time."""
+    ratio = (0.6 if plan.runtime == "inductor" else 1.0) * (1.3 if plan.recomputed else 1.0)
+    return ratio * {1: 1.0, 2: 1.1, 4: 1.4}[plan.micro_batches], 0.0 if plan.is_eager else 8.0
+
+
+def limited_run(limit, **fields):
+    profiled = profile(blocks=BLOCKS, micro_batches={"2": "", "4": ""}, **fields)
+    runner = Remembering(slowed, FakeClock(), profiled=profiled)
+    goal = Goal(calls=1_000_000, max_memory=limit) if limit else Goal(calls=1_000_000)
+    return run(runner=runner, goal=goal.for_training(), **TRAINING)[0], runner
+
+
+def test_a_limit_that_the_step_breaks_is_kept_by_the_fastest_way_that_does():
+    document, runner = limited_run("500MiB")
+    winner = next(entry for entry in document.trials if entry.number == document.winner.number)
+    assert winner.peak_memory_bytes <= 500 * 2**20
+    assert winner.plan.runtime == "inductor"
+    best = min(slowed(plan)[0] for plan in runner.ran if taken(plan) <= 500 * 2**20)
+    assert slowed(winner.plan)[0] == pytest.approx(best)
+    baseline = next(entry for entry in document.trials if entry.origin == "baseline")
+    assert verdict_words(baseline) == "baseline, beyond max_memory by 100%"
+    assert any("eager activations=checkpoint: the model as it is breaks max_memory" in one for one in said(document))
+    kept = [taken(plan) <= 500 * 2**20 for plan in runner.ran]
+    assert sum(kept) > len(kept) / 2  # what surely breaks the limit is not tried on and on
+
+
+def test_without_a_limit_little_is_spent_on_saving():
+    document, runner = limited_run(None)
+    assert not any(plan.recomputed for plan in runner.ran)
+    assert document.winner.plan.micro_batches == 1
+
+
+def test_a_limit_that_nothing_keeps_is_said_to_be_missed():
+    document, _runner = limited_run("100MiB")
+    assert "misses max_memory by 154%" in " ".join(as_text(document).split())
+
+
 def test_a_goal_for_steps_compiles_in_every_process():
     assert Goal().for_training().deploy == "jit"
     assert Goal(horizon="8h").for_training().horizon_s == Goal(horizon="8h").horizon_s
@@ -114,7 +215,7 @@ def test_everything_that_is_said_is_about_steps(wins):
 
 
 def test_every_snippet_of_a_step_is_python_and_names_this_library_nowhere():
-    for around in (AROUND, Surroundings("cuda", 16, True, True, 3, training=ADAMW)):
+    for around in (AROUND, LIMITED, Surroundings("cuda", 16, True, True, 3, training=ADAMW)):
         for _candidate, plan in open_space(around, ALL)[0].programs:
             code = snippet(plan, device_type=around.device_type, is_module=True, training=ADAMW)
             compile(code, "snippet", "exec")

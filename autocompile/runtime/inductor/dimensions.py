@@ -71,7 +71,7 @@ def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
     if value == "around-breaks":
         return with_settings(plan, left_eager=around.breaking)
     if value == "blocks":
-        return with_settings(plan, scope=tuple(path for block in around.blocks for path in block.paths))
+        return with_settings(plan, scope=around.block_paths)
     return with_settings(plan, scope=around.hottest[: int(str(value).removeprefix("hottest-"))])
 
 
@@ -79,6 +79,24 @@ def _scope_conflict(values: Values, around: Surroundings) -> str:
     cudagraphs = "triton.cudagraphs" in mode_options(str(values["mode"]), around)
     if values["scope"] not in ("model", "with-loss") and cudagraphs:
         return "CUDA graphs of chained blocks overwrite one another's outputs (pytorch issues 152887, 160281)"
+    return ""
+
+
+def _budget_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.training is None:
+        return (Choice(value="all"),)
+    # Measured with torch 2.13: what it computes again of dropout draws other numbers, and gradients are wrong.
+    reason = "what the compiler computes again would draw other random numbers" if around.draws else ""
+    return Choice(value="all"), Choice(value="half", unavailable=reason or around.recomputing_is_pointless)
+
+
+def _fold_budget(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return with_settings(plan, memory_budget=0.5) if value == "half" else plan
+
+
+def _budget_conflict(values: Values, _around: Surroundings) -> str:
+    if values["memory_budget"] != "all" and values["activations"] != "kept":
+        return "what is computed again by blocks is not the compiler's to choose"
     return ""
 
 
@@ -99,5 +117,14 @@ DIMENSIONS = (
         fold=_fold_scope,
         conflict=_scope_conflict,
         after="freezing",
+    ),
+    Dimension(
+        name="memory_budget",
+        meaning="how much of what the backward pass needs the compiler keeps: all that it would by itself, or half as "
+        "much, and computes the rest again",
+        choices=_budget_choices,
+        fold=_fold_budget,
+        conflict=_budget_conflict,
+        after="scope",
     ),
 )

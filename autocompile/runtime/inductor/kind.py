@@ -83,7 +83,7 @@ class InductorKind(Kind):
         Which parts it traces does. Whether sizes and numbers may vary depends on how the plan marks them.
         """
         own, others = settings_of(plan), settings_of(other)
-        if _parts(own) != _parts(others):
+        if (_parts(own), plan.recomputed) != (_parts(others), other.recomputed):
             return False
         if failure.cause == "skipped":
             return True
@@ -92,15 +92,16 @@ class InductorKind(Kind):
             return own.dynamic is not False or others.dynamic is False
         if failure.cause == "untraceable" and plan.autocast != other.autocast:
             return False
-        return (_sizes(own), plan.batch) == (_sizes(others), other.batch)
+        return _sizes(plan) == _sizes(other)
 
 
 def _parts(settings: Settings) -> tuple[object, ...]:
     return settings.scope, settings.with_loss, settings.left_eager
 
 
-def _sizes(settings: Settings) -> tuple[object, ...]:
-    return settings.dynamic, settings.ranges, settings.buckets
+def _sizes(plan: Plan) -> tuple[object, ...]:
+    settings = settings_of(plan)
+    return settings.dynamic, settings.ranges, settings.buckets, plan.batch, plan.micro_batches
 
 
 KIND = InductorKind()

@@ -17,6 +17,7 @@ from autocompile.runtime.base import CachingRuntime, Fault, Trainable
 from autocompile.runtime.built import Built, transformed
 from autocompile.runtime.compiler_options import SILENT
 from autocompile.runtime.inductor import cache
+from autocompile.runtime.inductor.budget import Budgeted
 from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
 from autocompile.runtime.inductor.settings import Settings, settings_of
@@ -127,10 +128,16 @@ def _compiled(target: Any, settings: Settings) -> Callable[..., Any]:
     if settings.options:
         keywords["options"] = {**settings.options, **_quiet(settings)}
     if not settings.scope:
-        return torch.compile(target, **keywords)
+        return _budgeted(torch.compile(target, **keywords), settings)
     for path in settings.scope:
-        target.get_submodule(path).compile(**keywords)
+        part = target.get_submodule(path)
+        part.compile(**keywords)
+        part._compiled_call_impl = _budgeted(part._compiled_call_impl, settings)  # noqa: SLF001
     return target  # type: ignore[no-any-return]
+
+
+def _budgeted(call: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
+    return Budgeted(call, settings.memory_budget) if settings.memory_budget < 1 else call
 
 
 def _quiet(settings: Settings) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class Settings(Record, frozen=True, omit_defaults=True):
     `with_loss`: whether a training's loss is compiled with the model, as one program. `left_eager`: of those that the
     compiler is to leave alone. `ranges`: axes that are marked as varying before anything is compiled for them.
     `buckets`: what calls are filled up to, or None. `recurrent`: whether RNNs, LSTMs and GRUs are compiled, which
-    Dynamo leaves eager by default.
+    Dynamo leaves eager by default. `memory_budget`: of the activations that the compiler would keep for the backward
+    pass, the share that it may keep; 1 leaves it to it.
     """
 
     backend: str = "inductor"
@@ -32,6 +33,7 @@ class Settings(Record, frozen=True, omit_defaults=True):
     ranges: tuple[AxisRange, ...] = ()
     buckets: Buckets | None = None
     recurrent: bool = False
+    memory_budget: float = 1.0
 
 
 def settings_of(plan: Plan) -> Settings:

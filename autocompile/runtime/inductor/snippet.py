@@ -47,12 +47,16 @@ def lines_of(plan: Plan) -> Lines:
     call = "filled_up(compiled, *args, **kwargs)" if settings.buckets else Lines.call
     reuses_outputs = settings.options.get("triton.cudagraphs")
     return Lines(
-        setup=(*_recurrent_lines(settings), *_freezing_lines(settings), *_compile_lines(settings)),
+        setup=(*_settings_lines(settings), *_compile_lines(settings)),
         helpers=(*_padding_lines(settings), *(_OWNED.rstrip().splitlines() if reuses_outputs else ())),
         before_call=tuple(_marking_lines(settings)),
         call=f"owned({call})" if reuses_outputs else call,
         loss="compiled_loss(model, batch)" if settings.with_loss else Lines.loss,
     )
+
+
+def _settings_lines(settings: Settings) -> list[str]:
+    return [*_recurrent_lines(settings), *_freezing_lines(settings), *_budget_lines(settings)]
 
 
 def _recurrent_lines(settings: Settings) -> list[str]:
@@ -66,6 +70,13 @@ def _freezing_lines(settings: Settings) -> list[str]:
     if not settings.options.get("freezing"):
         return []
     return ["import torch._inductor.config", "torch._inductor.config.freezing = True  # asked for while tracing"]
+
+
+def _budget_lines(settings: Settings) -> list[str]:
+    if settings.memory_budget == 1:
+        return []
+    share = f"torch._functorch.config.activation_memory_budget = {settings.memory_budget}"
+    return ["import torch._functorch.config", f"{share}  # the rest is computed again in backward"]
 
 
 def _compile_lines(settings: Settings) -> list[str]:

@@ -23,6 +23,8 @@ USUAL: dict[Feature, Usual] = {
     feature(scope="hottest-1"): Usual(0.2, 0.12, cost=-0.3),
     feature(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
     feature(scope="around-breaks"): Usual(0.02, 0.15),
+    # What is computed again costs time.
+    feature(memory_budget="half"): Usual(0.15, 0.15, cost=0.2, memory=-0.3, memory_deviation=0.2),
     # Casts are fused into what is compiled; frozen weights are converted once, and laid out for the matrix unit.
     feature(amp="bf16", runtime=NAME): Usual(-0.05, 0.2, cost_deviation=0.1),
     feature(amp="bf16", freezing=True): Usual(-0.1, 0.3, cost_deviation=0.1),

@@ -1,10 +1,11 @@
-"""What an untried candidate may bring, and what trying it costs: two Bayesian linear models over the values chosen.
+"""What an untried candidate may bring, takes and costs to try: three Bayesian linear models over the values chosen.
 
-A candidate's log ratio to the baseline, and the log of its trial's seconds, are taken to be sums of what its values do,
-and some pairs of them, each with a prior (what is usual, and how far that goes) that every measured trial narrows.
-Values that were seen in eager tell about compiled candidates too, so a cheap probe steers what is compiled; a pair says
-where that goes only so far, as with autocast, which in eager converts weights at each call. The conjugate update is the
-textbook one for a normal prior and normal noise (Bishop, Pattern Recognition and Machine Learning, 3.3).
+A candidate's log ratio to the baseline, in time and in peak memory, and the log of its trial's seconds, are taken to be
+sums of what its values do, and some pairs of them, each with a prior (what is usual, and how far that goes) that every
+measured trial narrows. Values that were seen in eager tell about compiled candidates too, so a cheap probe steers what
+is compiled; a pair says where that goes only so far, as with autocast, which in eager converts weights at each call.
+The conjugate update is the textbook one for a normal prior and normal noise (Bishop, Pattern Recognition and Machine
+Learning, 3.3).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import kind, kinds
 from autocompile.search.choose.circumstances import CIRCUMSTANCES
 from autocompile.search.choose.evidence import Evidence
+from autocompile.search.choose.memory import baseline_memory
 from autocompile.space.space import Space
 from autocompile.space.usual import Feature, Usual, feature
 
@@ -33,6 +35,10 @@ _SHARED: dict[Feature, Usual] = {
     feature(memory_format="channels_last"): Usual(-0.1, 0.3),
     feature(optimizer="fused"): Usual(-0.08, 0.1),
     feature(optimizer="foreach"): Usual(0.0, 0.1),
+    # A forward pass more; parts of a batch fill a machine less, and a CPU's caches better.
+    feature(activations="checkpoint"): Usual(0.25, 0.12, cost=0.1, memory=-0.5, memory_deviation=0.3),
+    feature(micro_batches=2): Usual(0.08, 0.08, memory=-0.4, memory_deviation=0.25),
+    feature(micro_batches=4): Usual(0.15, 0.1, memory=-0.8, memory_deviation=0.4),
 }
 _UNKNOWN = Usual(0.05, 0.25)
 
@@ -44,7 +50,7 @@ def _everywhere() -> dict[Feature, Usual]:
 
 
 # What the sum leaves open: how values act on one another, and what processes differ by.
-_NOISE, _COST_NOISE = 0.06, 0.25
+_NOISE, _COST_NOISE, _MEMORY_NOISE = 0.06, 0.25, 0.05
 # What a trial that fails teaches about the log ratio: its values are not worth much, alone or together.
 _FAILED = 0.7
 _FIRST_TRIAL_S = 3.5
@@ -68,7 +74,7 @@ class Expected:
 
 
 class _Linear:
-    """One of the two models."""
+    """One of the models."""
 
     def __init__(self, means: Sequence[float], deviations: Sequence[float], noise: float) -> None:
         self._precision = np.diag([1 / d**2 for d in deviations])
@@ -108,12 +114,16 @@ class Forecast:
         priors = [_usual(values, evidence)[0] for values in self._places]
         self._ratio = _Linear([u.effect for u in priors], [u.deviation for u in priors], _NOISE)
         self._cost = _Linear([u.cost for u in priors], [u.cost_deviation for u in priors], _COST_NOISE)
+        self._memory = _Linear([u.memory for u in priors], [u.memory_deviation for u in priors], _MEMORY_NOISE)
         self._first_s = next((_seconds(trial) for trial in trials if trial.origin == "baseline"), _FIRST_TRIAL_S)
+        baseline_bytes = baseline_memory(trials)
         for trial in trials:
             features = self._features(trial.candidate)
             if trial.measurement is not None:
                 self._ratio.learn(features, math.log(trial.measurement.ratio.value))
                 self._cost.learn(features, math.log(_seconds(trial) / self._first_s))
+                if baseline_bytes and trial.measurement.peak_memory_bytes:
+                    self._memory.learn(features, math.log(trial.measurement.peak_memory_bytes / baseline_bytes))
             elif isinstance(trial.outcome, Failure) and trial.outcome.kind != "timeout":
                 self._ratio.learn(features, _FAILED)
         for candidate in out:
@@ -126,6 +136,10 @@ class Forecast:
     def seconds(self, candidate: Candidate) -> float:
         """What its trial takes, start-up and all."""
         return self._first_s * math.exp(self._cost.predict(self._features(candidate)).mean)
+
+    def memory(self, candidate: Candidate) -> Expected:
+        """The logarithm of its peak memory over the baseline's."""
+        return self._memory.predict(self._features(candidate))
 
     def reasons(self, candidate: Candidate) -> list[str]:
         """What about the circumstances was taken into account, in words."""

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.stats import norm
-
 from autocompile.core.candidate import Candidate, Value
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import EAGER
@@ -76,12 +74,15 @@ class Stakes:
     """Whom to beat, and what start-up counts: `best` is the amortized log ratio to the baseline of the best so far.
 
     `whole_s` is how long all calls of a process would take the baseline. What a compiled candidate takes once is what
-    its trial takes, which is compiling above all; so many `processes` share that.
+    its trial takes, which is compiling above all; so many `processes` share that. `memory`: the limit on the peak as a
+    log ratio to the baseline's, infinity without one; `keeps_memory`: whether anything measured so far keeps it.
     """
 
     best: float
     whole_s: float
     processes: int = 1
+    memory: float = math.inf
+    keeps_memory: bool = True
 
 
 def choose(
@@ -92,7 +93,9 @@ def choose(
     Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
     What is still `out` is believed to become what it is expected to be (the kriging believer: Ginsbourger et al. 2010):
     the best so far may be one of these, and the forecast has learned of them. A candidate waits for an answer that is
-    out of one of its values in eager, unless there is nothing else to try.
+    out of one of its values in eager, unless there is nothing else to try. Where memory is limited, the improvement
+    counts as far as it is likely to keep the limit; while nothing keeps it, that likelihood alone counts (Gardner et
+    al. 2014).
     """
     ready = [c for c in untried if not (out and any(probe in out for probe in probes(space, c)))]
     predicted = []
@@ -103,13 +106,28 @@ def choose(
             startup_s = seconds / stakes.processes
         predicted.append((_with_startup(forecast.ratio(candidate), startup_s / stakes.whole_s), seconds, candidate))
     best = min([stakes.best, *(expected.mean for expected, _seconds, _candidate in predicted[: len(out)])])
-    expected, seconds, candidate = max(predicted[len(out) :], key=lambda p: _improvement(p[0], best) / p[1])
+
+    def worth(prediction: tuple[Expected, float, Candidate]) -> float:
+        expected, seconds, candidate = prediction
+        gain = _improvement(expected, best) if stakes.keeps_memory else 1.0
+        return gain * _chance(forecast, candidate, stakes.memory) / seconds
+
+    expected, seconds, candidate = max(predicted[len(out) :], key=worth)
     speed = math.exp(-expected.mean)
+    most = "the highest expected gain for its time" if stakes.keeps_memory else "the likeliest to keep max_memory"
     reason = (
         f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
-        f"the highest expected gain for its time, of {len(untried)} untried"
+        f"{most}, of {len(untried)} untried"
     )
     return Proposal(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
+
+
+def _chance(forecast: Forecast, candidate: Candidate, limit: float) -> float:
+    """That its peak memory keeps the limit."""
+    if math.isinf(limit):
+        return 1.0
+    expected = forecast.memory(candidate)
+    return _below((limit - expected.mean) / expected.deviation)
 
 
 def _with_startup(expected: Expected, startup: float) -> Expected:
@@ -120,4 +138,10 @@ def _with_startup(expected: Expected, startup: float) -> Expected:
 
 def _improvement(expected: Expected, best: float) -> float:
     z = (best - expected.mean) / expected.deviation
-    return float((best - expected.mean) * norm.cdf(z) + expected.deviation * norm.pdf(z))
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return (best - expected.mean) * _below(z) + expected.deviation * density
+
+
+def _below(z: float) -> float:
+    """The share of a standard normal distribution that lies below."""
+    return math.erfc(-z / math.sqrt(2)) / 2

@@ -51,7 +51,7 @@ def prove_batch(step: Step, sample: Sample) -> BatchProof:
         return BatchProof(problem=f"the arguments' first axes differ in size: {sorted(sizes)}")
     given = sizes.pop()
     size = max(given, _FOR_PROOF)
-    several = _told_apart(resized(sample, places, size), places)
+    several = told_apart(resized(sample, places, size), places)
     try:
         problem = _influence(step, sample, several, places, size)
     except Exception as fault:  # a model that takes no other size, in whatever words it says so
@@ -76,7 +76,7 @@ def _influence(step: Step, sample: Sample, several: Sample, places: frozenset[Pl
     return ""
 
 
-def _told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
+def told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
     """Each sample of the batch another one, with values like those that its kind of argument has."""
     leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
     for leaf, _axis in places:

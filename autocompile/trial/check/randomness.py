@@ -8,9 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from msgspec.structs import replace
 
 from autocompile.core.plan import Plan
 from autocompile.core.tolerance import Tolerance
+from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.compiler_options import with_options
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
@@ -29,10 +31,11 @@ _RARE = 1e-6
 def drawing_as_eager(plan: Plan) -> Plan:
     """The same plan, compiled so that it draws the numbers that eager draws, so that what it does can be compared.
 
-    It is the compiler's own lowering of random functions that is left out; what is measured is compiled with it, and is
-    judged by `lowering_fault`.
+    It is the compiler's own lowering of random functions that is left out, and the order in which parts of a batch draw
+    theirs; what is measured has both, and is judged by `lowering_fault`.
     """
-    return with_options(plan, {"fallback_random": True})
+    whole = replace(plan, micro_batches=1)
+    return with_options(whole, {"fallback_random": True}) if kind_of(plan).compiles else whole
 
 
 def lowering_fault(step: Step, baseline: Step, sample: Sample, seed: int, tolerance: Tolerance) -> str:

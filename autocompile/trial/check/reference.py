@@ -136,8 +136,8 @@ def make_reference(
 def _observed_wide(widened: Step, sample: Sample, seed: int, *, random: bool) -> Observation:
     """What the float64 twin makes of a sample."""
     draws = NarrowDraws() if random else nullcontext()  # type: ignore[no-untyped-call]
-    with _default_dtype(torch.float64), draws:
-        return widened.observe(_as_float64(sample), seed)
+    with default_dtype(torch.float64), draws:
+        return widened.observe(as_float64(sample), seed)
 
 
 def _draws_otherwise(case: Case, *, random: bool) -> bool:
@@ -232,7 +232,9 @@ def _distinct(samples: tuple[Sample, ...]) -> list[Sample]:
     return list(first.values())[: MAX_CASES // 2]
 
 
-def _as_float64(sample: Sample) -> Sample:
+def as_float64(sample: Sample) -> Sample:
+    """The same with its floating-point tensors in double precision."""
+
     def widened(leaf: Any) -> Any:
         return leaf.double() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
@@ -245,7 +247,8 @@ def _finite(leaves: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """What torch makes tensors of that are asked for without a dtype, meanwhile."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -33,6 +33,8 @@ from autocompile.trial.profile import diagnosis
 from autocompile.trial.profile.blocks import repeated_blocks
 from autocompile.trial.profile.graphbreaks import Traced, placed, traced_in
 from autocompile.trial.profile.kernels import Kernels, kernels_of
+from autocompile.trial.profile.savings import with_savings
+from autocompile.trial.step_memory import step_peak_bytes
 from autocompile.workload.call import Call
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.samples import Sample
@@ -88,7 +90,8 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         # Last, as a GPU does not survive a call that goes beyond a model's sizes.
         padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
         free_batch = _free_batch(eager, compared, phases.left_s)
-        return replace(bounded, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
+        bounded = replace(bounded, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
+        return with_savings(bounded, eager, samples, compared.repeats.call_s, phases.left_s)
 
 
 def _kernels(eager: Step, compared: _Compared, task: ProfileTask) -> Kernels:
@@ -98,7 +101,7 @@ def _kernels(eager: Step, compared: _Compared, task: ProfileTask) -> Kernels:
 
 def _measured(eager: Step, compared: _Compared, figures: Profile, task: ProfileTask, phases: Phases) -> Profile:
     """Memory and graphs, beside the figures that were found out before."""
-    memory = peak_memory_bytes(task.workload.device_type)
+    memory = _peak_bytes(eager, compared.samples, task.workload.device_type)
     full = task.depth == "full"
     limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
     traced = Traced(0, (), "it was not tried, as little of the budget is left")
@@ -111,6 +114,11 @@ def _measured(eager: Step, compared: _Compared, figures: Profile, task: ProfileT
         graph_breaks=traced.breaks,
         trace_failure=traced.failure,
     )
+
+
+def _peak_bytes(eager: Step, samples: Sequence[Sample], device_type: str) -> int:
+    """Of a step of training what is its own, else what the process took."""
+    return step_peak_bytes(eager, samples) if isinstance(eager, TrainingStep) else peak_memory_bytes(device_type)
 
 
 @dataclass(frozen=True)

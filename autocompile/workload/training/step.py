@@ -15,6 +15,7 @@ from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import State
 from autocompile.workload.step import Step
 from autocompile.workload.training.course import Course
+from autocompile.workload.training.cutting import parts_of
 from autocompile.workload.training.recipe import Recipe, recipe_for, recipe_of
 from autocompile.workload.training.sequel import OptimizerSequel
 from autocompile.workload.training.several import observe_several
@@ -33,8 +34,9 @@ class TrainingStep(Step):
 
     It trains the `module` itself, and an optimizer of its own: the user's is only read. `model` is what the loss is
     given, where that is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss
-    is computed, or is "". `recipe` is a variant of the user's optimizer. `norm` is the gradient's before it was last
-    clipped. Raises InvalidWorkload where no recipe can be had of the optimizer.
+    is computed, or is "". `recipe` is a variant of the user's optimizer. Each batch is cut into `micro_batches` equal
+    parts, whose gradients are added, divided by their number. `norm` is the gradient's before it was last clipped.
+    Raises InvalidWorkload where no recipe can be had of the optimizer.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class TrainingStep(Step):
         model: Any = None,
         recipe: Recipe | None = None,
         autocast: str = "",
+        micro_batches: int = 1,
         device_type: str = "cpu",
     ) -> None:
         self.module: nn.Module = module
@@ -53,6 +56,7 @@ class TrainingStep(Step):
         recipe = recipe or recipe_for(training.optimizer, self.parameters)
         self.norm: torch.Tensor | None = None
         self.widens = False
+        self.micro_batches = micro_batches
         self._make = recipe.make
         self._dtypes = {name: parameter.dtype for name, parameter in self.parameters.items()}
         self.optimizer = recipe.build(self.parameters)
@@ -86,8 +90,13 @@ class TrainingStep(Step):
 
     def learn(self, batch: Any, count: int) -> torch.Tensor:
         """Add the gradients of a batch, one of `count`; its loss, detached, divided by their number."""
+        parts = parts_of(batch, self.micro_batches)
+        first, *others = (self._learn_part(part, count * len(parts)) for part in parts)
+        return sum(others, start=first)
+
+    def _learn_part(self, part: Any, count: int) -> torch.Tensor:
         self.begin("forward")
-        loss = self.loss(batch)
+        loss = self.loss(part)
         if count > 1:
             loss = loss / count
         self.begin("backward")

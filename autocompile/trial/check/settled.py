@@ -1,0 +1,51 @@
+"""Random numbers, each replaced by the one in the middle: what is computed then depends on no draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_aten = torch.ops.aten
+
+
+def _integer(*bounds: Any) -> int:
+    low, high = (0, *bounds)[-2:]
+    return int((low + high) // 2)
+
+
+# What is drawn by each operator, in place of what it draws: of its arguments.
+_MIDDLE: dict[Any, Callable[..., Any]] = {
+    _aten.bernoulli_.float: lambda _tensor, p=0.5, **_: p,
+    _aten.uniform_.default: lambda _tensor, low=0.0, high=1.0, **_: (low + high) / 2,
+    _aten.normal_.default: lambda _tensor, mean=0.0, *_args, **_: mean,
+    _aten.rand.default: lambda *_args, **_: 0.5,
+    _aten.rand_like.default: lambda *_args, **_: 0.5,
+    _aten.randn.default: lambda *_args, **_: 0.0,
+    _aten.randn_like.default: lambda *_args, **_: 0.0,
+    _aten.randint.default: lambda high, *_args, **_: _integer(high),
+    _aten.randint.low: lambda low, high, *_args, **_: _integer(low, high),
+    _aten.randint_like.default: lambda _tensor, high, **_: _integer(high),
+    _aten.randint_like.low_dtype: lambda _tensor, low, high, **_: _integer(low, high),
+}
+
+
+class Settled(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What is random gives the same for every sample of a batch, however many there are; dropout drops out nothing.
+
+    Of torch's operators that draw independent numbers. What draws otherwise, as a permutation, does so still.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call it."""
+        kwargs = kwargs or {}
+        if func is _aten.native_dropout.default:
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        if func is _aten.bernoulli.default:
+            return args[0].clone()
+        drawn = func(*args, **kwargs)
+        return drawn.fill_(_MIDDLE[func](*args, **kwargs)) if func in _MIDDLE else drawn
