@@ -80,7 +80,7 @@ def test_a_perceptron_is_tuned_and_the_user_keeps_everything_as_it_was(tmp_path)
     optimizer.step()
     before = digest_of(model, optimizer)
     training = autocompile.Training(loss=fitted, optimizer=optimizer)
-    strategy = kept(tmp_path, "eager.toml", EAGER)
+    strategy = kept(tmp_path, "eager.toml", EAGER.replace("[dimensions]", "[dimensions]\nmicro_batches = [1]"))
     rec = autocompile.optimize(
         model, [batch], AMPLE, strategy=str(strategy), output=tmp_path / "rec", training=training, progress=False
     )
