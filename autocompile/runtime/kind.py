@@ -106,6 +106,10 @@ class Kind(ABC):
         """What it and its own dimensions' values usually do, for the search to start from."""
         return {}
 
+    def usual_in_training(self, _device_type: str) -> Mapping[Feature, Usual]:
+        """What is otherwise for steps of training on such a device."""
+        return {}
+
     def problem(self, _around: Surroundings) -> str:
         """Why it cannot be tried here and what to do, or ""."""
         return ""

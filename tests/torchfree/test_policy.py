@@ -53,7 +53,10 @@ def test_circumstances_change_what_is_expected_and_are_told():
     slow = Forecast(SPACE, Evidence(cpu, plain, "cpu"), ())
     half, single = SPACE.candidate(amp="bf16"), SPACE.candidate(threads=1)
     assert fast.ratio(half).mean < slow.ratio(half).mean
-    assert slow.reasons(half) == ["this CPU has no unit for bf16 matrices"]
+    assert slow.reasons(half) == ["this CPU has no instructions for bf16"]
+    some = Forecast(SPACE, Evidence(cpu, replace(plain, cpu_features=("avx512_bf16",)), "cpu"), ())
+    assert some.reasons(half) == ["this CPU has instructions for bf16"]
+    assert some.ratio(half).mean < 1 < slow.ratio(half).mean or some.ratio(half).mean < 0 < slow.ratio(half).mean
     assert not fast.reasons(half)
     assert slow.reasons(single) == ["starting operators bounds it, which more threads make no faster"]
     assert Forecast(SPACE, SEEN, ()).reasons(single) == ["on a CPU"]

@@ -11,7 +11,7 @@ from autocompile.core.serde import to_plain
 from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
-from autocompile.runtime.inductor.usual import USUAL
+from autocompile.runtime.inductor.usual import USUAL, USUAL_IN_TRAINING_ON_CPU
 from autocompile.runtime.kind import Compiled, Kind, Lines
 from autocompile.space.dimension import Dimension
 from autocompile.space.surroundings import Surroundings
@@ -44,6 +44,9 @@ class InductorKind(Kind):
     @property
     def usual(self) -> dict[Feature, Usual]:
         return USUAL
+
+    def usual_in_training(self, device_type: str) -> dict[Feature, Usual]:
+        return USUAL_IN_TRAINING_ON_CPU if device_type == "cpu" else {}
 
     def problem(self, around: Surroundings) -> str:
         return around.compiler_problem

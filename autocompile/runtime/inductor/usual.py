@@ -8,6 +8,10 @@ from __future__ import annotations
 from autocompile.runtime.inductor.dimensions import NAME
 from autocompile.space.usual import Feature, Usual, feature
 
+# Matrix products, which no compiler makes faster, take more of a step than of a call; compiling takes a backward, too.
+USUAL_IN_TRAINING_ON_CPU: dict[Feature, Usual] = {
+    feature(runtime=NAME): Usual(-0.03, 0.2, cost=1.5),
+}
 USUAL: dict[Feature, Usual] = {
     feature(runtime=NAME): Usual(-0.3, 0.5, cost=1.3),
     feature(mode="max-autotune"): Usual(0.0, 0.15, cost=0.7),

@@ -74,17 +74,24 @@ CIRCUMSTANCES = (
     ),
     Circumstance(
         lambda evidence: evidence.on_cpu and evidence.has_matrix_unit,
-        {feature(amp="bf16"): None},
+        {feature(amp="bf16"): Usual(-0.3, 0.4, cost=0.2)},
         urgency=1,
         order=lambda _evidence: "this CPU has an AMX unit for bf16: first",
     ),
     Circumstance(
-        lambda evidence: evidence.on_cpu and not evidence.has_matrix_unit,
+        lambda evidence: evidence.on_cpu and evidence.has_half_instructions,
+        {feature(amp="bf16"): Usual(-0.25, 0.35, cost=0.2)},
+        _always("this CPU has instructions for bf16"),
+        urgency=1,
+        order=lambda _evidence: "this CPU has instructions for bf16: first",
+    ),
+    Circumstance(
+        lambda evidence: evidence.on_cpu and not (evidence.has_matrix_unit or evidence.has_half_instructions),
         {feature(amp="bf16"): Usual(0.7, 0.4, cost=0.2)},
-        _always("this CPU has no unit for bf16 matrices"),
+        _always("this CPU has no instructions for bf16"),
         urgency=-1,
         order=lambda _evidence: (
-            "this CPU has no AMX unit for bf16, where autocast is usually slower than float32: last"
+            "this CPU has no instructions for bf16, where autocast is usually slower than float32: last"
         ),
     ),
     Circumstance(

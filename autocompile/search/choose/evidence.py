@@ -41,9 +41,19 @@ class Evidence:
         return bool(self.profile.graph_breaks and self.profile.blocks)
 
     @property
+    def trains(self) -> bool:
+        """Whether steps of training are tuned."""
+        return self.profile.step is not None
+
+    @property
     def has_matrix_unit(self) -> bool:
         """Whether a CPU multiplies bf16 matrices in a unit made for it."""
         return "amx_bf16" in self.environment.cpu_features
+
+    @property
+    def has_half_instructions(self) -> bool:
+        """Whether a CPU has instructions for products of bf16, and no unit made for matrices of it."""
+        return "avx512_bf16" in self.environment.cpu_features and not self.has_matrix_unit
 
     @property
     def optimizer_share(self) -> float:

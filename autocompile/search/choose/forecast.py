@@ -49,6 +49,12 @@ def _everywhere() -> dict[Feature, Usual]:
     return {**_SHARED, **{values: usual for kind in kinds() for values, usual in kind.usual.items()}}
 
 
+@cache
+def _in_training(device_type: str) -> dict[Feature, Usual]:
+    """What is otherwise where steps of training are tuned."""
+    return {values: usual for kind in kinds() for values, usual in kind.usual_in_training(device_type).items()}
+
+
 # What the sum leaves open: how values act on one another, and what processes differ by.
 _NOISE, _COST_NOISE, _MEMORY_NOISE = 0.06, 0.25, 0.05
 # What a trial that fails teaches about the log ratio: its values are not worth much, alone or together.
@@ -62,7 +68,8 @@ def _usual(values: Feature, evidence: Evidence) -> tuple[Usual, str]:
         usual = circumstance.usual.get(values)
         if usual is not None and circumstance.holds(evidence):
             return usual, circumstance.reason(evidence)
-    return _everywhere().get(values, _UNKNOWN), ""
+    particular = _in_training(evidence.device_type) if evidence.trains else {}
+    return particular.get(values) or _everywhere().get(values, _UNKNOWN), ""
 
 
 @dataclass(frozen=True)

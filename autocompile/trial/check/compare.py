@@ -129,7 +129,7 @@ def _compare_leaf(leaf: Leaf, tolerance: Tolerance, reference: Reference) -> Com
     judged = finite & torch.isfinite(leaf.expected) & torch.isfinite(leaf.baseline_expected)
     if fault or not bool(judged.any()):
         return Comparison(exact, fault)
-    return _compare_finite(leaf.at(judged), tolerance, reference)
+    return _compare_finite(leaf.flat if bool(judged.all()) else leaf.at(judged), tolerance, reference)
 
 
 def _stray_fault(name: str, actual: Any, baseline: Any, finite: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,13 +29,25 @@ class Leaf:
 
     def at(self, judged: torch.Tensor) -> Leaf:
         """These elements of it."""
+        return self._each(lambda tensor: tensor[judged])
+
+    @property
+    def flat(self) -> Leaf:
+        """All elements of it, on one axis."""
+        return self._each(lambda tensor: tensor.reshape(-1))
+
+    def _each(self, taken: Callable[[torch.Tensor], torch.Tensor]) -> Leaf:
         return replace(
             self,
-            actual=self.actual[judged],
-            expected=self.expected[judged],
-            baseline=self.baseline[judged],
-            baseline_expected=self.baseline_expected[judged],
+            actual=taken(self.actual),
+            expected=taken(self.expected),
+            baseline=taken(self.baseline),
+            baseline_expected=taken(self.baseline_expected),
         )
+
+    def row(self, number: int) -> Leaf:
+        """One of its rows, in place."""
+        return self._each(lambda tensor: tensor[number : number + 1])
 
     @property
     def got(self) -> torch.Tensor:
@@ -112,7 +124,7 @@ def _by_steps(leaf: Leaf) -> Iterator[Leaf]:
     off = (leaf.got - leaf.truth).abs().nan_to_num(torch.inf).square().reshape(len(leaf.actual), -1).sum(1)
     worst = int(off.argmax())
     for row in range(len(off)):
-        one = leaf.at(torch.tensor([row], device=off.device))
+        one = leaf.row(row)
         yield replace(one, rule=of_worst_step) if row == worst else one
 
 

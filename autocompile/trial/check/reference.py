@@ -56,6 +56,11 @@ class Reference:
         """Whether the baseline writes into its arguments."""
         return any(writes_into_inputs(case.sample, case.baseline.leaves) for case in self.cases)
 
+    @property
+    def first(self) -> Reference:
+        """Its first case alone."""
+        return replace(self, cases=self.cases[:1])
+
     def at_batch(self, size: int) -> Reference:
         """The same cases in batches of another size, which holds where samples are proved to be independent."""
         return replace(self, cases=tuple(_at_batch(case, size) for case in self.cases))
@@ -82,8 +87,8 @@ class Reference:
 
     @staticmethod
     def load(path: Path) -> Reference:
-        """Read what `save` wrote."""
-        return torch.load(path, weights_only=False)  # type: ignore[no-any-return]
+        """Read what `save` wrote, each tensor when it is looked at."""
+        return torch.load(path, weights_only=False, mmap=True)  # type: ignore[no-any-return]
 
 
 def make_reference(

@@ -19,6 +19,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.core.words import WorkloadKind
+from autocompile.core.workload import Workload
 from autocompile.runtime.building import built
 from autocompile.trial.check.batch_proof import CALLS_OF_A_BATCH_PROOF, batch_axis
 from autocompile.trial.check.compare import compare
@@ -44,6 +45,9 @@ from autocompile.workload.training.step import TrainingStep
 
 _PROFILED_CALLS = 3
 _VARIANTS = 2
+# Bytes that a case of a training holds for each of its parameters (gradients of each step, parameters, the optimizer's
+# state, and all of it in float64), and bytes that there should be no more of.
+_HELD, _ROOM_BYTES = 20, 256 * 1024**2
 _LONGEST_TRACE_S = 600.0
 # For reading, half a minute and some twenty calls have to do: so much for tracing, so much for a pass over the samples.
 _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
@@ -208,9 +212,17 @@ def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
     return tuple(samples[position * len(samples) // count] for position in range(count))
 
 
+def _variants(workload: Workload) -> int:
+    """Of each signature: as many as there is room for, as a case of a training holds all that several steps make."""
+    if workload.training is None:
+        return _VARIANTS
+    a_case = max(1, _HELD * workload.parameter_bytes)
+    return max(0, min(_VARIANTS, _ROOM_BYTES // (a_case * len(workload.signatures)) - 1))
+
+
 def _reference(task: ProfileTask, eager: Step, samples: tuple[Sample, ...], *, random: bool) -> Reference:
     """What is right, left in the task's file; the user's metric is tried on it."""
-    reference = make_reference(eager, samples, variants=_VARIANTS, seed=task.seed, random=random)
+    reference = make_reference(eager, samples, variants=_variants(task.workload), seed=task.seed, random=random)
     reference.save(Path(task.reference), with_outputs=bool(task.metric))
     metric = unspool_metric(task.metric)
     if metric is not None:
