@@ -7,6 +7,7 @@ import pytest
 import torch
 from laboratory import reply_to
 from learners import adamw, fitted, learner
+from msgspec.structs import replace
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
@@ -16,6 +17,7 @@ from autocompile.report.profile import profile_lines
 from autocompile.trial.profile.anatomy import Found, anatomy_of
 from autocompile.trial.profile.counting import work_of
 from autocompile.trial.profile.kernels import kernels_of
+from autocompile.trial.profile.profiling import variants_of
 from autocompile.trial.profile.step_memory import step_memory
 from autocompile.trial.profile.step_phases import phase_shares
 from autocompile.workload.call import Call
@@ -182,3 +184,11 @@ def test_a_loader_that_other_processes_cannot_have_says_why(tmp_path, monkeypatc
     assert workload.pipeline.stays.startswith(said)
     assert bool(workload.pipeline.stays) == bool(said)
     assert (tmp_path / "loader.pkl").exists() != bool(said)
+
+
+def test_what_a_large_training_is_compared_on_fits_into_memory(tmp_path):
+    step, sample = learner("mlp")
+    given = spool(step.module, [sample.args[0]], tmp_path, training=Training(loss=fitted, optimizer=adamw))
+    counts = [variants_of(replace(given, parameter_bytes=size)) for size in (10**4, 5 * 10**6, 10**9)]
+    assert counts == [2, 1, 0]
+    assert variants_of(replace(given, parameter_bytes=10**9, training=None)) == 2

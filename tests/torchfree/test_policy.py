@@ -83,6 +83,17 @@ def test_what_the_optimizer_takes_of_a_step_tells_what_fused_may_gain(share, sai
     assert (forecast.ratio(fused).mean < unknown) == (share > 0.15)
 
 
+def test_compiling_a_step_of_training_is_expected_to_gain_less_on_a_cpu():
+    plain = SPACE.plain_compile()
+    called = Forecast(SPACE, Evidence(profile(), environment(), "cpu"), ())
+    within = profile(step=StepProfile((StepPhase("forward", 1.0, 5.0),)))
+    trained = Forecast(SPACE, Evidence(within, environment(), "cpu"), ())
+    assert called.ratio(plain).mean < trained.ratio(plain).mean
+    assert called.seconds(plain) < trained.seconds(plain)
+    on_gpu = [Forecast(SPACE, Evidence(seen, environment(), "cuda"), ()) for seen in (profile(), within)]
+    assert on_gpu[0].ratio(plain) == on_gpu[1].ratio(plain)
+
+
 def test_what_eager_shows_is_expected_of_what_is_compiled():
     base = [seen(1.0, runtime="eager"), seen(0.5, number=1, runtime="inductor")]
     fast = Forecast(SPACE, SEEN, [*base, seen(0.5, number=2, runtime="eager", amp="bf16")])

@@ -45,8 +45,8 @@ from autocompile.workload.training.step import TrainingStep
 
 _PROFILED_CALLS = 3
 _VARIANTS = 2
-# Bytes that a case of a training holds for each of its parameters (gradients of each step, parameters, the optimizer's
-# state, and all of it in float64), and bytes that there should be no more of.
+# Bytes that a case of a training holds for each byte of its parameters (gradients of each step, parameters, the
+# optimizer's state, and all of it in float64), and bytes that all cases together should have.
 _HELD, _ROOM_BYTES = 20, 256 * 1024**2
 _LONGEST_TRACE_S = 600.0
 # For reading, half a minute and some twenty calls have to do: so much for tracing, so much for a pass over the samples.
@@ -212,8 +212,11 @@ def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
     return tuple(samples[position * len(samples) // count] for position in range(count))
 
 
-def _variants(workload: Workload) -> int:
-    """Of each signature: as many as there is room for, as a case of a training holds all that several steps make."""
+def variants_of(workload: Workload) -> int:
+    """How many random variants of each signature are compared: in a training, as many as there is room for.
+
+    A case of a training holds all that several steps make: some twenty times the parameters.
+    """
     if workload.training is None:
         return _VARIANTS
     a_case = max(1, _HELD * workload.parameter_bytes)
@@ -222,7 +225,7 @@ def _variants(workload: Workload) -> int:
 
 def _reference(task: ProfileTask, eager: Step, samples: tuple[Sample, ...], *, random: bool) -> Reference:
     """What is right, left in the task's file; the user's metric is tried on it."""
-    reference = make_reference(eager, samples, variants=_variants(task.workload), seed=task.seed, random=random)
+    reference = make_reference(eager, samples, variants=variants_of(task.workload), seed=task.seed, random=random)
     reference.save(Path(task.reference), with_outputs=bool(task.metric))
     metric = unspool_metric(task.metric)
     if metric is not None:
