@@ -48,6 +48,10 @@ FRUITLESS = {
         ),
         "trains (2 steps of SGD were seen), and training is not tuned in a script as it is; define",
     ),
+    "trains by hand": (
+        "for _ in range(3):\n    net(torch.ones(3, 4)).sum().backward()\n    net.out.bias.data -= net.out.bias.grad",
+        "trains (gradients were computed 3 times), and training is not tuned in a script as it is; define",
+    ),
 }
 
 

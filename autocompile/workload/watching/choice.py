@@ -42,7 +42,7 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
     seconds = time.perf_counter() - sight.began
     if not name:
         _check_not_a_training(sight, where)
-    tallies = [tally for (_key, learns), tally in sight.tallies.items() if not (learns and sight.steps)]
+    tallies = [tally for (_key, learns), tally in sight.tallies.items() if not (learns and sight.learns)]
     subjects = [tally for tally in tallies if any(True for _ in tally.module.parameters())]
     own = max(_named(subjects, name, names, where), key=lambda tally: tally.seconds, default=None)
     if own is None:
@@ -66,15 +66,16 @@ def _check_not_a_training(sight: Sight, where: str) -> None:
     """Raises InvalidWorkload for a script that mostly trains."""
     learning = sum(tally.seconds for (_key, learns), tally in sight.tallies.items() if learns)
     whole = sum(tally.seconds for tally in sight.tallies.values())
-    if not sight.steps or learning < whole / 2:
+    if not sight.learns or learning < whole / 2:
         return
-    optimizer, steps = sight.steps.most_common(1)[0]
+    optimizer, steps = next(iter(sight.steps.most_common(1)), ("", 0))
+    seen = f"{steps} steps of {optimizer} were seen" if steps else f"gradients were computed {sight.derived} times"
     remedy = (
         "define `model`, `inputs`, `loss` (a function of the model and a batch) and `optimizer` in it, and its steps "
         "are tuned; or name a module whose calls without gradients are to be tuned, with --module"
     )
     raise InvalidWorkload(
-        f"trains ({steps} steps of {optimizer} were seen), and training is not tuned in a script as it is",
+        f"trains ({seen}), and training is not tuned in a script as it is",
         where=where,
         remedy=remedy,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,13 +17,15 @@ from autocompile.core.job import Watching
 from autocompile.workload.watching.outermost import outermost_calls
 from autocompile.workload.watching.tally import Tally
 
+_DERIVING = ("backward", "grad")
+
 
 class EnoughSeen(BaseException):
     """Ends a watched script; no `except Exception` of its stops it."""
 
 
 class Sight:
-    """The calls of each module by whether they had gradients, and the steps of each optimizer.
+    """The calls of each module by whether they had gradients, the steps of each optimizer, and how often was derived.
 
     `began` is when the first module was called, on `time.perf_counter`, None before.
     """
@@ -31,6 +34,7 @@ class Sight:
         self._watching = watching
         self.tallies: dict[tuple[int, bool], Tally] = {}
         self.steps: Counter[str] = Counter()
+        self.derived = 0
         self.began: float | None = None
 
     @contextmanager
@@ -38,10 +42,36 @@ class Sight:
         """Watch what happens within."""
         handle = register_optimizer_step_post_hook(self._stepped)
         try:
-            with outermost_calls(self._called):
+            with outermost_calls(self._called), self._derivations():
                 yield
         finally:
             handle.remove()
+
+    @property
+    def learns(self) -> bool:
+        """Whether gradients are asked for, by an optimizer or otherwise."""
+        return bool(self.steps or self.derived)
+
+    @contextmanager
+    def _derivations(self) -> Iterator[None]:
+        """Count what asks for gradients; a tensor's own `backward` comes by here, too."""
+        before = {name: getattr(torch.autograd, name) for name in _DERIVING}
+
+        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def derive(*args: Any, **kwargs: Any) -> Any:
+                self.derived += 1
+                return function(*args, **kwargs)
+
+            return derive
+
+        for name, function in before.items():
+            setattr(torch.autograd, name, counted(function))
+        try:
+            yield
+        finally:
+            for name, function in before.items():
+                setattr(torch.autograd, name, function)
 
     def _called(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
