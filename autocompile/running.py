@@ -6,10 +6,10 @@ The command `autocompile run` becomes this process, so that its exit status and 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import traceback
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -25,36 +25,40 @@ def main(arguments: Sequence[str]) -> None:
     """Run a script; ends as the script does, or with status 2 where there is nothing to run it with."""
     directory, script = Path(arguments[0]), Path(arguments[1])
     try:
-        document = read_document(directory)
-        seen = document.workload.script
-        served = ServedScript(directory, serves_gradients=bool(seen and seen.with_gradients))
+        document, served = read_document(directory), ServedScript(directory)
     except UsageError as fault:
         print(f"autocompile: {fault}", file=sys.stderr)
         sys.exit(2)
     try:
         with served.applied():
             run_as_main(script, arguments[2:])
-    except KeyboardInterrupt as fault:
-        _tell(document, served, fault)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
+            _join_threads()
     except SystemExit:
-        _tell(document, served)
         raise
     except BaseException as fault:
-        _tell(document, served, fault)
-        sys.exit(1)
-    else:
-        _tell(document, served)
+        # By whatever shows exceptions now, and once; the interpreter then ends as it does for this one.
+        shown = fault.with_traceback(_of_the_script(fault.__traceback__))
+        sys.excepthook(type(fault), shown, shown.__traceback__)
+        sys.excepthook = lambda *_: None
+        raise
+    finally:
+        with suppress(Exception):  # the script may have closed or replaced its streams
+            _tell(document, served)
 
 
-def _tell(document: Document, served: ServedScript, fault: BaseException | None = None) -> None:
-    """What became of the script, where it raised, without this library's frames; and what was served."""
-    sys.stdout.flush()
-    if fault is not None:
-        traceback.print_exception(type(fault), fault, _of_the_script(fault.__traceback__))
+def _join_threads() -> None:
+    """Those that the script has left running, whose calls are served, too."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+
+
+def _tell(document: Document, served: ServedScript) -> None:
+    """What was served."""
+    with suppress(Exception):
+        sys.stdout.flush()
     lines = service_lines(document, served.services(), served.others)
-    print("\n".join(f"autocompile: {line}" for line in lines), file=sys.stderr, flush=True)
+    print("\n".join(f"autocompile: {line}" for line in lines), file=sys.__stderr__, flush=True)
 
 
 def _of_the_script(trace: TracebackType | None) -> TracebackType | None:

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import torch
 from torch import nn
@@ -23,23 +24,24 @@ from autocompile.core.service import Service
 from autocompile.workload.watching.outermost import outermost_calls
 from autocompile.workload.watching.sight import uncompiled
 
-_LEARNS = "gradients were enabled"
+_LEARNS = "gradients were enabled; put torch.no_grad() around them"
+_AUTOCAST = "autocast was enabled; take it away, as the recommendation has its own precision"
 
 
 class ServedScript:
     """The calls of a script's modules, of which those of the model that was tuned are served.
 
-    A call with gradients enabled is made as it is, unless `serves_gradients`: what is served has none. Autocast around
-    a call is switched off for it, as the recommendation has its own precision. Raises InvalidRecommendation and
-    InvalidArtifact as `load` does.
+    A call with gradients or autocast enabled is made as it is: what is served has no gradients, and a precision of its
+    own. Raises InvalidRecommendation and InvalidArtifact as `load` does.
     """
 
-    def __init__(self, directory: Path, *, serves_gradients: bool) -> None:
-        self._directory, self._serves_gradients = directory, serves_gradients
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._manifest = open_artifact(directory, None).manifest
         check_served(self._manifest)
-        # Of each module that was called: its recommendation, or None for a module that was not tuned.
-        self._known: WeakKeyDictionary[nn.Module, _Applied | None] = WeakKeyDictionary()
+        # By identity, as a module may say what it is equal to: what it was applied to, None where it was not tuned.
+        self._known: dict[int, tuple[ref[nn.Module], _Applied | None]] = {}
+        self._lock = RLock()
         self._applied: list[_Applied] = []
         self._others: dict[str, str] = {}
 
@@ -61,17 +63,35 @@ class ServedScript:
     def _called(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
     ) -> Any:
-        own = uncompiled(module)
-        if own not in self._known:
-            self._known[own] = self._looked_at(own)
-        applied = self._known[own]
+        applied = self._applied_to(uncompiled(module))
         if applied is None:
             return made(module, *args, **kwargs)
-        if torch.is_grad_enabled() and not self._serves_gradients:
-            applied.left[_LEARNS] += 1
+        reason = self._reason_against()
+        if reason:
+            applied.left[reason] += 1
             return made(module, *args, **kwargs)
-        with torch.autocast(self._manifest.device_type, enabled=False):
-            return applied(args, kwargs)
+        return applied(args, kwargs)
+
+    def _reason_against(self) -> str:
+        """Why this call is not to be served, or ""."""
+        if torch.is_grad_enabled():
+            return _LEARNS
+        return _AUTOCAST if torch.is_autocast_enabled(self._manifest.device_type) else ""
+
+    def _applied_to(self, module: nn.Module) -> _Applied | None:
+        known = self._known.get(id(module))
+        if known is not None and known[0]() is module:
+            return known[1]
+        with self._lock:
+            applied = self._looked_at(module)
+            self._known[id(module)] = ref(module, self._forgetting(id(module))), applied
+        return applied
+
+    def _forgetting(self, key: int) -> Callable[[Any], None]:
+        def forget(_gone: Any) -> None:
+            self._known.pop(key, None)
+
+        return forget
 
     def _looked_at(self, module: nn.Module) -> _Applied | None:
         differs = next((one.message for one in mismatches(self._manifest, module) if one.is_of_the_model), "")
@@ -93,13 +113,14 @@ class _Applied:
         self._directory, self._name = directory, type(module).__name__
         self._module: nn.Module | None = module
         self._loaded: CompiledModule | None = None
+        self._lock = RLock()
         self.left: Counter[str] = Counter()
         self._told: list[str] = []
         self._calls, self._seconds, self._first_s = 0, 0.0, 0.0
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         began = time.perf_counter()
-        loaded = self._loaded or self._load()
+        loaded = self._load() if self._loaded is None else self._loaded
         output = loaded(*args, **kwargs)
         took = time.perf_counter() - began
         if self._calls:
@@ -111,7 +132,7 @@ class _Applied:
 
     def service(self) -> Service:
         """What came of it so far."""
-        status = self._loaded.status if self._loaded else None
+        status = None if self._loaded is None else self._loaded.status
         return Service(
             module=self._name,
             label=status.label if status else "",
@@ -124,9 +145,11 @@ class _Applied:
 
     def _load(self) -> CompiledModule:
         """What it warns of is told at the end, with what came of it."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            self._loaded = load(self._directory, self._module)
-        self._told = [str(one.message) for one in caught]
-        self._module = None
-        return self._loaded
+        with self._lock:
+            if self._loaded is None:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always", RuntimeWarning)
+                    self._loaded = load(self._directory, self._module)
+                self._told = list(dict.fromkeys(str(one.message) for one in caught))
+                self._module = None
+            return self._loaded

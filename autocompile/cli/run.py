@@ -27,6 +27,6 @@ def run(
         raise InvalidRecommendation("it is for training, which no script is run with", where="run", remedy=remedy)
     if not script.is_file():
         raise UsageError("no such script", where=str(script), remedy="give the path of a Python file")
-    command = [sys.executable, "-m", "autocompile.running", str(recommendation), str(script), *(arguments or ())]
+    command = [sys.executable, "-P", "-m", "autocompile.running", str(recommendation), str(script), *(arguments or ())]
     sys.stdout.flush()
     os.execv(sys.executable, command)  # noqa: S606  the script takes the place of this process

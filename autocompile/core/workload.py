@@ -64,7 +64,7 @@ class ScriptEntry(Record, frozen=True):
 
     `module`: its class. `calls` of it, in `seconds` since the first call of any module, of which its calls took
     `share`. `whole`: whether the script ran to its end. `with_gradients`: whether it was called with gradients enabled,
-    and nothing was trained. `autocast`: the dtype of the autocast around the calls, or "". `is_compiled`: whether the
+    though none were computed. `autocast`: the dtype of the autocast around the calls, or "". `is_compiled`: whether the
     script compiles it itself.
     """
 

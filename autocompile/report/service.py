@@ -16,8 +16,12 @@ def service_lines(document: Document, services: Sequence[Service], others: Mappi
     for service in services:
         yield _headline(service)
         yield from _times(document, service)
-        yield from (f"  {calls:,} calls not as recommended: {reason}" for reason, calls in service.left.items())
+        yield from (f"  {_calls(calls)} not as recommended: {reason}" for reason, calls in service.left.items())
         yield from (f"  {note}" for note in service.notes)
+
+
+def _calls(count: int) -> str:
+    return f"{count:,} call{'s' * (count != 1)}"
 
 
 def _headline(service: Service) -> str:

@@ -65,7 +65,7 @@ def _do(job: Job, phases: Phases) -> Reply:
     task = job.task
     if isinstance(task, CaptureTask):
         with phases("capture"):
-            return _captured(task)
+            return _captured(task, job)
     if isinstance(task, ToolchainTask):
         return check_toolchain(task.device, phases)
     sys.path[:] = task.workload.search_path
@@ -79,13 +79,15 @@ def _do(job: Job, phases: Phases) -> Reply:
     return measure(task, phases)
 
 
-def _captured(task: CaptureTask) -> Workload:
+def _captured(task: CaptureTask, job: Job) -> Workload:
     script, directory = Path(task.script), Path(task.directory)
     if defines_workload(script) and not task.watching.module:
         model, inputs, training = workload_from_script(script, task.arguments)
         tries = task.tries_loaders
         return spool(model, inputs, directory, name=script.stem, tries_loaders=tries, training=training)
-    return spool_seen(watched(script, task.arguments, task.watching), directory, name=script.stem)
+    own = [directory, *map(Path, (job.directory, job.cache_directory, job.headers_directory))]
+    seen = watched(script, task.arguments, task.watching, own=own)
+    return spool_seen(seen, directory, name=script.stem)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ processes = 1
 limit_s = 0.5
 """
 SCRIPT = """\
-import os, signal, sys, time
+import atexit, os, signal, sys, time
 import torch
 from torch import nn
 
@@ -54,11 +54,20 @@ def main(what):
         for _ in range(5):
             total = net(x).sum()
     print(f"{total:.4f}", isinstance(net, Net), list(net.state_dict()), vars(net).keys() == vars(Net()).keys())
+    if what == "autocast":
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            print(net(x).dtype)
+    if what == "hook":
+        sys.excepthook = lambda kind, fault, trace: print("crashed:", fault)
+        raise OSError("no disk")
+    if what == "closed":
+        sys.stdout.close()
     if what == "raise":
         raise OSError("no disk")
     if what == "exit":
         sys.exit(7)
     if what == "wait":
+        atexit.register(print, "at the end")
         print("waiting", flush=True)
         time.sleep(100)
 
@@ -86,14 +95,14 @@ def tuned(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize("what", ["serve", "learn", "other", "raise", "exit"])
+@pytest.mark.parametrize("what", ["serve", "learn", "other", "autocast", "raise", "hook", "exit", "closed"])
 def test_what_a_script_prints_and_how_it_ends_is_its_own(tuned, what):
     plain = subprocess.run(
         [sys.executable, "script.py", what], capture_output=True, text=True, cwd=tuned, timeout=300, check=False
     )
     ran = command("run", "rec", "script.py", what, cwd=tuned)
     assert ran.stdout == plain.stdout
-    assert ran.returncode == plain.returncode == {"raise": 1, "exit": 7}.get(what, 0)
+    assert ran.returncode == plain.returncode == {"raise": 1, "hook": 1, "exit": 7}.get(what, 0)
     told = [line for line in ran.stderr.splitlines() if line.startswith("autocompile: ")]
     assert [line for line in ran.stderr.splitlines() if line not in told] == plain.stderr.splitlines()
     said = "\n".join(told)
@@ -104,7 +113,8 @@ def test_what_a_script_prints_and_how_it_ends_is_its_own(tuned, what):
         assert "autocompile: Net as " in said
         assert "calls 5 by eager" in said
         assert "ms a call after the first" in said
-        assert ("1 calls not as recommended: gradients were enabled" in said) == (what == "learn")
+        assert ("1 call not as recommended: autocast was enabled" in said) == (what == "autocast")
+        assert ("1 call not as recommended: gradients were enabled" in said) == (what == "learn")
 
 
 def test_signals_are_the_scripts(tuned):
@@ -116,7 +126,8 @@ def test_signals_are_the_scripts(tuned):
             assert process.poll() is None
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        _out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=60)
+    assert "at the end" in out
     assert process.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in err
     assert "running.py" not in err

@@ -181,6 +181,59 @@ def test_nothing_of_the_users_is_overwritten(watch, tmp_path):
     assert "whose files are not kept apart: true" in reply.notes[-1]
 
 
+def test_what_a_module_beside_it_does_at_its_import_is_not_done_again(watch, tmp_path):
+    (tmp_path / "helping.py").write_text(
+        "import torch\nfrom pathlib import Path\nPath(__file__).with_name('log.txt').write_text('new')\n"
+        "class Own(torch.nn.Linear):\n    pass\n"
+    )
+    (tmp_path / "log.txt").write_text("precious")
+    reply = watch("import helping\nhelping.Own(4, 2)(torch.ones(3, 4))")
+    assert isinstance(reply, Workload), reply
+    assert "helping" not in reply.modules
+    assert type(unspool(reply)[0]).__name__ == "Own"
+    assert (tmp_path / "log.txt").read_text() == "precious"
+
+
+def test_a_thread_that_goes_on_writes_nothing_of_the_users(watch, tmp_path):
+    (tmp_path / "beat.txt").write_text("precious")
+    reply = watch(
+        "import threading, time\nfrom pathlib import Path\ndef beat():\n    while True:\n"
+        "        Path(__file__).with_name('beat.txt').write_text('new')\n        time.sleep(0.001)\n"
+        "threading.Thread(target=beat, daemon=True).start()\nwhile True:\n    net(torch.ones(3, 4))",
+        calls=20,
+    )
+    assert isinstance(reply, Workload), reply
+    assert (tmp_path / "beat.txt").read_text() == "precious"
+
+
+def test_a_script_that_waits_or_holds_on_is_ended(watch):
+    waits = watch("net(torch.ones(3, 4))\nimport time\ntime.sleep(1000)", seconds=0.5)
+    assert isinstance(waits, Workload), waits
+    assert not waits.script.whole
+    holds_on = watch("for _ in range(50):\n    try:\n        net(torch.ones(3, 4))\n    except:\n        pass", calls=5)
+    assert isinstance(holds_on, Workload), holds_on
+    assert (holds_on.script.calls, holds_on.script.whole) == (5, False)
+
+
+def test_samples_are_as_they_were_given_and_hold_no_more_than_themselves(watch):
+    reply = watch(
+        "big = torch.arange(4_000_000.0).reshape(-1, 4)\nclass Spoils(Net):\n    def forward(self, x, seen):\n"
+        "        out = super().forward(x)\n        seen.append(1)\n        x.zero_()\n        return out\n"
+        "net = Spoils().eval()\nfor n in range(3):\n    net(big[2 * n + 1 : 2 * n + 3], [])"
+    )
+    assert isinstance(reply, Workload), reply
+    _model, samples = unspool(reply)
+    assert [sample.args[0][0, 0].item() for sample in samples] == [4.0, 12.0, 20.0]
+    assert all(sample.args[0].untyped_storage().nbytes() == 32 for sample in samples)
+    assert [sample.args[1] for sample in samples] == [[], [], []]
+
+
+def test_what_is_scripted_is_left_alone(watch):
+    reply = watch("torch.jit.trace(net, torch.ones(3, 4))(torch.ones(3, 4))\nnet(torch.ones(3, 4))")
+    assert isinstance(reply, Workload), reply
+    assert reply.script.calls == 1
+
+
 def test_a_script_that_defines_its_workload_is_not_watched(watch):
     reply = watch("model, inputs = net, torch.ones(3, 4)\nassert __name__ != '__main__'")
     assert isinstance(reply, Workload), reply

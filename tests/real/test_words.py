@@ -254,7 +254,7 @@ def test_the_command_line_tells_what_to_know_first_before_the_first_trial(tmp_pa
         "the model is in training mode: 1 Dropout module is active (drop); call model.eval() first",
         "left out: [1] (int64 tensor)",
         "output['past'] is an object of class Cache, which no compiled program can return",
-        "only eager will be tuned, nothing compiled: the model is random by nature",
+        "what is compiled draws other random numbers than the model from the same seed",
     )
     for words in expected:
         assert sum(words in notice for notice in notices) == 1, notices

@@ -8,17 +8,27 @@ from pathlib import Path
 
 _PAIR = {"model", "inputs"}
 _WHOLE = "workload"
-_ANYTHING = "*"
 
 
 def defines_workload(path: Path) -> bool:
     """Whether it gives names to `model` and `inputs`, or to `workload`, when it is imported.
 
-    What a loop gives names to, as a training's batches, does not count; what it imports as `*` may be anything.
+    What a loop gives names to, as a training's batches, does not count. What it imports as `*` is looked up in the file
+    beside it.
     """
-    tree = ast.parse(path.read_bytes())
-    names = set(_names(tree.body))
-    return names >= _PAIR or _WHOLE in names or _ANYTHING in names
+    names = set(_names_in(path))
+    return names >= _PAIR or _WHOLE in names
+
+
+def _names_in(path: Path, seen: frozenset[Path] = frozenset()) -> Iterator[str]:
+    if path in seen or not path.is_file():
+        return
+    body = ast.parse(path.read_bytes()).body
+    yield from _names(body)
+    for statement in body:
+        if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*" and statement.module:
+            beside = path.parent.joinpath(*statement.module.split(".")).with_suffix(".py")
+            yield from _names_in(beside, seen | {path})
 
 
 def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
@@ -41,7 +51,8 @@ def _names(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 def _targets(targets: Iterable[ast.expr]) -> Iterator[str]:
     for target in targets:
-        yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+        named = (node for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        yield from (node.id for node in named)
 
 
 def _is_main(test: ast.expr) -> bool:

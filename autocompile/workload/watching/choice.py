@@ -43,10 +43,11 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
     if not name:
         _check_not_a_training(sight, where)
     tallies = [tally for (_key, learns), tally in sight.tallies.items() if not (learns and sight.learns)]
-    subjects = [tally for tally in tallies if any(True for _ in tally.module.parameters())]
+    subjects = [tally for tally in tallies if tally.kept]
     own = max(_named(subjects, name, names, where), key=lambda tally: tally.seconds, default=None)
     if own is None:
-        raise InvalidWorkload("calls no module that has parameters", where=where, remedy="define `model` and `inputs`")
+        said = "calls no module that has parameters, and takes tensors"
+        raise InvalidWorkload(said, where=where, remedy="define `model` and `inputs`")
     if own.module.training != own.trains:
         own.module.train(own.trains)
     entry = ScriptEntry(
@@ -109,10 +110,13 @@ def _notes(entry: ScriptEntry, own: Tally, subjects: Sequence[Tally]) -> Iterato
             yield f"{kind}, called {other.calls:,} times ({share:.0%}), is not tuned; --module {kind} does that"
     if entry.autocast:
         yield (
-            f"the script calls it under autocast ({entry.autocast}), and what is told here is beside the model in its "
-            f"own precision"
+            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` leaves it as it is: take "
+            "the autocast away, as the recommendation has its own precision; figures here are beside the model's own"
         )
     if entry.is_compiled:
         yield "the script compiles it itself, and what is told here is beside the model as it is, eager"
     if entry.with_gradients:
-        yield "the script calls it with gradients enabled and trains nothing; with torch.no_grad() eager is faster, too"
+        yield (
+            "the script calls it with gradients enabled, where `autocompile run` leaves it as it is: put "
+            "torch.no_grad() around the calls"
+        )

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
+from torch.jit import ScriptModule
+from torch.jit._trace import is_tracing
 
 # Makes a call of a module in the program's place: of the module, its arguments, and what calls it as it is.
 Pass = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
@@ -21,13 +23,13 @@ class _Depth(threading.local):
 def outermost_calls(passed: Pass) -> Iterator[None]:
     """Hand each outermost call of a module to `passed`; calls within one are made as ever.
 
-    It replaces `nn.Module.__call__`, which a class may have overridden: calls of such are not seen. A call in another
-    thread is outermost there.
+    It replaces `nn.Module.__call__`, which a class may have overridden: calls of such are not seen, nor are those of
+    TorchScript, nor what is traced for it. A call in another thread is outermost there.
     """
     before, depth = nn.Module.__call__, _Depth()
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if depth.inside:
+        if depth.inside or isinstance(module, ScriptModule) or is_tracing():  # type: ignore[no-untyped-call]
             return before(module, *args, **kwargs)
         depth.inside = True
         try:

@@ -5,49 +5,67 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+
+import cloudpickle
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import Watching
 from autocompile.workload.capture.endings import ended, run_as_a_script, seen_whole, shown
 from autocompile.workload.capture.script import describe_fault
+from autocompile.workload.places import is_installed
 from autocompile.workload.watching.choice import Chosen, chosen
 from autocompile.workload.watching.files import writes_kept_in
 from autocompile.workload.watching.main import run_as_main
 from autocompile.workload.watching.sight import EnoughSeen, Sight
 
+# What is left when the process is.
+_LASTING = ExitStack()
 # Where what is downloaded once is kept.
 _CACHES = Path.home() / ".cache"
 _HOW = "define `model` and `inputs`, or a function `workload()`"
 
 
-def watched(path: Path, arguments: Sequence[str], watching: Watching) -> Chosen:
+def watched(path: Path, arguments: Sequence[str], watching: Watching, *, own: Sequence[Path] = ()) -> Chosen:
     """What a script is to be tuned for, which is run as `__main__` until enough of it was seen.
 
-    What it writes meanwhile is kept apart, and thrown away; caches in the user's home excepted.
+    What it writes is kept apart for as long as this process lives, as threads of its may; caches in the user's home
+    excepted, and directories that are this process's `own`. What of its model lies in modules beside the script
+    travels by value, so that no other process imports them, with whatever that does to files.
     Raises InvalidWorkload where it raises, ends itself with an error, or calls nothing that can be tuned.
     """
-    sight, own = Sight(watching), os.getpid()
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            with writes_kept_in(Path(scratch), free=[_CACHES], guarded=[path.absolute().parent]) as files:
-                whole = _run(sight, path, arguments)
-        finally:
-            if os.getpid() != own:  # a process that the script has forked, which came to the script's end as well
-                os._exit(0)
-    seen = chosen(sight, watching.module, vars(sys.modules["__main__"]), shown(path), whole=whole)
+    sight, process, beside = Sight(watching), os.getpid(), path.absolute().parent
+    scratch = Path(tempfile.mkdtemp())
+    files = _LASTING.enter_context(writes_kept_in(scratch, free=[_CACHES, *own], guarded=[beside]))
+    try:
+        _run(sight, path, arguments)
+    finally:
+        if os.getpid() != process:  # one that the script has forked, which came to the script's end as well
+            os._exit(0)
+    _send_by_value(beside)
+    seen = chosen(sight, watching.module, vars(sys.modules["__main__"]), shown(path), whole=not sight.ended)
     return replace(seen, notes=(*seen.notes, *files.notes))
 
 
-def _run(sight: Sight, path: Path, arguments: Sequence[str]) -> bool:
-    """Run it; whether it came to its end."""
+def _send_by_value(beside: Path) -> None:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and module.__name__ != "__main__" and beside in Path(file).parents and not is_installed(file):
+            cloudpickle.register_pickle_by_value(module)
+
+
+def _run(sight: Sight, path: Path, arguments: Sequence[str]) -> None:
+    """Run it to its end, or until enough was seen."""
     with run_as_a_script(path, arguments) as heard, sight.open():
         try:
             run_as_main(path, arguments)
+            _join_threads(sight)
         except EnoughSeen:
-            return False
+            return
         except SystemExit as end:
             if end.code and sight.began is None:
                 raise ended(end, heard.last_line, path, arguments, how=_HOW) from end
@@ -57,4 +75,10 @@ def _run(sight: Sight, path: Path, arguments: Sequence[str]) -> bool:
         except Exception as fault:
             said = f"raised {describe_fault(fault)}"
             raise InvalidWorkload(said, where=shown(path), remedy=seen_whole(path, arguments)) from fault
-    return True
+
+
+def _join_threads(sight: Sight) -> None:
+    """Wait for those that the script has left running, as Python does at its end."""
+    for thread in threading.enumerate():
+        while thread is not threading.current_thread() and not thread.daemon and thread.is_alive() and not sight.ended:
+            thread.join(0.1)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import functools
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from autocompile.core.job import Watching
 from autocompile.workload.watching.outermost import outermost_calls
 from autocompile.workload.watching.tally import Tally
 
+# A call that is under way when the time is over may come to its end.
+_GRACE_S = 2.0
 _DERIVING = ("backward", "grad")
 
 
@@ -27,13 +32,15 @@ class EnoughSeen(BaseException):
 class Sight:
     """The calls of each module by whether they had gradients, the steps of each optimizer, and how often was derived.
 
-    `began` is when the first module was called, on `time.perf_counter`, None before.
+    `began` is when the first module was called, on `time.perf_counter`, None before; `ended`: whether the script was
+    ended, as enough was seen, whatever it made of that.
     """
 
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
         self.tallies: dict[tuple[int, bool], Tally] = {}
         self.steps: Counter[str] = Counter()
+        self.ended = False
         self.derived = 0
         self.began: float | None = None
 
@@ -42,7 +49,7 @@ class Sight:
         """Watch what happens within."""
         handle = register_optimizer_step_post_hook(self._stepped)
         try:
-            with outermost_calls(self._called), self._derivations():
+            with outermost_calls(self._called), self._derivations(), self._alarm():
                 yield
         finally:
             handle.remove()
@@ -79,7 +86,9 @@ class Sight:
         now = time.perf_counter()
         self.began = self.began or now
         if self._is_enough(now):
-            raise EnoughSeen
+            self._end()
+        if next(module.parameters(), None) is None:
+            return made(module, *args, **kwargs)
         tally = self._tally_of(module)
         tally.keep(args, kwargs)
         began = time.perf_counter()
@@ -105,11 +114,30 @@ class Sight:
         most = max((tally.calls for tally in self.tallies.values()), default=0)
         return most >= self._watching.calls
 
+    def _end(self) -> None:
+        self.ended = True
+        raise EnoughSeen
+
+    @contextmanager
+    def _alarm(self) -> Iterator[None]:
+        """Look once a second whether it is enough, as a script may wait, and call nothing; in the main thread alone."""
+
+        def look(_number: int, _frame: FrameType | None) -> None:
+            if self.began is not None and time.perf_counter() - self.began > self._watching.seconds + _GRACE_S:
+                self._end()
+
+        before = signal.signal(signal.SIGALRM, look)
+        signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
     def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         self.steps[type(optimizer).__name__] += 1
 
 
 def uncompiled(module: nn.Module) -> nn.Module:
     """What `torch.compile` was given, where it is that."""
-    given = module._modules.get("_orig_mod")  # noqa: SLF001  an attribute that is not there takes a microsecond
-    return module if given is None else given
+    return module._orig_mod if isinstance(module, OptimizedModule) else module  # noqa: SLF001

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -11,10 +12,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from autocompile.workload.samples import Sample, clone
+from autocompile.workload.samples import Sample
 
 # Of a kind of call so many are kept, and of so many kinds; a loop may bring new ones without end.
 _KEPT, _MOST_KINDS = 4, 64
+# Samples of all kinds together hold no more than that, but for the first.
+_MOST_BYTES = 1024**3
 # So many samples stand for all calls, each kind by its share.
 _SAMPLES = 32
 
@@ -36,18 +39,23 @@ class Tally:
     autocast: str = ""
     kinds: Counter[Hashable] = field(default_factory=Counter)
     kept: dict[Hashable, list[Sample]] = field(default_factory=dict)
+    held_bytes: int = 0
 
     def keep(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Count a call before it is made, and keep its arguments if there are few of its kind."""
+        """Count a call before it is made, and keep its arguments if there are few of its kind, and a tensor in them."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        key = (*(_kind(leaf) for leaf in leaves), spec)
         self.calls += 1
+        size = sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
+        if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+            return
+        key = (*(_kind(leaf) for leaf in leaves), spec)
         self.kinds[key] += 1
-        kept = self.kept.get(key)
-        if kept is None and len(self.kept) < _MOST_KINDS:
-            kept = self.kept[key] = []
-        if kept is not None and len(kept) < _KEPT:
-            kept.append(clone(Sample(args, dict(kwargs))))
+        is_new = key not in self.kept and len(self.kept) < _MOST_KINDS
+        is_room = not self.held_bytes or self.held_bytes + size <= _MOST_BYTES
+        if is_room and (is_new or 0 < len(self.kept.get(key, ())) < _KEPT):
+            self.held_bytes += size
+            own = [_own(leaf) for leaf in leaves]
+            self.kept.setdefault(key, []).append(Sample(*pytree.tree_unflatten(own, spec)))
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -64,4 +72,19 @@ class Tally:
 def _kind(leaf: Any) -> Hashable:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype, leaf.shape, leaf.device
-    return repr(leaf)
+    has_address = getattr(type(leaf), "__repr__", None) is object.__repr__
+    return str(type(leaf)) if has_address else repr(leaf)
+
+
+def _own(leaf: Any) -> Any:
+    """As it is now, as a call may change it; of a tensor, the part of its memory that it covers."""
+    if isinstance(leaf, torch.Tensor):
+        if leaf.layout != torch.strided or type(leaf) is not torch.Tensor or not leaf.numel():
+            return leaf.detach().clone()
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
+        covered = leaf.detach().as_strided((extent,), (1,), leaf.storage_offset()).clone()
+        return covered.as_strided(leaf.shape, leaf.stride())
+    try:
+        return copy.deepcopy(leaf)
+    except Exception:  # whatever an object of the user's raises; then it is kept as it is
+        return leaf

@@ -45,6 +45,17 @@ def _written_into(view: View, path: str, _: dict[str, Any]) -> str:
     return view.dug(view.located(view.absolute(path))[0])
 
 
+def _suffixed(view: View, path: str, _: dict[str, Any]) -> str:
+    """A database in files that are named after the path."""
+    whole = view.absolute(path)
+    for suffix in (".db", ".pag", ".dir"):
+        resolved, here = view.located(whole + suffix)
+        if here == resolved and exists(here):
+            view.owned(resolved)
+    folder, name = os.path.split(whole)
+    return os.path.join(view.dug(view.located(folder)[0]), name)  # noqa: PTH118  a string, as all ways here
+
+
 def _changed(view: View, path: str, _: dict[str, Any]) -> str:
     return changes.opened(view, view.absolute(path), _CHANGED)
 
@@ -81,6 +92,7 @@ def _database_of_uri(view: View, uri: str) -> str:
 WAYS = (
     Way("sqlite3", "connect", 0, "database", _database),
     Way("_gdbm", "open", 0, "filename", _changed),
+    Way("_dbm", "open", 0, "filename", _suffixed),
     Way("torch._C", "PyTorchFileWriter", 0, "", _written),
     Way("torch._C", "PyTorchFileReader.__init__", 1, "", _read),
     Way("torch._C", "ScriptModule.save", 1, "", _written),
