@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +31,6 @@ def main(arguments: Sequence[str]) -> None:
     try:
         with served.applied():
             run_as_main(script, arguments[2:])
-            _join_threads()
     except SystemExit:
         raise
     except BaseException as fault:
@@ -44,13 +42,6 @@ def main(arguments: Sequence[str]) -> None:
     finally:
         with suppress(Exception):  # the script may have closed or replaced its streams
             _tell(document, served)
-
-
-def _join_threads() -> None:
-    """Those that the script has left running, whose calls are served, too."""
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
 
 
 def _tell(document: Document, served: ServedScript) -> None:

@@ -25,8 +25,12 @@ def step_peak_bytes(step: TrainingStep, samples: Sequence[Sample]) -> int:
         step.run(sample)  # afterwards the optimizer's state is there
         step.clear()
         held = _bytes_of([*(tensor for _name, tensor in step.state.named()), *_tensors(sample)])
-        allocated = _GROWTH[step.device_type]
-        return held + allocated(lambda: step.run(sample))
+        return held + most_allocated(step.device_type, lambda: step.run(sample))
+
+
+def most_allocated(device_type: str, run: Callable[[], Any]) -> int:
+    """The most bytes, beyond those that are there at its beginning, that `run` has allocated at once."""
+    return _GROWTH[device_type](run)
 
 
 def _allocated_on_cpu(run: Callable[[], Any]) -> int:

@@ -11,14 +11,12 @@ from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
-from torch.profiler import ProfilerActivity, profile
 from torch.utils import _pytree as pytree
 
 from autocompile.core.step_profile import Phase, StepMemory
+from autocompile.trial.step_memory import most_allocated
 from autocompile.workload.samples import Sample
 from autocompile.workload.training.step import TrainingStep
-
-_ALLOCATION = "[memory]"
 
 
 def step_memory(step: TrainingStep, sample: Sample) -> StepMemory:
@@ -31,6 +29,7 @@ def step_memory(step: TrainingStep, sample: Sample) -> StepMemory:
     gradients = held.claimed(parameter.grad for parameter in step.module.parameters())
     optimizer = held.claimed(pytree.tree_leaves(list(step.optimizer.state.values())))
     step.clear()
+    growth = most_allocated(step.device_type, lambda: step.work(sample))
     return StepMemory(
         parameters_bytes=parameters,
         buffers_bytes=buffers,
@@ -38,7 +37,7 @@ def step_memory(step: TrainingStep, sample: Sample) -> StepMemory:
         optimizer_bytes=optimizer,
         activations_bytes=activations,
         batches_bytes=batches,
-        peak_bytes=parameters + buffers + optimizer + batches + _most_allocated(step, sample),
+        peak_bytes=parameters + buffers + optimizer + batches + growth,
     )
 
 
@@ -93,21 +92,3 @@ def _activations(step: TrainingStep, sample: Sample, held: _Holders) -> int:
     with step.telling(hear), saved_tensors_hooks(keep, lambda tensor: tensor):
         step.work(sample)
     return max(sum(storages.values()) for storages in kept)
-
-
-def _most_allocated(step: TrainingStep, sample: Sample) -> int:
-    """The most bytes, beyond those that are there at its beginning, that a step has allocated at once."""
-    if step.device_type == "cuda":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step.work(sample)
-        torch.cuda.synchronize()
-        return int(torch.cuda.max_memory_allocated()) - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        step.work(sample)
-    events = recorded.profiler.kineto_results.events()
-    now = most = 0
-    for event in sorted((e for e in events if e.name() == _ALLOCATION), key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
-    return most

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
 
-def run_as_main(path: Path, arguments: Sequence[str] = ()) -> None:
+def run_as_main(path: Path, arguments: Sequence[str] = (), *, is_over: Callable[[], bool] = lambda: False) -> None:
     """Run the script at `path` as `__main__`, its `arguments` in `sys.argv` and its folder first on `sys.path`.
 
-    All three stay, for what the script has left running. Raises whatever the script does.
+    All three stay, for what the script has left running. As Python does, it waits for threads that the script has left,
+    but no longer than until it `is_over`. Raises whatever the script does.
     """
     file = path.absolute()
     module = ModuleType("__main__")
@@ -22,3 +24,6 @@ def run_as_main(path: Path, arguments: Sequence[str] = ()) -> None:
     sys.path.insert(0, str(file.resolve().parent))
     code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
     exec(code, vars(module))  # noqa: S102  which is what the user asked for
+    for thread in threading.enumerate():
+        while thread is not threading.current_thread() and not thread.daemon and thread.is_alive() and not is_over():
+            thread.join(0.1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -62,8 +61,7 @@ def _run(sight: Sight, path: Path, arguments: Sequence[str]) -> None:
     """Run it to its end, or until enough was seen."""
     with run_as_a_script(path, arguments) as heard, sight.open():
         try:
-            run_as_main(path, arguments)
-            _join_threads(sight)
+            run_as_main(path, arguments, is_over=lambda: sight.ended)
         except EnoughSeen:
             return
         except SystemExit as end:
@@ -75,10 +73,3 @@ def _run(sight: Sight, path: Path, arguments: Sequence[str]) -> None:
         except Exception as fault:
             said = f"raised {describe_fault(fault)}"
             raise InvalidWorkload(said, where=shown(path), remedy=seen_whole(path, arguments)) from fault
-
-
-def _join_threads(sight: Sight) -> None:
-    """Wait for those that the script has left running, as Python does at its end."""
-    for thread in threading.enumerate():
-        while thread is not threading.current_thread() and not thread.daemon and thread.is_alive() and not sight.ended:
-            thread.join(0.1)
