@@ -14,6 +14,7 @@ from types import TracebackType
 
 from autocompile.artifact.directory import read_document
 from autocompile.artifact.scripted import ServedScript
+from autocompile.artifact.trained_script import TrainedScript
 from autocompile.core.document import Document
 from autocompile.core.errors import UsageError
 from autocompile.report.service import service_lines
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str]) -> None:
     """Run a script; ends as the script does, or with status 2 where there is nothing to run it with."""
     directory, script = Path(arguments[0]), Path(arguments[1])
     try:
-        document, served = read_document(directory), ServedScript(directory)
+        document = read_document(directory)
+        served = TrainedScript(directory) if document.workload.training else ServedScript(directory)
     except UsageError as fault:
         print(f"autocompile: {fault}", file=sys.stderr)
         sys.exit(2)
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str]) -> None:
             _tell(document, served)
 
 
-def _tell(document: Document, served: ServedScript) -> None:
+def _tell(document: Document, served: ServedScript | TrainedScript) -> None:
     """What was served."""
     with suppress(Exception):
         sys.stdout.flush()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -28,6 +28,8 @@ from autocompile.workload.state import State
 from autocompile.workload.training.cutting import parts_of, uncut
 from autocompile.workload.training.step import check_loss
 from autocompile.workload.training.training import Loss
+
+Made = TypeVar("Made")
 
 # Forms of batches that are remembered: a loop may bring new ones without end.
 _MOST_FORMS = 1024
@@ -229,9 +231,16 @@ class PreparedStep:
 
     def _learn_eager(self, batches: Sequence[Any], fault: Exception) -> torch.Tensor:
         """The same without the compiler; for good, if that is what failed."""
+        return self.without_compiler(lambda: self._learn(self._given, batches), fault)
+
+    def without_compiler(self, learn: Callable[[], Made], fault: Exception) -> Made:
+        """What `learn` gives, after the compiler has raised `fault`: from now on the model trains as it is.
+
+        If it raises as well, the fault is the model's own, and nothing is changed.
+        """
         self._undone.swap()
         try:
-            loss = self._learn(self._given, batches)
+            made = learn()
         except BaseException:
             self._undone.swap()
             raise
@@ -239,7 +248,7 @@ class PreparedStep:
         said = " ".join(str(fault).split("\n")[:2]).strip()
         self._fallback = f"compiling failed: {type(fault).__name__}: {said}"
         warn(f"{self._fallback}; from now on the model trains without the compiler; tune it again")
-        return loss
+        return made
 
     def _tell_of_another_form(self, batches: Sequence[Any]) -> None:
         differs = how_it_differs(batches, self._how.forms)

@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import nn
 
+from autocompile.artifact.fitting import Fitting
 from autocompile.artifact.integrity import open_artifact
 from autocompile.artifact.load import load
-from autocompile.artifact.mismatch import mismatches
 from autocompile.artifact.module import CompiledModule
 from autocompile.artifact.options import check_served
 from autocompile.core.service import Service
@@ -36,14 +35,9 @@ class ServedScript:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
         self._manifest = open_artifact(directory, None).manifest
         check_served(self._manifest)
-        # By identity, as a module may say what it is equal to: what it was applied to, None where it was not tuned.
-        self._known: dict[int, tuple[ref[nn.Module], _Applied | None]] = {}
-        self._lock = RLock()
-        self._applied: list[_Applied] = []
-        self._others: dict[str, str] = {}
+        self._fitting = Fitting(self._manifest, lambda module: _Applied(directory, module))
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -53,17 +47,17 @@ class ServedScript:
 
     def services(self) -> list[Service]:
         """What came of it, for each module that was the one that was tuned."""
-        return [one.service() for one in self._applied]
+        return [one.service() for one in self._fitting.applied]
 
     @property
     def others(self) -> dict[str, str]:
         """How modules that were called differ from the one that was tuned, by their class."""
-        return dict(self._others)
+        return dict(self._fitting.others)
 
     def _called(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
     ) -> Any:
-        applied = self._applied_to(uncompiled(module))
+        applied = self._fitting(uncompiled(module))
         if applied is None:
             return made(module, *args, **kwargs)
         reason = self._reason_against()
@@ -77,30 +71,6 @@ class ServedScript:
         if torch.is_grad_enabled():
             return _LEARNS
         return _AUTOCAST if torch.is_autocast_enabled(self._manifest.device_type) else ""
-
-    def _applied_to(self, module: nn.Module) -> _Applied | None:
-        known = self._known.get(id(module))
-        if known is not None and known[0]() is module:
-            return known[1]
-        with self._lock:
-            applied = self._looked_at(module)
-            self._known[id(module)] = ref(module, self._forgetting(id(module))), applied
-        return applied
-
-    def _forgetting(self, key: int) -> Callable[[Any], None]:
-        def forget(_gone: Any) -> None:
-            self._known.pop(key, None)
-
-        return forget
-
-    def _looked_at(self, module: nn.Module) -> _Applied | None:
-        differs = next((one.message for one in mismatches(self._manifest, module) if one.is_of_the_model), "")
-        if differs:
-            self._others[type(module).__name__] = differs
-            return None
-        applied = _Applied(self._directory, module)
-        self._applied.append(applied)
-        return applied
 
 
 class _Applied:

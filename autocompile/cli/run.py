@@ -17,14 +17,13 @@ def run(
 ) -> None:
     """Run a script with a recommendation applied to the model that it was tuned for; nothing in it is changed.
 
-    Its output, its exit status and its signals are its own. At the end, standard error has what was served.
+    Its output, its exit status and its signals are its own. At the end, standard error has what was served, or what
+    was trained as recommended.
     """
     from autocompile.artifact.directory import read_document
-    from autocompile.core.errors import InvalidRecommendation, UsageError
+    from autocompile.core.errors import UsageError
 
-    if read_document(recommendation).workload.training:
-        remedy = "train with autocompile.prepare(path, model, optimizer) in the script"
-        raise InvalidRecommendation("it is for training, which no script is run with", where="run", remedy=remedy)
+    read_document(recommendation)
     if not script.is_file():
         raise UsageError("no such script", where=str(script), remedy="give the path of a Python file")
     command = [sys.executable, "-P", "-m", "autocompile.running", str(recommendation), str(script), *(arguments or ())]

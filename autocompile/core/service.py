@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from autocompile.core.serde import Record
+from autocompile.core.words import WorkloadKind
 
 
 class Service(Record, frozen=True):
     """One module of a script: `label` is the configuration that served it, "" if nothing was served.
 
-    `calls` by the runtime that made them, of those that reached the recommendation. `first_s`: the first one, loading
-    included; `mean_ms`: the mean of the others, null where there are none. `left`: how many calls were not served as
-    recommended, by reason. `notes` say what else differs.
+    `calls` by the runtime that made them, of those that reached the recommendation; of a training (`kind`), its steps.
+    `first_s`: the first one, loading or compiling included; `mean_ms`: the mean of the others, null where there are
+    none; of a step, its calls of the model, gradients and update, and nothing else that the script does. `left`: how
+    many calls of the model were not made as recommended, by reason. `notes` say what else differs.
     """
 
     module: str
@@ -20,3 +22,4 @@ class Service(Record, frozen=True):
     mean_ms: float | None
     left: dict[str, int] = {}
     notes: tuple[str, ...] = ()
+    kind: WorkloadKind = "inference"

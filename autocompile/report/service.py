@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autocompile.core.document import Document
 from autocompile.core.service import Service
+from autocompile.core.words import words_of
 
 
 def service_lines(document: Document, services: Sequence[Service], others: Mapping[str, str]) -> Iterator[str]:
@@ -25,14 +26,21 @@ def _calls(count: int) -> str:
 
 
 def _headline(service: Service) -> str:
+    words = words_of(service.kind)
     by = ", ".join(f"{calls:,} by {runtime}" for runtime, calls in service.calls.items())
-    return f"{service.module} as {service.label}: calls {by}" if by else f"{service.module}: no call was served"
+    if not by:
+        return (
+            f"{service.module}: no {words.one} was {'done as recommended' if service.kind == 'training' else 'served'}"
+        )
+    return f"{service.module} as {service.label}: {words.many} {by}"
 
 
 def _times(document: Document, service: Service) -> Iterator[str]:
     if not service.calls:
         return
-    mean = "" if service.mean_ms is None else f"{service.mean_ms:.3g} ms a call after the first, "
+    one = words_of(service.kind).one
+    mean = "" if service.mean_ms is None else f"{service.mean_ms:.3g} ms a {one} after the first, "
     baseline = document.baseline.latency_ms
-    eager = "" if baseline is None else f"; eager took {baseline:.3g} ms a call when it was tuned"
-    yield f"  {mean}{service.first_s:.2g} s for the first one, loading included{eager}"
+    eager = "" if baseline is None else f"; eager took {baseline:.3g} ms a {one} when it was tuned"
+    included = "what is compiled then" if service.kind == "training" else "loading"
+    yield f"  {mean}{service.first_s:.2g} s for the first one, {included} included{eager}"

@@ -95,6 +95,9 @@ def _fold_activations(plan: Plan, value: Value, around: Surroundings) -> Plan:
 def _micro_batches_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.training is None:
         return (Choice(value=1),)
+    if around.in_script:
+        reason = "the script cuts its batches itself, and is left as it is"
+        return Choice(value=1), *(Choice(count, reason) for count in (2, 4))
     untried = "whether it learns the same was not tried, as little of the budget is left"
     return Choice(value=1), *(Choice(count, around.micro_batches.get(str(count), untried)) for count in (2, 4))
 

@@ -29,7 +29,8 @@ class Surroundings:
     starts from what was packed. `free_batch`: whether a call may hold another number of samples, None where that is not
     known. `training`: how the model is trained, None where it is called. Of a training: `micro_batches`, by the number
     of equal parts why a batch is not to be cut into them, "" where it may be; `recompute_problem`, why blocks cannot be
-    computed again, or ""; `limits_memory`, whether the goal does.
+    computed again, or ""; `limits_memory`, whether the goal does; `in_script`, whether a script that is left as it is
+    computes the loss.
     """
 
     device_type: str
@@ -57,6 +58,7 @@ class Surroundings:
     micro_batches: Mapping[str, str] = field(default_factory=dict)
     recompute_problem: str = ""
     limits_memory: bool = False
+    in_script: bool = False
 
     @property
     def block_paths(self) -> tuple[str, ...]:
@@ -102,6 +104,7 @@ def surroundings_of(
         training=workload.training,
         micro_batches=profile.micro_batches,
         recompute_problem=profile.recompute_problem,
+        in_script=workload.script is not None,
     )
 
 

@@ -96,8 +96,8 @@ def test_a_batch_is_measured_per_sample_and_its_outputs_are_checked(laboratory):
         found = laboratory.trial(plan)
         assert isinstance(found, Measurement), found
         assert found.batch_factor == 8
-        per_sample = found.latency.mean_ms / 8 / found.baseline.mean_ms
-        assert found.ratio.value == pytest.approx(per_sample, rel=0.5)  # and not eight times that
+        per_call = found.latency.mean_ms / found.baseline.mean_ms
+        assert found.ratio.value < per_call / 3  # a sample's share of a call, which is an eighth
         assert found.accuracy.error <= found.accuracy.limit
 
 

@@ -41,16 +41,9 @@ FRUITLESS = {
         "the following arguments are required: --data",
     ),
     "reads": ("name = input('name? ')", "reads standard input, which is empty while it is watched"),
-    "trains": (
-        (
-            "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor _ in range(2):\n    optimizer.zero_grad()\n"
-            "    net(torch.ones(3, 4)).sum().backward()\n    optimizer.step()"
-        ),
-        "trains (2 steps of SGD were seen), and training is not tuned in a script as it is; define",
-    ),
     "trains by hand": (
         "for _ in range(3):\n    net(torch.ones(3, 4)).sum().backward()\n    net.out.bias.data -= net.out.bias.grad",
-        "trains (gradients were computed 3 times), and training is not tuned in a script as it is; define",
+        "computes gradients (3 times), and no optimizer of torch's was seen to use them; define",
     ),
 }
 

@@ -56,7 +56,8 @@ def _loss_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.training is None:
         return ()
     own = "the model computes its loss itself, so it is compiled with it anyway"
-    return (Choice("with-loss", own if around.training.own_loss else ""),)
+    in_script = "the loss is the script's own code, which is left as it is"
+    return (Choice("with-loss", own if around.training.own_loss else in_script if around.in_script else ""),)
 
 
 def _too_few(around: Surroundings, count: int) -> str:

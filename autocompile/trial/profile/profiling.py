@@ -95,7 +95,8 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
         free_batch = _free_batch(eager, compared, phases.left_s)
         bounded = replace(bounded, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
-        return with_savings(bounded, eager, samples, compared.repeats.call_s, phases.left_s)
+        cuts = task.workload.script is None  # a script cuts its batches itself
+        return with_savings(bounded, eager, samples, compared.repeats.call_s, phases.left_s, cuts=cuts)
 
 
 def _kernels(eager: Step, compared: _Compared, task: ProfileTask) -> Kernels:

@@ -16,12 +16,17 @@ from autocompile.workload.training.step import TrainingStep
 _PROOF_SHARE = 0.1
 
 
-def with_savings(profile: Profile, eager: Step, samples: Sequence[Sample], step_s: float, left_s: float) -> Profile:
-    """The profile with what was found out of that; the cut is not tried where little of the budget is left."""
+def with_savings(
+    profile: Profile, eager: Step, samples: Sequence[Sample], step_s: float, left_s: float, *, cuts: bool
+) -> Profile:
+    """The profile with what was found out of that.
+
+    The cut is not tried where batches are not to be cut (`cuts`), or little of the budget is left.
+    """
     if not isinstance(eager, TrainingStep):
         return profile
     problem = recompute_problem(eager, samples[0], profile.blocks) if profile.blocks else ""
-    worth = STEPS_OF_A_CUT_PROOF * step_s <= _PROOF_SHARE * left_s
+    worth = cuts and STEPS_OF_A_CUT_PROOF * step_s <= _PROOF_SHARE * left_s
     return replace(profile, recompute_problem=problem, micro_batches=cut_problems(eager, samples) if worth else {})
 
 

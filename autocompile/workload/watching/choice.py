@@ -11,106 +11,167 @@ from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import ScriptEntry
-from autocompile.workload.samples import Sample
-from autocompile.workload.watching.sight import Sight
+from autocompile.workload.training.training import Training
+from autocompile.workload.watching.learning.lessons import Lesson
+from autocompile.workload.watching.learning.training import Taught, Unteachable, taught
+from autocompile.workload.watching.sight import Sight, uncompiled
 from autocompile.workload.watching.tally import Tally
 
 # What takes less of the script's time is not told of.
 _WORTH_TELLING = 0.05
 
 
+_HOW = "define `model`, `inputs`, `loss` (a function of the model and a batch) and `optimizer` in it"
+
+
 @dataclass(frozen=True)
 class Chosen:
-    """A module, its calls, and what was seen of them; `notes` are worth telling."""
+    """A module, its calls or the batches that it is trained on, and what was seen of them; `notes` are worth telling.
+
+    `training`: how it is trained, None where it is called.
+    """
 
     module: nn.Module
-    samples: tuple[Sample, ...]
+    inputs: Sequence[Any]
     entry: ScriptEntry
     notes: tuple[str, ...]
+    training: Training | None = None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A module, in one of its uses: its calls without gradients, or with a `lesson` its training."""
+
+    tally: Tally
+    lesson: Lesson | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What its calls took, and in training gradients and updates."""
+        return self.tally.seconds + (self.lesson.seconds if self.lesson else 0.0)
+
+    @property
+    def kind(self) -> str:
+        """Its class."""
+        return type(self.tally.module).__name__
+
+    @property
+    def told(self) -> str:
+        """How often it was used."""
+        if self.lesson is None:
+            return f"called {_times(self.tally.calls)}"
+        return f"trained in {self.lesson.steps:,} step{'s' * (self.lesson.steps != 1)}"
 
 
 def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, whole: bool) -> Chosen:
-    """The module of that name, or the one that took most of the time, in those of its calls that train nothing.
+    """The module of that name, or the one that took most of the time, in the use that took most of it.
 
     `names`: the script's variables. `whole`: whether it ran to its end. Raises InvalidWorkload where no module was
-    called, none has that name, or the one that is to be tuned is only trained.
+    called, none has that name, or the one that is to be tuned is trained in a way that cannot be done again.
     """
     if sight.began is None:
         raise InvalidWorkload(
             "called no torch module", where=where, remedy="define `model` and `inputs`, or a function `workload()`"
         )
     seconds = time.perf_counter() - sight.began
-    if not name:
-        _check_not_a_training(sight, where)
-    tallies = [tally for (_key, learns), tally in sight.tallies.items() if not (learns and sight.learns)]
-    subjects = [tally for tally in tallies if tally.kept]
-    own = max(_named(subjects, name, names, where), key=lambda tally: tally.seconds, default=None)
-    if own is None:
+    subjects = list(_subjects(sight))
+    wanted = sorted(_named(subjects, name, names, where), key=lambda one: -one.seconds)
+    _check_gradients(sight, wanted, name, where)
+    if not wanted:
         said = "calls no module that has parameters, and takes tensors"
         raise InvalidWorkload(said, where=where, remedy="define `model` and `inputs`")
-    if own.module.training != own.trains:
-        own.module.train(own.trains)
+    own, found = _first_to_tune(wanted, name, where)
     entry = ScriptEntry(
-        module=type(own.module).__name__,
-        calls=own.calls,
+        module=own.kind,
+        calls=own.lesson.steps if own.lesson else own.tally.calls,
         seconds=seconds,
         share=min(1.0, own.seconds / seconds),
         whole=whole,
-        with_gradients=any(learns and tally is own for (_key, learns), tally in sight.tallies.items()),
-        autocast=own.autocast,
-        is_compiled=own.is_compiled,
+        with_gradients=own.lesson is None and (id(own.tally.module), True) in sight.tallies,
+        autocast=own.tally.autocast,
+        is_compiled=own.tally.is_compiled,
     )
-    return Chosen(own.module, own.samples, entry, tuple(_notes(entry, own, subjects)))
+    notes = tuple(_notes(entry, own, subjects))
+    if found is not None:
+        return Chosen(found.module, found.batches, entry, notes, found.training)
+    own.tally.module.train(own.tally.trains)
+    return Chosen(own.tally.module, own.tally.samples, entry, notes)
 
 
-def _check_not_a_training(sight: Sight, where: str) -> None:
-    """Raises InvalidWorkload for a script that mostly trains."""
-    learning = sum(tally.seconds for (_key, learns), tally in sight.tallies.items() if learns)
-    whole = sum(tally.seconds for tally in sight.tallies.values())
-    if not sight.learns or learning < whole / 2:
+def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: str) -> None:
+    """Raises InvalidWorkload for a script that mostly computes gradients, and takes no step by them."""
+    if name or not sight.lessons.derived or sight.lessons.stepped:
         return
-    optimizer, steps = next(iter(sight.steps.most_common(1)), ("", 0))
-    seen = f"{steps} steps of {optimizer} were seen" if steps else f"gradients were computed {sight.derived} times"
-    remedy = (
-        "define `model`, `inputs`, `loss` (a function of the model and a batch) and `optimizer` in it, and its steps "
-        "are tuned; or name a module whose calls without gradients are to be tuned, with --module"
-    )
-    raise InvalidWorkload(
-        f"trains ({seen}), and training is not tuned in a script as it is",
-        where=where,
-        remedy=remedy,
-    )
+    learning = sum(tally.seconds for (_key, learns), tally in sight.tallies.items() if learns)
+    if learning >= max((one.seconds for one in wanted), default=0.0):
+        said = f"computes gradients ({_times(sight.lessons.derived)}), and no optimizer of torch's was seen to use them"
+        raise InvalidWorkload(said, where=where, remedy=_HOW)
 
 
-def _named(subjects: Sequence[Tally], name: str, names: Mapping[str, Any], where: str) -> Sequence[Tally]:
+def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Subject, Taught | None]:
+    """The first of them, with its training, if it is that.
+
+    Of a module that was named, its calls without gradients are taken where its training cannot be done again; else
+    raises InvalidWorkload for that.
+    """
+    own = wanted[0]
+    if own.lesson is None:
+        return own, None
+    try:
+        return own, taught(own.lesson, autocast=own.tally.autocast)
+    except Unteachable as fault:
+        called = next((one for one in wanted if name and one.lesson is None), None)
+        if called is not None:
+            return called, None
+        optimizer, steps = type(own.lesson.optimizer).__name__, own.lesson.steps
+        seen = f"{steps:,} step{'s' * (steps != 1)} of {optimizer}"
+        said = f"trains {own.kind} ({seen}), which cannot be done again: {fault}"
+        remedy = f"{_HOW}, and its steps are tuned; or name a module that it calls without gradients, with --module"
+        raise InvalidWorkload(said, where=where, remedy=remedy) from fault
+
+
+def _subjects(sight: Sight) -> Iterator[Subject]:
+    """The uses of modules that could be tuned."""
+    lessons = {id(one.module): one for one in sight.lessons.stepped}
+    for (key, learns), tally in sight.tallies.items():
+        if learns and key in lessons:
+            yield Subject(tally, lessons[key])
+        elif tally.kept and not (learns and sight.learns):
+            yield Subject(tally)
+
+
+def _times(count: int) -> str:
+    return f"{count:,} time{'s' * (count != 1)}"
+
+
+def _named(subjects: Sequence[Subject], name: str, names: Mapping[str, Any], where: str) -> Sequence[Subject]:
     if not name:
         return subjects
-    found = [tally for tally in subjects if tally.module is names.get(name) or type(tally.module).__name__ == name]
+    found = [one for one in subjects if one.tally.module is uncompiled(names.get(name)) or one.kind == name]
     if not found:
-        known = ", ".join(dict.fromkeys(type(tally.module).__name__ for tally in subjects)) or "none"
+        known = ", ".join(dict.fromkeys(one.kind for one in subjects)) or "none"
         raise InvalidWorkload(
-            f"calls no module {name} itself, without gradients where it trains",
+            f"calls no module {name} itself, to train it or without gradients",
             where=where,
             remedy=f"name one that it calls: {known}",
         )
     return found
 
 
-def _notes(entry: ScriptEntry, own: Tally, subjects: Sequence[Tally]) -> Iterator[str]:
+def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Iterator[str]:
     ended = "to its end" if entry.whole else "and ended"
-    times = "time" if entry.calls == 1 else "times"
     yield (
-        f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was called {entry.calls:,} {times}, "
-        f"which took {entry.share:.0%} of that"
+        f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was {own.told}, which took "
+        f"{entry.share:.0%} of that"
     )
     for other in subjects:
         share = other.seconds / entry.seconds
-        if other is not own and share >= _WORTH_TELLING:
-            kind = type(other.module).__name__
-            yield f"{kind}, called {other.calls:,} times ({share:.0%}), is not tuned; --module {kind} does that"
+        if other.tally.module is not own.tally.module and share >= _WORTH_TELLING:
+            yield f"{other.kind}, {other.told} ({share:.0%}), is not tuned; --module {other.kind} does that"
     if entry.autocast:
+        leaves = "computes in the recommendation's own precision" if own.lesson else "leaves it as it is"
         yield (
-            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` leaves it as it is: take "
+            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` {leaves}: take "
             "the autocast away, as the recommendation has its own precision; figures here are beside the model's own"
         )
     if entry.is_compiled:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,15 +12,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from autocompile.core.job import Watching
+from autocompile.workload.watching.learning.lessons import Lessons
 from autocompile.workload.watching.outermost import outermost_calls
 from autocompile.workload.watching.tally import Tally
 
 # A call that is under way when the time is over may come to its end.
 _GRACE_S = 2.0
-_DERIVING = ("backward", "grad")
 
 
 class EnoughSeen(BaseException):
@@ -30,7 +27,7 @@ class EnoughSeen(BaseException):
 
 
 class Sight:
-    """The calls of each module by whether they had gradients, the steps of each optimizer, and how often was derived.
+    """The calls of each module by whether they had gradients, and the `lessons` that it was given.
 
     `began` is when the first module was called, on `time.perf_counter`, None before; `ended`: whether the script was
     ended, as enough was seen, whatever it made of that.
@@ -39,46 +36,20 @@ class Sight:
     def __init__(self, watching: Watching) -> None:
         self._watching = watching
         self.tallies: dict[tuple[int, bool], Tally] = {}
-        self.steps: Counter[str] = Counter()
+        self.lessons = Lessons()
         self.ended = False
-        self.derived = 0
         self.began: float | None = None
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Watch what happens within."""
-        handle = register_optimizer_step_post_hook(self._stepped)
-        try:
-            with outermost_calls(self._called), self._derivations(), self._alarm():
-                yield
-        finally:
-            handle.remove()
+        with outermost_calls(self._called), self.lessons.open(), self._alarm():
+            yield
 
     @property
     def learns(self) -> bool:
         """Whether gradients are asked for, by an optimizer or otherwise."""
-        return bool(self.steps or self.derived)
-
-    @contextmanager
-    def _derivations(self) -> Iterator[None]:
-        """Count what asks for gradients; a tensor's own `backward` comes by here, too."""
-        before = {name: getattr(torch.autograd, name) for name in _DERIVING}
-
-        def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(function)
-            def derive(*args: Any, **kwargs: Any) -> Any:
-                self.derived += 1
-                return function(*args, **kwargs)
-
-            return derive
-
-        for name, function in before.items():
-            setattr(torch.autograd, name, counted(function))
-        try:
-            yield
-        finally:
-            for name, function in before.items():
-                setattr(torch.autograd, name, function)
+        return bool(self.lessons.stepped or self.lessons.derived)
 
     def _called(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
@@ -93,6 +64,8 @@ class Sight:
         tally.keep(args, kwargs)
         began = time.perf_counter()
         try:
+            if torch.is_grad_enabled():
+                return self.lessons.called(module, args, kwargs, made)
             return made(module, *args, **kwargs)
         finally:
             tally.seconds += time.perf_counter() - began
@@ -134,10 +107,7 @@ class Sight:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
 
-    def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        self.steps[type(optimizer).__name__] += 1
 
-
-def uncompiled(module: nn.Module) -> nn.Module:
+def uncompiled(module: Any) -> Any:
     """What `torch.compile` was given, where it is that."""
     return module._orig_mod if isinstance(module, OptimizedModule) else module  # noqa: SLF001

@@ -54,7 +54,7 @@ class Tally:
         is_room = not self.held_bytes or self.held_bytes + size <= _MOST_BYTES
         if is_room and (is_new or 0 < len(self.kept.get(key, ())) < _KEPT):
             self.held_bytes += size
-            own = [_own(leaf) for leaf in leaves]
+            own = [own_copy(leaf) for leaf in leaves]
             self.kept.setdefault(key, []).append(Sample(*pytree.tree_unflatten(own, spec)))
 
     @property
@@ -76,7 +76,7 @@ def _kind(leaf: Any) -> Hashable:
     return str(type(leaf)) if has_address else repr(leaf)
 
 
-def _own(leaf: Any) -> Any:
+def own_copy(leaf: Any) -> Any:
     """As it is now, as a call may change it; of a tensor, the part of its memory that it covers."""
     if isinstance(leaf, torch.Tensor):
         if leaf.layout != torch.strided or type(leaf) is not torch.Tensor or not leaf.numel():

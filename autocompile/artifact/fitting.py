@@ -1,0 +1,69 @@
+"""Which of the modules that a script calls is the one that was tuned, found out once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any, Generic, TypeVar
+from weakref import ref
+
+from torch import nn
+
+from autocompile.artifact.mismatch import mismatches
+from autocompile.core.manifest import Manifest
+
+Applied = TypeVar("Applied")
+
+
+@dataclass(frozen=True)
+class _Known(Generic[Applied]):
+    """What was applied to a module, and whether it was in training mode when that was found out."""
+
+    module: ref[nn.Module]
+    applied: Applied | None
+    trains: bool
+
+
+class Fitting(Generic[Applied]):
+    """By module, what the recommendation was applied to by `apply`; None where another model was tuned.
+
+    `applied` are all of them in order; `others`: how modules that were called differ from the one that was tuned, by
+    their class.
+    """
+
+    def __init__(self, manifest: Manifest, apply: Callable[[nn.Module], Applied]) -> None:
+        self._manifest, self._apply = manifest, apply
+        # By identity, as a module may say what it is equal to.
+        self._known: dict[int, _Known[Applied]] = {}
+        self._lock = RLock()
+        self.applied: list[Applied] = []
+        self.others: dict[str, str] = {}
+
+    def __call__(self, module: nn.Module) -> Applied | None:
+        """What was applied to it."""
+        known = self._known.get(id(module))
+        is_known = known is not None and known.module() is module
+        # Another model may be the one that was tuned when it is in the other mode.
+        if known is not None and is_known and (known.applied is not None or known.trains == module.training):
+            return known.applied
+        with self._lock:
+            applied = self._looked_at(module)
+            self._known[id(module)] = _Known(ref(module, self._forgetting(id(module))), applied, module.training)
+        return applied
+
+    def _forgetting(self, key: int) -> Callable[[Any], None]:
+        def forget(_gone: Any) -> None:
+            self._known.pop(key, None)
+
+        return forget
+
+    def _looked_at(self, module: nn.Module) -> Applied | None:
+        differs = next((one.message for one in mismatches(self._manifest, module) if one.is_of_the_model), "")
+        if differs:
+            self.others[type(module).__name__] = differs
+            return None
+        self.others.pop(type(module).__name__, None)
+        applied = self._apply(module)
+        self.applied.append(applied)
+        return applied

@@ -1,0 +1,168 @@
+"""A loss as a script's own code computed it: what was recorded of that, done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+# Where a batch has the number of its tape; its other entries are tensors.
+TAPE = "tape"
+_HALF = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class Made:
+    """In the place of a tensor that an operation before has made."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """In the place of a tensor that the batch has by this name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """In the place of a tensor that is the same for all batches, as a parameter of another model's is."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Own:
+    """In the place of a parameter of the model's, by its name."""
+
+    name: str
+
+
+Place = Made | Given | Constant | Own
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A function of torch, or with None a call of the model, on arguments with places where tensors are.
+
+    `results`: the numbers of the tensors in what it returns, in order; where it returns nothing, that of its first
+    argument, which it has changed.
+    """
+
+    function: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tape:
+    """The operations that make a loss, in order, and the number of the loss."""
+
+    operations: tuple[Operation, ...]
+    loss: int
+
+    @property
+    def key(self) -> str:
+        """Equal for tapes that do the same, whatever the batch."""
+        return repr([(_name(one.function), one.args, one.kwargs, one.results) for one in self.operations] + [self.loss])
+
+
+class RecordedLoss:
+    """The loss of a model on a batch, by the tape that the batch names.
+
+    The model is called in the precision that is asked for around the loss. What it then gives is made single precision
+    again, and the operations after it are done without autocast, as the script does them outside of the model. The loss
+    is multiplied by `count`, the batches of a step, as the script has divided it by that where it means to.
+    """
+
+    def __init__(self, tapes: Sequence[Tape], constants: Sequence[torch.Tensor], count: int) -> None:
+        self.tapes, self.constants, self.count = tuple(tapes), tuple(constants), count
+
+    def __call__(self, model: Any, batch: Mapping[str, Any]) -> torch.Tensor:
+        """The loss, with its graph."""
+        tape = self.tapes[batch[TAPE]]
+        values: dict[int, torch.Tensor] = {}
+        parameters = _Parameters(model)
+
+        def found(place: Any) -> Any:
+            if isinstance(place, Made):
+                return values[place.number]
+            if isinstance(place, Given):
+                return batch[place.name]
+            if isinstance(place, Constant):
+                return self.constants[place.number]
+            return parameters[place.name] if isinstance(place, Own) else place
+
+        for one in tape.operations:
+            args, kwargs = _filled(one.args, found), _filled(one.kwargs, found)
+            made = _called(model, args, kwargs) if one.function is None else _plainly(one.function, args, kwargs)
+            tensors = (args[0],) if made is None else tensors_of(made)
+            values.update(zip(one.results, tensors, strict=False))
+        loss = values[tape.loss]
+        return loss * self.count if self.count > 1 else loss
+
+
+def tensors_of(made: Any) -> Iterator[torch.Tensor]:
+    """The tensors in what a call returns, in order; objects that torch does not know are looked into."""
+    for leaf in pytree.tree_leaves(made):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif isinstance(leaf, Mapping):
+            yield from tensors_of(dict(leaf))
+        elif hasattr(leaf, "__dict__") and not isinstance(leaf, type | nn.Module) and not callable(leaf):
+            yield from tensors_of(dict(vars(leaf)))
+
+
+class _Parameters:
+    """A model's parameters by name, looked up only where one is asked for."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._known = model, None
+
+    _known: dict[str, nn.Parameter] | None
+
+    def __getitem__(self, name: str) -> nn.Parameter:
+        if self._known is None:
+            self._known = dict(getattr(self._model, "_orig_mod", self._model).named_parameters())
+        return self._known[name]
+
+
+def _called(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the model; under autocast what it gives is in single precision, as the script's own code expects."""
+    made = model(*args, **kwargs)
+    kind = next((one.device.type for one in tensors_of(made)), "cpu")
+    if not torch.is_autocast_enabled(kind):
+        return made
+    return tuple(one.float() if one.dtype in _HALF else one for one in tensors_of(made))
+
+
+def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    kind = next((one.device.type for one in args if isinstance(one, torch.Tensor)), "cpu")
+    if not torch.is_autocast_enabled(kind):
+        return function(*args, **kwargs)
+    with torch.autocast(kind, enabled=False):
+        return function(*args, **kwargs)
+
+
+def _filled(tree: Any, found: Callable[[Any], Any]) -> Any:
+    """With tensors in their places; plain containers are gone through here, as that is done at every step."""
+    if isinstance(tree, Place):
+        return found(tree)
+    if type(tree) is dict:
+        return {name: _filled(value, found) for name, value in tree.items()}
+    if type(tree) in (tuple, list):
+        return type(tree)(_filled(value, found) for value in tree)
+    is_plain = tree is None or isinstance(tree, str | int | float)
+    return tree if is_plain else pytree.tree_map(found, tree)
+
+
+def _name(function: Callable[..., Any] | None) -> str:
+    if function is None:
+        return "model"
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

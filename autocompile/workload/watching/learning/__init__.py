@@ -1,0 +1,1 @@
+"""What a watched script trains, and how: recorded well enough to be done again."""

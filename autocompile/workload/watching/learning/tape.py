@@ -1,0 +1,125 @@
+"""From what was recorded to the tape of one loss: the operations that lead to it, and the tensors from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from autocompile.workload.samples import named_leaves
+from autocompile.workload.state import RandomState
+from autocompile.workload.training.recorded import Constant, Given, Made, Operation, Own, Tape
+from autocompile.workload.watching.learning.recorder import Outer, Recorded, Recorder, Seen
+
+# Before the path of an argument: `[0]` for those by position, `[1]` for those by name.
+_FIRST = "[0]"
+
+
+class NotRecorded(Exception):
+    """Why a loss cannot be made again from what was recorded."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One loss and what it was made from: its `tape`, the tensors that are `given` by name, and its `value`.
+
+    `subject`: the module that was called. `random`: torch's random numbers before the first call.
+    """
+
+    subject: nn.Module
+    tape: Tape
+    given: dict[str, torch.Tensor]
+    value: float
+    random: RandomState
+
+
+class Constants:
+    """Tensors that are the same in all rounds, as the parameters of a model that is not the subject."""
+
+    def __init__(self) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self._numbers: dict[int, tuple[torch.Tensor, int]] = {}
+
+    def place(self, seen: Seen) -> Constant:
+        """Where it stands; it has the value that it had at first."""
+        if id(seen.tensor) not in self._numbers:
+            self._numbers[id(seen.tensor)] = seen.tensor, len(self.tensors)
+            self.tensors.append(seen.copy)
+        return Constant(self._numbers[id(seen.tensor)][1])
+
+
+def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Callable[[nn.Module], Constants]) -> Round:
+    """What led to this loss. Raises NotRecorded where something in it was not seen, or it is not of one module."""
+    if len(roots) != 1 or roots[0].numel() != 1:
+        raise NotRecorded("gradients are computed of several tensors at once, or of one that is no scalar")
+    number = recorder.number_of(roots[0])
+    if number is None:
+        raise NotRecorded("its loss is made by code that does not call torch in a way that is seen")
+    needed = _needed(recorder, number)
+    subjects = list({id(one.module): one.module for one in needed if one.module is not None}.values())
+    if len(subjects) != 1:
+        kinds = " and ".join(type(one).__name__ for one in subjects)
+        raise NotRecorded(f"one loss comes from calls of {kinds}; call them in one module" if kinds else "no module")
+    made = _Writer(recorder, subjects[0], constants(subjects[0]))
+    operations = tuple(made.operation(one) for one in needed)
+    value = float(roots[0].detach())
+    random = next(one.random for one in needed if one.random is not None)
+    return Round(subjects[0], Tape(operations, made.renumbered(number)), made.given, value, random)
+
+
+def _needed(recorder: Recorder, number: int) -> list[Recorded]:
+    """The operations that a result takes, in the order in which they were done."""
+    found: dict[int, Recorded] = {}
+    pending = [number]
+    while pending:
+        one = recorder.by_result[pending.pop()]
+        if one.results[0] not in found:
+            found[one.results[0]] = one
+            pending += [leaf.number for leaf in one.leaves if isinstance(leaf, Made)]
+    return [found[first] for first in sorted(found)]
+
+
+class _Writer:
+    """Writes operations for one module; numbers and names are the same for rounds that do the same."""
+
+    def __init__(self, recorder: Recorder, subject: nn.Module, constants: Constants) -> None:
+        self._recorder, self._constants = recorder, constants
+        self._own: Mapping[int, str] = {id(parameter): name for name, parameter in subject.named_parameters()}
+        self._numbers: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        self.given: dict[str, torch.Tensor] = {}
+
+    def renumbered(self, number: int) -> int:
+        return self._numbers.setdefault(number, len(self._numbers))
+
+    def operation(self, recorded: Recorded) -> Operation:
+        title = "" if recorded.module is not None else getattr(recorded.function, "__name__", "function")
+        named, _spec = named_leaves(pytree.tree_unflatten(recorded.leaves, recorded.spec))
+        leaves = [self._leaf(leaf, title + path[len(_FIRST) :]) for path, leaf in named]
+        args, kwargs = pytree.tree_unflatten(leaves, recorded.spec)
+        results = tuple(self.renumbered(number) for number in recorded.results)
+        return Operation(recorded.function, args, kwargs, results)
+
+    def _leaf(self, leaf: Any, path: str) -> Any:
+        if isinstance(leaf, Made):
+            return Made(self.renumbered(leaf.number))
+        return self._place(leaf.number, path) if isinstance(leaf, Outer) else leaf
+
+    def _place(self, number: int, path: str) -> Own | Constant | Given:
+        seen = self._recorder.outer[number]
+        if seen.unexplained:
+            raise NotRecorded("its loss goes through code that torch's functions do not show, such as one of its own")
+        if id(seen.tensor) in self._own:
+            return Own(self._own[id(seen.tensor)])
+        if seen.tensor.requires_grad:
+            return self._constants.place(seen)
+        if number not in self._names:
+            name = path
+            while name in self.given:
+                name += "'"
+            self._names[number], self.given[name] = name, seen.copy
+        return Given(self._names[number])

@@ -1,0 +1,39 @@
+"""Fit a small network to a noisy wave by LBFGS, and tell how well it predicts what it has not seen.
+
+    python examples/scripts/fit.py --steps 20
+
+A script as people write them: an optimizer that calls the loss itself; nothing in it knows of autocompile.
+"""
+
+import argparse
+
+import torch
+from torch import nn
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=20)
+    args = parser.parse_args()
+
+    torch.manual_seed(0)
+    x = torch.linspace(-3, 3, 512)[:, None]
+    y = torch.sin(2 * x) + 0.05 * torch.randn_like(x)
+    model = nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=20, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    for step in range(args.steps):
+        loss = optimizer.step(closure)
+        print(f"step {step + 1}: loss {loss.item():.6f}")
+    with torch.no_grad():
+        print(f"between the points: {nn.functional.mse_loss(model(x + 0.005), torch.sin(2 * (x + 0.005))).item():.6f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""Scripts that train, as people write them: what is seen of a step is enough to do it again, in any process."""
+
+import pytest
+import torch
+from laboratory import reply_to
+
+from autocompile.core.job import CaptureTask, Limits, Watching
+from autocompile.core.outcome import Failure
+from autocompile.core.workload import Workload
+from autocompile.workload.spool import unspool_step
+
+HEAD = """\
+import copy
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.into, self.out = nn.Linear(4, width), nn.Linear(width, 3)
+        self.drop = nn.Dropout(0.25)
+
+    def forward(self, x, hidden=None):
+        hidden = self.drop(self.into(x).relu()) + (0 if hidden is None else hidden)
+        return self.out(hidden), hidden
+
+class Critic(nn.Sequential):
+    pass
+
+torch.manual_seed(0)
+net, critic = Net(), Critic(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+criterion = nn.CrossEntropyLoss()
+
+def gathered(output):
+    kept = torch.zeros(2, 3)
+    kept[0] = output.mean(0)
+    return kept.square().sum()
+
+def batch(rows=6):
+    return torch.randn(rows, 4), torch.randint(3, (rows,))
+"""
+STEP = """
+def step(x, y):
+    optimizer.zero_grad()
+    loss = {loss}
+    loss.backward()
+    optimizer.step()
+
+for _ in range(5):
+    step(*batch())
+"""
+# How a loss is made of the model's output, by people's scripts.
+LOSSES = {
+    "a criterion": "criterion(net(x)[0], y)",
+    "a function": "F.cross_entropy(net(x)[0], y, label_smoothing=0.1)",
+    "arithmetic": "((net(x)[0] - F.one_hot(y, 3)) ** 2).mean(0).sum() * 0.5 - 1 / (1 + net(x)[1].abs().mean())",
+    "parts of the output": "criterion(net(x)[0][1:], y[:-1]) + net(x)[1].T.square().mean()",
+    "called in turn": "criterion(net(x, net(x)[1])[0], y)",
+    "carried on": "criterion(net(x, torch.ones(8) * net(x)[1].detach().mean())[0], y)",
+    "decay by hand": "criterion(net(x)[0], y) + 1e-2 * sum(p.square().sum() for p in net.parameters())",
+    "another model": "F.softplus(-critic(net(x)[0])).mean()",
+    "a teacher": "F.mse_loss(net(x)[0], copy.deepcopy(net).eval()(x)[0].detach())",
+    "gathered in place": "gathered(net(x)[0])",
+    "a penalty": "torch.autograd.grad(net(x)[0].square().sum(), net.into.weight, create_graph=True)[0].norm()",
+    "noise": "criterion(net(x)[0] + 0.1 * torch.randn(6, 3), y)",
+}
+REFUSED = {
+    "one step": ("step(*batch())", "one step of it was seen"),
+    "closures": (
+        """
+lbfgs = torch.optim.LBFGS(net.parameters())
+x, y = batch()
+def closure():
+    lbfgs.zero_grad()
+    loss = criterion(net(x)[0], y)
+    loss.backward()
+    return loss
+for _ in range(3): lbfgs.step(closure)""",
+        "a step of LBFGS computes the loss itself",
+    ),
+    "several modules": (
+        """
+both = torch.optim.SGD([*net.parameters(), *critic.parameters()], lr=0.1)
+for _ in range(3):
+    both.zero_grad()
+    critic(net(batch()[0])[0]).mean().backward()
+    both.step()""",
+        "holds 4 parameters that the model has not",
+    ),
+    "towers": (
+        """
+for _ in range(3):
+    optimizer.zero_grad()
+    (net(batch()[0])[0].sum() * critic(torch.ones(1, 3)).sum()).backward()
+    optimizer.step()""",
+        "one loss comes from calls of Net and Critic",
+    ),
+    "a function of its own": (
+        """
+class Half(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x / 2
+    @staticmethod
+    def backward(ctx, g): return g / 2
+for _ in range(3):
+    optimizer.zero_grad()
+    Half.apply(net(batch()[0])[0]).sum().backward()
+    optimizer.step()""",
+        "goes through code that torch's functions do not show",
+    ),
+    "gradients changed by hand": (
+        """
+for _ in range(3):
+    optimizer.zero_grad()
+    net(batch()[0])[0].sum().backward()
+    for p in net.parameters(): p.grad.sign_()
+    optimizer.step()""",
+        "the script does something with gradients or parameters that is not seen",
+    ),
+    "gradients never cleared": (
+        """
+for _ in range(3):
+    criterion(net(batch()[0])[0], batch()[1]).backward()
+    optimizer.step()""",
+        "the script does something with gradients or parameters that is not seen",
+    ),
+}
+
+
+@pytest.fixture
+def watch(runner, tmp_path):
+    """Watch a script of this text."""
+
+    def watched(text, *arguments, **watching):
+        script = tmp_path / "script.py"
+        script.write_text(HEAD + text + "\n")
+        directory = tmp_path / "workload"
+        task = CaptureTask(str(script), str(directory), arguments=arguments, watching=Watching(**watching))
+        return reply_to(runner, task, Limits(120.0), cache="capture")
+
+    return watched
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+def test_a_step_is_done_again_from_what_was_seen(watch, loss):
+    """The capture itself does the script's step again and compares; here it is done in yet another process."""
+    workload = watch(STEP.format(loss=loss))
+    assert isinstance(workload, Workload), workload
+    assert (workload.kind, workload.script.calls, workload.training.optimizer) == ("training", 5, "AdamW")
+    step, samples = unspool_step(workload)
+    before = {name: one.detach().clone() for name, one in step.parameters.items()}
+    step.check(samples[0])
+    step.work(samples[0])
+    assert any(not torch.equal(one, before[name]) for name, one in step.parameters.items())
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_done_again_is_told_in_a_line(watch, text, said):
+    reply = watch(STEP.format(loss="criterion(net(x)[0], y)").replace("for _ in range(5):\n    step(*batch())", text))
+    assert isinstance(reply, Failure), reply
+    assert said in reply.message
+    assert "\n" not in reply.message
+
+
+def test_accumulated_and_clipped_gradients_and_a_schedule(watch):
+    text = """
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, step / 10))
+for number in range(12):
+    (criterion(net(batch()[0])[0], batch()[1]) / 3).backward()
+    if number % 3 == 2:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+"""
+    workload = watch(text)
+    assert isinstance(workload, Workload), workload
+    assert (workload.training.accumulate, workload.training.clip_norm, workload.script.calls) == (3, 0.5, 4)
+
+
+def test_of_two_models_that_train_the_one_that_is_named_is_taken(watch):
+    text = """
+for_critic = torch.optim.SGD(critic.parameters(), lr=0.1)
+for _ in range(4):
+    made = net(batch()[0])[0]
+    for_critic.zero_grad()
+    (critic(torch.randn(6, 3)).mean() - critic(made.detach()).mean()).backward()
+    for_critic.step()
+    optimizer.zero_grad()
+    critic(made).mean().backward()
+    optimizer.step()
+"""
+    net, critic = watch(text, module="Net"), watch(text, module="critic")
+    assert [one.script.module for one in (net, critic)] == ["Net", "Critic"]
+    assert [one.training.optimizer for one in (net, critic)] == ["AdamW", "SGD"]
+
+
+def test_batches_of_many_sizes_are_kept_with_what_is_done_to_each(watch):
+    workload = watch(
+        STEP.format(loss="criterion(net(x)[0].reshape(x.shape[0], 3), y)").replace("batch()", "batch(3 + _)")
+    )
+    assert isinstance(workload, Workload), workload
+    assert [one.tensors[0].shape[0] for one in workload.signatures] == [4, 5, 6, 7]
+    step, samples = unspool_step(workload)
+    for sample in samples:
+        step.check(sample)
+
+
+def test_what_a_script_compiles_or_casts_is_told_and_tuned_as_it_is_without(watch):
+    cast = "F.cross_entropy(net(x)[0], y)"
+    text = STEP.format(loss=cast).replace(
+        "    loss =", "    with torch.autocast('cpu', torch.bfloat16):\n        loss ="
+    )
+    workload = watch(text)
+    assert isinstance(workload, Workload), workload
+    assert workload.script.autocast == "bfloat16"
+    assert any("take the autocast away" in note for note in workload.notes)
+    compiled = watch("net = torch.compile(net, backend='eager')" + STEP.format(loss=cast))
+    assert isinstance(compiled, Workload), compiled
+    assert compiled.script.is_compiled
+
+
+def test_evaluation_within_training_is_no_part_of_the_step(watch):
+    text = (
+        STEP.format(loss="criterion(net(x)[0], y)")
+        + "    net.eval()\n    with torch.no_grad(): net(batch(32)[0])\n    net.train()"
+    )
+    workload = watch(text)
+    assert isinstance(workload, Workload), workload
+    assert workload.in_training_mode
+    assert [one.tensors[0].shape for one in workload.signatures] == [(6, 4)]
+
+
+def test_an_evaluation_is_tuned_where_the_training_cannot_be(watch):
+    text = REFUSED["gradients changed by hand"][0] + "\nnet.eval()\nwith torch.no_grad(): net(batch(32)[0])"
+    reply = watch(text, module="net")
+    assert isinstance(reply, Workload), reply
+    assert reply.kind == "inference"
+
+
+def test_the_same_steps_are_the_same_workload(watch):
+    text = STEP.format(loss="criterion(net(x)[0], y)")
+    assert watch(text).fingerprint == watch(text).fingerprint
