@@ -42,5 +42,5 @@ def _times(document: Document, service: Service) -> Iterator[str]:
     mean = "" if service.mean_ms is None else f"{service.mean_ms:.3g} ms a {one} after the first, "
     baseline = document.baseline.latency_ms
     eager = "" if baseline is None else f"; eager took {baseline:.3g} ms a {one} when it was tuned"
-    included = "what is compiled then" if service.kind == "training" else "loading"
-    yield f"  {mean}{service.first_s:.2g} s for the first one, {included} included{eager}"
+    included = "" if service.kind == "training" else ", loading included"
+    yield f"  {mean}{service.first_s:.2g} s for the first one{included}{eager}"

@@ -108,7 +108,7 @@ for _ in range(3):
     optimizer.zero_grad()
     Half.apply(net(batch()[0])[0]).sum().backward()
     optimizer.step()""",
-        "goes through code that torch's functions do not show",
+        "goes through code that is not seen",
     ),
     "gradients changed by hand": (
         """

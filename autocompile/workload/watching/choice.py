@@ -40,10 +40,14 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Subject:
-    """A module, in one of its uses: its calls without gradients, or with a `lesson` its training."""
+    """A module, in one of its uses: its calls that train nothing, or with a `lesson` its training.
+
+    `with_gradients`: whether these were enabled in those calls, though none were computed.
+    """
 
     tally: Tally
     lesson: Lesson | None = None
+    with_gradients: bool = False
 
     @property
     def seconds(self) -> float:
@@ -87,7 +91,7 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         seconds=seconds,
         share=min(1.0, own.seconds / seconds),
         whole=whole,
-        with_gradients=own.lesson is None and (id(own.tally.module), True) in sight.tallies,
+        with_gradients=own.with_gradients,
         autocast=own.tally.autocast,
         is_compiled=own.tally.is_compiled,
     )
@@ -137,7 +141,7 @@ def _subjects(sight: Sight) -> Iterator[Subject]:
         if learns and key in lessons:
             yield Subject(tally, lessons[key])
         elif tally.kept and not (learns and sight.learns):
-            yield Subject(tally)
+            yield Subject(tally, with_gradients=learns)
 
 
 def _times(count: int) -> str:

@@ -20,7 +20,7 @@ from torch.optim.optimizer import (
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.workload.training.recipe import Recipe, recipe_of
-from autocompile.workload.watching.learning.recorder import Recorder
+from autocompile.workload.watching.learning.recorder import STANDS_FOR, Recorder
 from autocompile.workload.watching.learning.tape import Constants, NotRecorded, Round, round_of
 
 # So many steps of a module are recorded, and no more than that of what they were given.
@@ -41,10 +41,10 @@ class Lesson:
     """What is known of the training of one module.
 
     `steps` of its `optimizer` were done, of which `recorded` hold the rounds; `first` is the number of the one that
-    begins at `start`; `constants` are those of all rounds. `clip_norms`: to what norms gradients were clipped, None
-    where they were not. `seconds`: what the optimizer and the backward passes took. `problem`: why its steps cannot be
-    done again, or "". Of the step that is under way: its `rounds`, whether the module `is_called`, and what is
-    `pending` to be its start.
+    begins at `start`; `constants` are as they were in that one. `clip_norms`: to what norms gradients were clipped,
+    None where they were not. `seconds`: what the optimizer and the backward passes took. `problem`: why its steps
+    cannot be done again, or "". Of the step that is under way: its `rounds`, whether the module `is_called`, and what
+    is `pending` to be its start.
     """
 
     module: nn.Module
@@ -114,8 +114,7 @@ class Lessons:
             lesson.problem = fault.fault
         except Exception as fault:  # whatever a user's object makes of being copied
             lesson.problem = f"the model cannot be copied: {type(fault).__name__}: {fault}".split("\n", maxsplit=1)[0]
-        lesson.first = len(lesson.recorded)
-        lesson.rounds = []
+        lesson.first, lesson.rounds, lesson.constants = len(lesson.recorded), [], Constants()
 
     def _backward(self, make: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
         self.derived += 1
@@ -189,7 +188,7 @@ class Lessons:
         def passing(*args: Any, **kwargs: Any) -> Any:
             return passed(before, *args, **kwargs)
 
-        passing.__name__, passing.__qualname__, passing.__module__ = name, before.__qualname__, before.__module__
+        vars(passing)[STANDS_FOR] = before
         setattr(owner, name, passing)
         try:
             yield

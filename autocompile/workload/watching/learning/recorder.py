@@ -10,12 +10,16 @@ from weakref import ref
 
 import torch
 from torch import nn
+from torch.jit._trace import is_tracing
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 from torch.utils import _pytree as pytree
 
 from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Made, tensors_of
 from autocompile.workload.watching.tally import own_copy
+
+# What a function that is put in the place of another has it by.
+STANDS_FOR = "_stands_for"
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Seen:
 class Recorded:
     """An operation; `module` is what was called, None for a function. Tensors are `Made` or `Outer` in `leaves`.
 
-    `models`: by identity, those whose outputs it comes from. `random`: torch's random numbers before a module was called.
+    `models`: by identity, those whose outputs it comes from. `random`: torch's random numbers before a module was
+    called.
     """
 
     function: Callable[..., Any] | None
@@ -69,15 +74,18 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not (self.records and torch.is_grad_enabled()) or not self._concerns(args, kwargs):
+        is_seen = self.records and torch.is_grad_enabled() and not is_tracing()  # type: ignore[no-untyped-call]
+        if not is_seen or not self._concerns(args, kwargs):
             return func(*args, **kwargs)
         function, given = _as_function(func, args)
         leaves, spec = pytree.tree_flatten((given, kwargs))
-        if _changes_its_first(func) and isinstance(leaves[0], torch.Tensor) and self._number(leaves[0]) is None:
-            self._note_copy(leaves[0])
         places = [self._place(leaf) for leaf in leaves]
         made = func(*args, **kwargs)
-        self._note(function, None, (places, spec), (args[0],) if made is None else tuple(tensors_of(made)))
+        results = (args[0],) if made is None else tuple(tensors_of(made))
+        if not all(map(_has_no_graph, results)):
+            if _changes_its_first(func) and isinstance(places[0], Outer):
+                places[0] = self._copy_of(places[0])
+            self._note(function, None, (places, spec), results)
         return made
 
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[..., Any]) -> Any:
@@ -87,7 +95,9 @@ class Recorder(TorchFunctionMode):
         random = RandomState.now()
         with self.paused():
             made = make(module, *args, **kwargs)
-        self._note(None, module, (places, spec), tuple(tensors_of(made)), random)
+        results = tuple(tensors_of(made))
+        if not all(map(_has_no_graph, results)):
+            self._note(None, module, (places, spec), results, random)
         return made
 
     def follows_another(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -155,8 +165,6 @@ class Recorder(TorchFunctionMode):
         made: tuple[torch.Tensor, ...],
         random: RandomState | None = None,
     ) -> None:
-        if not any(one.requires_grad for one in made):
-            return
         numbers = range(self._next, self._next + len(made))
         self._next += len(made)
         before = [self.by_result[leaf.number].models for leaf in arguments[0] if isinstance(leaf, Made)]
@@ -164,16 +172,21 @@ class Recorder(TorchFunctionMode):
         recorded = Recorded(function, module, *arguments, tuple(numbers), models, random)
         for number, tensor in zip(numbers, made, strict=True):
             self.by_result[number] = recorded
-            if tensor.requires_grad:
+            if not _has_no_graph(tensor):
                 self._numbers[id(tensor)] = ref(tensor), number
 
-    def _note_copy(self, tensor: torch.Tensor) -> None:
+    def _copy_of(self, place: Outer) -> Made:
         """A tensor from outside that is written into: a copy of it takes its place, each time anew."""
-        places, spec = pytree.tree_flatten(((Outer(self._seen(tensor)),), {}))
+        places, spec = pytree.tree_flatten(((place,), {}))
         number = self._next
         self._next += 1
         self.by_result[number] = Recorded(torch.clone, None, places, spec, (number,))
-        self._numbers[id(tensor)] = ref(tensor), number
+        return Made(number)
+
+
+def _has_no_graph(tensor: torch.Tensor) -> bool:
+    """Whether no operation has made it that a gradient would go through: a parameter is not made by what fills it."""
+    return tensor.is_leaf or not tensor.requires_grad
 
 
 def _changes_of(tensor: torch.Tensor) -> int:
@@ -186,7 +199,7 @@ def _as_function(func: Any, args: Any) -> tuple[Callable[..., Any], tuple[Any, .
     property_name = getattr(getattr(func, "__self__", None), "__name__", "")
     if getattr(func, "__name__", "") == "__get__" and property_name:
         return getattr, (args[0], property_name)
-    return func, tuple(args)
+    return getattr(func, STANDS_FOR, func), tuple(args)
 
 
 def _changes_its_first(func: Any) -> bool:

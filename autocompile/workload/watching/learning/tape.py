@@ -17,6 +17,7 @@ from autocompile.workload.watching.learning.recorder import Outer, Recorded, Rec
 
 # Before the path of an argument: `[0]` for those by position, `[1]` for those by name.
 _FIRST = "[0]"
+_UNSEEN = "its loss goes through code that is not seen, as a torch.autograd.Function of its own, or compiled code"
 
 
 class NotRecorded(Exception):
@@ -58,12 +59,12 @@ def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Calla
         raise NotRecorded("gradients are computed of several tensors at once, or of one that is no scalar")
     number = recorder.number_of(roots[0])
     if number is None:
-        raise NotRecorded("its loss is made by code that does not call torch in a way that is seen")
+        raise NotRecorded(_UNSEEN)
     needed = _needed(recorder, number)
     subjects = list({id(one.module): one.module for one in needed if one.module is not None}.values())
     if len(subjects) != 1:
         kinds = " and ".join(type(one).__name__ for one in subjects)
-        raise NotRecorded(f"one loss comes from calls of {kinds}; call them in one module" if kinds else "no module")
+        raise NotRecorded(f"one loss comes from calls of {kinds}; call them in one module" if kinds else _UNSEEN)
     made = _Writer(recorder, subjects[0], constants(subjects[0]))
     operations = tuple(made.operation(one) for one in needed)
     value = float(roots[0].detach())
@@ -112,7 +113,7 @@ class _Writer:
     def _place(self, number: int, path: str) -> Own | Constant | Given:
         seen = self._recorder.outer[number]
         if seen.unexplained:
-            raise NotRecorded("its loss goes through code that torch's functions do not show, such as one of its own")
+            raise NotRecorded(_UNSEEN)
         if id(seen.tensor) in self._own:
             return Own(self._own[id(seen.tensor)])
         if seen.tensor.requires_grad:
