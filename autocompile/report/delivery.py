@@ -52,12 +52,15 @@ def delivery(document: Document) -> Iterator[str]:
 def start_of_training(document: Document) -> Iterator[str]:
     """How a process starts to train."""
     runs = "a process takes the step from `autocompile.prepare`, or runs it in plain torch, which"
+    if document.workload.script:
+        runs = "the script trains so, left as it is, by `autocompile run`, which"
     if document.artifact.start == "none":
         yield f"{runs} compiles nothing"
         return
     yield f"{runs} {_compiles_at_the_first_step(document)}"
     if document.artifact.size_bytes:
-        yield "the compiler's cache is packed: from it `autocompile.prepare` starts sooner, on a machine like this one"
+        starts = "`autocompile run`" if document.workload.script else "`autocompile.prepare`"
+        yield f"the compiler's cache is packed: from it {starts} starts sooner, on a machine like this one"
 
 
 def _compiles_at_the_first_step(document: Document) -> str:
