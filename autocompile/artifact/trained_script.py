@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 import torch
 from torch import nn
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer
 from torch.utils import _pytree as pytree
 
 from autocompile.artifact.fitting import Fitting
@@ -28,6 +28,7 @@ from autocompile.core.service import Service
 from autocompile.workload.state import State
 from autocompile.workload.watching.outermost import outermost_calls
 from autocompile.workload.watching.sight import uncompiled
+from autocompile.workload.watching.updates import timed_updates
 
 _HALF = (torch.bfloat16, torch.float16)
 _OTHER_MODE = "it was tuned in the other mode, of model.train() and model.eval()"
@@ -57,8 +58,7 @@ class TrainedScript:
             stack.enter_context(outermost_calls(self._called))
             stack.enter_context(_made_known(self._optimizers))
             stack.enter_context(_timed_gradients(self._derived))
-            stack.callback(register_optimizer_step_pre_hook(self._steps).remove)
-            stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
+            stack.enter_context(timed_updates(self._stepped))
             yield
 
     def services(self) -> list[Service]:
@@ -80,13 +80,9 @@ class TrainedScript:
         for one in self._fitting.applied:
             one.derived(seconds)
 
-    def _steps(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _stepped(self, optimizer: Optimizer, seconds: float) -> None:
         for one in self._fitting.applied:
-            one.steps(optimizer)
-
-    def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        for one in self._fitting.applied:
-            one.stepped(optimizer)
+            one.stepped(optimizer, seconds)
 
 
 class _Trained:
@@ -101,8 +97,7 @@ class _Trained:
         self._told: list[str] = []
         self._trained: Counter[str] = Counter()
         self._is_called = False
-        self._began = self._spent = 0.0
-        self._seconds, self._first_s = 0.0, 0.0
+        self._spent, self._seconds, self._first_s = 0.0, 0.0, 0.0
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
         """Make a call as recommended, or as it is."""
@@ -120,15 +115,11 @@ class _Trained:
             self._spent += seconds
             self._is_called = False
 
-    def steps(self, _optimizer: Optimizer) -> None:
-        """An optimizer begins a step."""
-        self._began = time.perf_counter()
-
-    def stepped(self, optimizer: Optimizer) -> None:
-        """It has done the step: if it is the module's own, one of the module is over."""
+    def stepped(self, optimizer: Optimizer, seconds: float) -> None:
+        """An optimizer has done a step, its update in so many seconds: if it is the module's own, one of it is over."""
         if self._step is None or optimizer is not self._step.optimizer:
             return
-        took, self._spent = self._spent + time.perf_counter() - self._began, 0.0
+        took, self._spent = self._spent + seconds, 0.0
         if self._trained:
             self._seconds += took
         else:

@@ -12,19 +12,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.workload.training.recipe import Recipe, recipe_of
 from autocompile.workload.watching.learning.recorder import STANDS_FOR, Recorder
 from autocompile.workload.watching.learning.tape import Constants, NotRecorded, Round, round_of
+from autocompile.workload.watching.updates import timed_updates
 
 # So many steps of a module are recorded, and no more than that of what they were given.
 _MOST_STEPS, _MOST_BYTES = 32, 1024**3
+_WRAPPED = (
+    "the script has put a wrapper in the place of its forward(), as accelerate does for mixed precision, which is not "
+    "seen; have the script train in full precision while it is tuned, as the recommendation has its own"
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Lessons:
         self.derived = 0
         self._recorder = Recorder()
         self._clipped: float | None = None
-        self._derived_s = self._step_began = 0.0
+        self._derived_s = 0.0
 
     @property
     def stepped(self) -> tuple[Lesson, ...]:
@@ -81,8 +82,7 @@ class Lessons:
     def open(self) -> Iterator[None]:
         """Record what happens within."""
         with ExitStack() as stack:
-            stack.callback(register_optimizer_step_pre_hook(self._steps).remove)
-            stack.callback(register_optimizer_step_post_hook(self._stepped).remove)
+            stack.enter_context(timed_updates(self._stepped))
             stack.enter_context(self._in_place_of(torch.autograd, "backward", self._backward))
             stack.enter_context(self._in_place_of(torch.autograd, "grad", self._grad))
             stack.enter_context(self._in_place_of(nn.utils.clip_grad, "clip_grad_norm_", self._clips))
@@ -106,6 +106,9 @@ class Lessons:
     def _begin(self, lesson: Lesson) -> None:
         """Keep how all is before a step."""
         assert lesson.optimizer is not None
+        if hasattr(vars(lesson.module).get("forward"), "__wrapped__"):
+            lesson.problem = _WRAPPED
+            return
         try:
             with self._recorder.paused():
                 recipe = recipe_of(lesson.optimizer, dict(lesson.module.named_parameters()))
@@ -148,15 +151,12 @@ class Lessons:
         with self._recorder.paused():
             return make(parameters, max_norm, *args, **kwargs)
 
-    def _steps(self, _optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        self._step_began = time.perf_counter() - self._derived_s
-
-    def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        """A step was done: those of the modules that it trains are over."""
+    def _stepped(self, optimizer: Optimizer, seconds: float) -> None:
+        """A step was done, its update in so many seconds: those of the modules that it trains are over."""
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         trained = [one for one in self.of.values() if any(id(each) in held for each in one.module.parameters())]
-        took = time.perf_counter() - self._step_began
-        self._derived_s, clipped, self._clipped = 0.0, self._clipped, None
+        took, clipped = self._derived_s + seconds, self._clipped
+        self._derived_s, self._clipped = 0.0, None
         for lesson in trained:
             lesson.optimizer = optimizer
             lesson.steps += 1

@@ -1,0 +1,63 @@
+"""The steps that optimizers do, whoever calls them, and how long their updates take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+
+@dataclass
+class _Update:
+    """The one under way: when it `began`, its `closure` as it is called, and the seconds in that."""
+
+    began: float = 0.0
+    in_closure: float = 0.0
+    closure: Callable[[], Any] | None = None
+
+
+@contextmanager
+def timed_updates(told: Callable[[Optimizer, float], None]) -> Iterator[None]:
+    """Tell of each step that was done, and its seconds: without those of a closure, which computes the loss."""
+    update = _Update()
+
+    def timed(closure: Callable[[], Any]) -> Callable[[], Any]:
+        if closure is update.closure:  # a step that hands it on to that of its base class
+            return closure
+
+        def call() -> Any:
+            began = time.perf_counter()
+            try:
+                return closure()
+            finally:
+                update.in_closure += time.perf_counter() - began
+
+        update.closure, update.began, update.in_closure = call, time.perf_counter(), 0.0
+        return call
+
+    def begins(_optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        own, *given = args
+        if callable(kwargs.get("closure")):
+            return args, {**kwargs, "closure": timed(kwargs["closure"])}
+        if given and callable(given[0]):
+            return (own, timed(given[0]), *given[1:]), kwargs
+        update.began, update.in_closure = time.perf_counter(), 0.0
+        return None
+
+    def ended(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        told(optimizer, time.perf_counter() - update.began - update.in_closure)
+
+    begun, done = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended)
+    try:
+        yield
+    finally:
+        begun.remove()
+        done.remove()
