@@ -63,7 +63,7 @@ def main():
 
     L.seed_everything(0)
     train = DataLoader(waves(args.samples, 128, seed=1), args.batch_size, shuffle=True, num_workers=args.workers)
-    test = DataLoader(waves(512, 128, seed=2), 2 * args.batch_size, num_workers=args.workers)
+    test = DataLoader(waves(args.samples // 4, 128, seed=2), 2 * args.batch_size, num_workers=args.workers)
     checkpoint = ModelCheckpoint(args.output, filename="best", monitor="loss")
     trainer = L.Trainer(
         max_epochs=args.epochs,

@@ -75,7 +75,7 @@ def main():
         model=BertForSequenceClassification(config),
         args=training,
         train_dataset=Texts(args.samples, args.length, config.vocab_size, seed=1),
-        eval_dataset=Texts(256, args.length, config.vocab_size, seed=2),
+        eval_dataset=Texts(args.samples // 4, args.length, config.vocab_size, seed=2),
         compute_metrics=accuracy,
     )
     trainer.train()

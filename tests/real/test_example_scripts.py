@@ -15,7 +15,7 @@ SCRIPTS = REPOSITORY / "examples" / "scripts"
 # The same numbers whatever wins, but for the order in which they are added up.
 QUICK = """
 [search]
-max_trials = 2
+max_trials = 1
 [dimensions]
 runtime = ['eager']
 amp = ['off']
@@ -31,9 +31,10 @@ candidates = 1
 processes = 1
 limit_s = 0.5
 """
-# What a script is called with, its class that is tuned, and how many steps of it it does.
+# What a script is called with, so that training takes far more of its time than evaluation; its class that is tuned;
+# how many steps of it it does.
 SMALL = {
-    "images": ("--epochs 2 --samples 64 --output made", "Net", 4),
+    "images": ("--epochs 1 --samples 512 --batch-size 8 --output made", "Net", 64),
     "sequences": ("--steps 20 --batch-size 4 --length 8 --width 16 --layers 1", "Model", 20),
     "gan": ("--steps 50 --batch-size 16 --width 16", "(Generator|Discriminator)", 50),
     "trainer": (
