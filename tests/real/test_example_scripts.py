@@ -15,7 +15,7 @@ SCRIPTS = REPOSITORY / "examples" / "scripts"
 # The same numbers whatever wins, but for the order in which they are added up.
 QUICK = """
 [search]
-max_trials = 1
+max_trials = 2
 [dimensions]
 runtime = ['eager']
 amp = ['off']
@@ -34,7 +34,7 @@ limit_s = 0.5
 # What a script is called with, so that training takes far more of its time than evaluation; its class that is tuned;
 # how many steps of it it does.
 SMALL = {
-    "images": ("--epochs 1 --samples 512 --batch-size 8 --output made", "Net", 64),
+    "images": ("--epochs 1 --samples 256 --batch-size 8 --output made", "Net", 32),
     "sequences": ("--steps 20 --batch-size 4 --length 8 --width 16 --layers 1", "Model", 20),
     "gan": ("--steps 50 --batch-size 16 --width 16", "(Generator|Discriminator)", 50),
     "trainer": (
