@@ -197,14 +197,12 @@ class PreparedStep:
         key = key_of(batches)
         if key in self._seen or len(self._seen) >= _MOST_FORMS:
             return self._learn(self._trainable, batches)
-        before = State(self._module).snapshot()
-        try:
-            loss = self._learn(self._trainable, batches)
-        except Exception as fault:  # the compiler's, or the model's own, which eager raises again
-            before.restore()
-            return self._learn_eager(batches, fault)
+        loss = self.tried(
+            lambda: self._learn(self._trainable, batches), otherwise=lambda: self._learn(self._given, batches)
+        )
         self._seen.add(key)
-        self._tell_of_another_form(batches)
+        if self._compiles:
+            self._tell_of_another_form(batches)
         return loss
 
     def _learn(self, trainable: Trainable, batches: Sequence[Any]) -> torch.Tensor:
@@ -233,14 +231,20 @@ class PreparedStep:
         """The same without the compiler; for good, if that is what failed."""
         return self.without_compiler(lambda: self._learn(self._given, batches), fault)
 
-    def without_compiler(self, learn: Callable[[], Made], fault: Exception) -> Made:
-        """What `learn` gives, after the compiler has raised `fault`: from now on the model trains as it is.
+    def tried(self, learn: Callable[[], Made], *, otherwise: Callable[[], Made]) -> Made:
+        """What `learn` gives, which may compile; what `otherwise` does without the compiler where that raises.
 
-        If it raises as well, the fault is the model's own, and nothing is changed.
+        From then on the model trains as it is. If it raises as well, the fault is its own, and nothing is changed.
         """
+        before = State(self._module).snapshot()
+        try:
+            return learn()
+        except Exception as raised:  # the compiler's, or the model's own, which eager raises again
+            fault = raised
+        before.restore()
         self._undone.swap()
         try:
-            made = learn()
+            made = otherwise()
         except BaseException:
             self._undone.swap()
             raise

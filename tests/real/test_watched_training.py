@@ -274,7 +274,7 @@ def test_what_a_script_compiles_or_casts_is_told_and_tuned_as_it_is_without(watc
     workload = watch(text)
     assert isinstance(workload, Workload), workload
     assert workload.script.autocast == "bfloat16"
-    assert any("take the autocast away" in note for note in workload.notes)
+    assert any("remove the autocast" in note for note in workload.notes)
     compiled = watch("net = torch.compile(net, backend='eager')" + STEP.format(loss=cast))
     assert isinstance(compiled, Workload), compiled
     assert compiled.script.is_compiled

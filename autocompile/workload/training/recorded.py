@@ -24,9 +24,10 @@ class Made:
 
 @dataclass(frozen=True)
 class Given:
-    """In the place of a tensor that the batch has by this name."""
+    """In the place of a tensor that the batch has by this name; `needs_gradient`: as a leaf that has one."""
 
     name: str
+    needs_gradient: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,11 +89,14 @@ class RecordedLoss:
         """The loss, with its graph."""
         tape = self.tapes[batch[TAPE]]
         values: dict[int, torch.Tensor] = {}
+        leaves: dict[str, torch.Tensor] = {}
         parameters = _Parameters(model)
 
         def found(place: Any) -> Any:
             if isinstance(place, Made):
                 return values[place.number]
+            if isinstance(place, Given) and place.needs_gradient:
+                return leaves.setdefault(place.name, batch[place.name].detach().requires_grad_())
             if isinstance(place, Given):
                 return batch[place.name]
             if isinstance(place, Constant):

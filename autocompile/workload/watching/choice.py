@@ -129,7 +129,7 @@ def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Su
             return called, None
         optimizer, steps = type(own.lesson.optimizer).__name__, own.lesson.steps
         seen = f"{steps:,} step{'s' * (steps != 1)} of {optimizer}"
-        said = f"trains {own.kind} ({seen}), which cannot be done again: {fault}"
+        said = f"trains {own.kind} ({seen}), which cannot be repeated: {fault}"
         remedy = f"{_HOW}, and its steps are tuned; or name a module that it calls without gradients, with --module"
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
 
@@ -175,8 +175,8 @@ def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Ite
     if entry.autocast:
         leaves = "computes in the recommendation's own precision" if own.lesson else "leaves it as it is"
         yield (
-            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` {leaves}: take "
-            "the autocast away, as the recommendation has its own precision; figures here are beside the model's own"
+            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` {leaves}: remove "
+            "the autocast, as the recommendation has its own precision; figures here are beside the model's own"
         )
     if entry.is_compiled:
         yield "the script compiles it itself, and what is told here is beside the model as it is, eager"

@@ -25,8 +25,13 @@ class _Update:
 
 
 @contextmanager
-def timed_updates(told: Callable[[Optimizer, float], None]) -> Iterator[None]:
-    """Tell of each step that was done, and its seconds: without those of a closure, which computes the loss."""
+def timed_updates(
+    told: Callable[[Optimizer, float], None], before: Callable[[Optimizer], None] = lambda _optimizer: None
+) -> Iterator[None]:
+    """Tell of each step that was done, and its seconds: without those of a closure, which computes the loss.
+
+    `before` is called as one begins.
+    """
     update = _Update()
 
     def timed(closure: Callable[[], Any]) -> Callable[[], Any]:
@@ -43,7 +48,8 @@ def timed_updates(told: Callable[[Optimizer, float], None]) -> Iterator[None]:
         update.closure, update.began, update.in_closure = call, time.perf_counter(), 0.0
         return call
 
-    def begins(_optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def begins(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before(optimizer)
         own, *given = args
         if callable(kwargs.get("closure")):
             return args, {**kwargs, "closure": timed(kwargs["closure"])}

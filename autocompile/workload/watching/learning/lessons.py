@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,22 +15,26 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.workload.training.recipe import Recipe, recipe_of
-from autocompile.workload.watching.learning.recorder import STANDS_FOR, Recorder
+from autocompile.workload.training.recipe import Recipe, recipe_of, stateless_recipe_of
+from autocompile.workload.watching.learning.recorder import MOST_BYTES, STANDS_FOR, Recorder
 from autocompile.workload.watching.learning.tape import Constants, NotRecorded, Round, round_of
 from autocompile.workload.watching.updates import timed_updates
 
-# So many steps of a module are recorded, and no more than that of what they were given.
-_MOST_STEPS, _MOST_BYTES = 32, 1024**3
+# So many steps of a module are recorded.
+_MOST_STEPS = 32
 _WRAPPED = (
     "the script has put a wrapper in the place of its forward(), as accelerate does for mixed precision, which is not "
     "seen; have the script train in full precision while it is tuned, as the recommendation has its own"
 )
 
 
+_CLIPPED = "it clips gradients of a part of the parameters, or not by their norm, which is not tuned"
+_SCALED = "it scales its loss by a GradScaler, which is not tuned; use bfloat16, which needs none"
+
+
 @dataclass(frozen=True)
 class Start:
-    """A module and its optimizer before a step; `after`: the parameters after it, by name."""
+    """A module and its optimizer before a step; `after`: its parameters and buffers after it, by name."""
 
     module: nn.Module
     recipe: Recipe
@@ -62,6 +66,12 @@ class Lesson:
     pending: tuple[nn.Module, Recipe] | None = None
     is_called: bool = False
 
+    def take(self, made: Round) -> None:
+        """Keep what led to a loss. Raises NotRecorded where another one came of the same call of the module."""
+        if any(made.calls & before.calls for before in self.rounds):
+            raise NotRecorded("several losses come of one call of the model; add them up, and call backward() once")
+        self.rounds.append(made)
+
 
 class Lessons:
     """All of them; told of calls, losses and steps as they come."""
@@ -72,6 +82,7 @@ class Lessons:
         self._recorder = Recorder()
         self._clipped: float | None = None
         self._derived_s = 0.0
+        self._held_bytes = 0
 
     @property
     def stepped(self) -> tuple[Lesson, ...]:
@@ -82,11 +93,13 @@ class Lessons:
     def open(self) -> Iterator[None]:
         """Record what happens within."""
         with ExitStack() as stack:
-            stack.enter_context(timed_updates(self._stepped))
+            stack.enter_context(timed_updates(self._stepped, self._steps))
             stack.enter_context(self._in_place_of(torch.autograd, "backward", self._backward))
             stack.enter_context(self._in_place_of(torch.autograd, "grad", self._grad))
-            stack.enter_context(self._in_place_of(nn.utils.clip_grad, "clip_grad_norm_", self._clips))
-            stack.enter_context(self._in_place_of(nn.utils, "clip_grad_norm_", self._clips))
+            for owner in (nn.utils.clip_grad, nn.utils):
+                stack.enter_context(self._in_place_of(owner, "clip_grad_norm_", self._clips))
+                stack.enter_context(self._in_place_of(owner, "clip_grad_value_", self._clips_values))
+            stack.enter_context(self._in_place_of(torch.amp.GradScaler, "scale", self._scales))
             stack.enter_context(self._recorder)
             yield
 
@@ -95,7 +108,7 @@ class Lessons:
         recorder = self._recorder
         own = getattr(module, "_orig_mod", module)
         learns = any(parameter.requires_grad for parameter in own.parameters())
-        if not recorder.records or not learns or recorder.follows_another(own, args, kwargs):
+        if not recorder.is_seeing() or not learns or recorder.follows_another(own, args, kwargs):
             return make(module, *args, **kwargs)
         lesson = self.of.setdefault(id(own), Lesson(own))
         if lesson.optimizer is not None and lesson.start is None and lesson.pending is None and not lesson.problem:
@@ -139,17 +152,47 @@ class Lessons:
         try:
             with self._recorder.paused():
                 made = round_of(self._recorder, roots, lambda subject: self.of[id(subject)].constants)
+            lesson = self.of[id(made.subject)]
+            lesson.take(made)
         except NotRecorded as fault:
             for lesson in self.of.values():
                 if lesson.is_called:
                     lesson.problem = lesson.problem or str(fault)
-        else:
-            self.of[id(made.subject)].rounds.append(made)
 
-    def _clips(self, make: Callable[..., Any], parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+    def _clips(
+        self, make: Callable[..., Any], parameters: Any, max_norm: float, norm_type: float = 2.0, **options: Any
+    ) -> Any:
+        held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         self._clipped = float(max_norm)
+        own = {id(parameter) for parameter in held}
+        for lesson in self.of.values():
+            learning = [parameter for parameter in lesson.module.parameters() if parameter.requires_grad]
+            clipped = sum(id(parameter) in own for parameter in learning)
+            if clipped and (clipped < len(learning) or float(norm_type) != 2.0):
+                lesson.problem = lesson.problem or _CLIPPED
         with self._recorder.paused():
-            return make(parameters, max_norm, *args, **kwargs)
+            return make(held, max_norm, norm_type, **options)
+
+    def _clips_values(self, make: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        for lesson in self.of.values():
+            if lesson.is_called:
+                lesson.problem = lesson.problem or _CLIPPED
+        with self._recorder.paused():
+            return make(*args, **options)
+
+    def _scales(self, make: Callable[..., Any], scaler: Any, *args: Any, **options: Any) -> Any:
+        for lesson in self.of.values():
+            if lesson.is_called and scaler.is_enabled():
+                lesson.problem = lesson.problem or _SCALED
+        return make(scaler, *args, **options)
+
+    def _steps(self, optimizer: Optimizer) -> None:
+        """A step begins, with the settings that the optimizer has now."""
+        for lesson in self.of.values():
+            if lesson.pending is not None and lesson.optimizer is optimizer:
+                module, recipe = lesson.pending
+                now = stateless_recipe_of(optimizer, dict(lesson.module.named_parameters()))
+                lesson.pending = module, replace(now, state=recipe.state)
 
     def _stepped(self, optimizer: Optimizer, seconds: float) -> None:
         """A step was done, its update in so many seconds: those of the modules that it trains are over."""
@@ -171,15 +214,17 @@ class Lessons:
         if lesson.pending is not None and lesson.rounds:
             module, recipe = lesson.pending
             with self._recorder.paused():
-                after = {name: one.detach().clone() for name, one in lesson.module.named_parameters()}
+                held = (*lesson.module.named_parameters(), *lesson.module.named_buffers())
+                after = {name: one.detach().clone() for name, one in held}
             lesson.start, lesson.pending = Start(module, recipe, after), None
         if lesson.rounds:
             lesson.recorded.append(tuple(lesson.rounds))
+            self._held_bytes += sum(one.size for one in lesson.rounds)
         lesson.rounds, lesson.is_called = [], False
 
     def _is_enough(self) -> bool:
         most = max((len(one.recorded) for one in self.of.values()), default=0)
-        return self._recorder.records and (most >= _MOST_STEPS or self._recorder.held_bytes > _MOST_BYTES)
+        return self._recorder.records and (most >= _MOST_STEPS or self._held_bytes > MOST_BYTES)
 
     @contextmanager
     def _in_place_of(self, owner: Any, name: str, passed: Callable[..., Any]) -> Iterator[None]:

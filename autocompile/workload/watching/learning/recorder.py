@@ -10,6 +10,7 @@ from weakref import ref
 
 import torch
 from torch import nn
+from torch._C._functorch import peek_interpreter_stack
 from torch.jit._trace import is_tracing
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 from torch.utils import _pytree as pytree
@@ -18,6 +19,9 @@ from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Made, tensors_of
 from autocompile.workload.watching.tally import own_copy
 
+UNSEEN = "its loss goes through code that is not seen, as a torch.autograd.Function of its own, or compiled code"
+# Copies of tensors from outside hold no more than that; below the other, nobody looks whether they are needed.
+MOST_BYTES, _LITTLE_BYTES = 1024**3, 64 * 1024**2
 # What a function that is put in the place of another has it by.
 STANDS_FOR = "_stands_for"
 
@@ -31,11 +35,20 @@ class Outer:
 
 @dataclass(frozen=True)
 class Seen:
-    """A tensor from outside: the `tensor` itself, and a `copy` of what it held; `unexplained`: it has a graph."""
+    """A tensor from outside, as it was when it was seen: the `tensor` itself, weakly, and a `copy` of what it held.
 
-    tensor: torch.Tensor
-    copy: torch.Tensor
-    unexplained: bool
+    `needs_gradient`: whether it was a leaf that needs one. `problem`: why it cannot be kept, or "".
+    """
+
+    tensor: Callable[[], torch.Tensor | None]
+    copy: torch.Tensor | None
+    needs_gradient: bool = False
+    problem: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return 0 if self.copy is None else self.copy.numel() * self.copy.element_size()
 
 
 @dataclass(frozen=True)
@@ -65,31 +78,33 @@ class Recorder(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.by_result: dict[int, Recorded] = {}
-        self.outer: list[Seen] = []
-        self.held_bytes = 0
+        self.outer: dict[int, Seen] = {}
         self.records = True
         self._numbers: dict[int, tuple[ref[torch.Tensor], int]] = {}
         self._outer_numbers: dict[tuple[int, int], int] = {}
-        self._next = 0
+        self._next = self._next_outer = 0
+        self._held_bytes, self._pruned_bytes = 0, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        is_seen = self.records and torch.is_grad_enabled() and not is_tracing()  # type: ignore[no-untyped-call]
-        if not is_seen or not self._concerns(args, kwargs):
+        if not self.is_seeing() or not _concerns(args, kwargs):
             return func(*args, **kwargs)
+        self._tidy()
         function, given = _as_function(func, args)
         leaves, spec = pytree.tree_flatten((given, kwargs))
         places = [self._place(leaf) for leaf in leaves]
         made = func(*args, **kwargs)
-        results = (args[0],) if made is None else tuple(tensors_of(made))
+        changes = _changes_its_first(func)
+        results = tuple(tensors_of(args[0] if made is None and changes else made))
         if not all(map(_has_no_graph, results)):
-            if _changes_its_first(func) and isinstance(places[0], Outer):
+            if changes and isinstance(places[0], Outer):
                 places[0] = self._copy_of(places[0])
             self._note(function, None, (places, spec), results)
         return made
 
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[..., Any]) -> Any:
         """Make a call of a module, and record it as one operation."""
+        self._tidy()
         leaves, spec = pytree.tree_flatten((args, kwargs))
         places = [self._place(leaf) for leaf in leaves]
         random = RandomState.now()
@@ -99,6 +114,11 @@ class Recorder(TorchFunctionMode):
         if not all(map(_has_no_graph, results)):
             self._note(None, module, (places, spec), results, random)
         return made
+
+    def is_seeing(self) -> bool:
+        """Whether what is done now leads to gradients of the script's, and is not traced or transformed."""
+        is_apart = is_tracing() or peek_interpreter_stack() is not None  # type: ignore[no-untyped-call]
+        return self.records and torch.is_grad_enabled() and not is_apart
 
     def follows_another(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether one of these is an output of another model than this one, or was made from one."""
@@ -128,13 +148,31 @@ class Recorder(TorchFunctionMode):
     def forget(self) -> None:
         """Stop, and let all go that was recorded."""
         self.records = False
-        self.by_result, self.outer = {}, []
+        self.by_result, self.outer = {}, {}
         self._numbers, self._outer_numbers = {}, {}
 
-    def _concerns(self, args: Any, kwargs: Any) -> bool:
-        """Whether a tensor is among them that needs a gradient, or was made by what was recorded."""
-        flat = pytree.tree_leaves((args, kwargs))
-        return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in flat)
+    def _tidy(self) -> None:
+        """Where much is held, let go what is not needed any more; where all of it is needed, everything."""
+        if self._held_bytes > 2 * self._pruned_bytes + _LITTLE_BYTES:
+            self._prune()
+        if self._held_bytes > MOST_BYTES:
+            self.forget()
+
+    def _prune(self) -> None:
+        """Let go what no tensor comes from that is still there."""
+        self._numbers = {key: held for key, held in self._numbers.items() if held[0]() is not None}
+        kept: dict[int, Recorded] = {}
+        pending = [number for _tensor, number in self._numbers.values()]
+        while pending:
+            number = pending.pop()
+            if number not in kept:
+                kept[number] = self.by_result[number]
+                pending += [leaf.number for leaf in kept[number].leaves if isinstance(leaf, Made)]
+        used = {leaf.number for one in kept.values() for leaf in one.leaves if isinstance(leaf, Outer)}
+        self.by_result = kept
+        self.outer = {number: seen for number, seen in self.outer.items() if number in used}
+        self._outer_numbers = {key: number for key, number in self._outer_numbers.items() if number in used}
+        self._held_bytes = self._pruned_bytes = sum(seen.size for seen in self.outer.values())
 
     def _number(self, tensor: torch.Tensor) -> int | None:
         held = self._numbers.get(id(tensor))
@@ -143,19 +181,27 @@ class Recorder(TorchFunctionMode):
     def _place(self, leaf: Any) -> Any:
         """What stands for an argument: it is looked at before the operation, which may change it."""
         if not isinstance(leaf, torch.Tensor):
-            return own_copy(leaf)
+            holds = next(tensors_of(leaf), None) is not None
+            return Outer(self._kept(Seen(lambda: None, None, problem=_hidden(leaf)))) if holds else own_copy(leaf)
         number = self._number(leaf)
         return Outer(self._seen(leaf)) if number is None else Made(number)
 
     def _seen(self, tensor: torch.Tensor) -> int:
         key = (id(tensor), _changes_of(tensor))
         number = self._outer_numbers.get(key)
-        if number is None:
-            copy = own_copy(tensor)
-            self.held_bytes += copy.numel() * copy.element_size()
-            self.outer.append(Seen(tensor, copy, tensor.requires_grad and not tensor.is_leaf))
-            number = self._outer_numbers[key] = len(self.outer) - 1
+        if number is not None and self.outer[number].tensor() is tensor:
+            return number
+        if tensor.requires_grad and not tensor.is_leaf:
+            return self._kept(Seen(ref(tensor), None, problem=UNSEEN))
+        number = self._outer_numbers[key] = self._kept(Seen(ref(tensor), own_copy(tensor), tensor.requires_grad))
         return number
+
+    def _kept(self, seen: Seen) -> int:
+        """Its number."""
+        self._held_bytes += seen.size
+        self.outer[self._next_outer] = seen
+        self._next_outer += 1
+        return self._next_outer - 1
 
     def _note(
         self,
@@ -165,6 +211,8 @@ class Recorder(TorchFunctionMode):
         made: tuple[torch.Tensor, ...],
         random: RandomState | None = None,
     ) -> None:
+        if not self.records:
+            return
         numbers = range(self._next, self._next + len(made))
         self._next += len(made)
         before = [self.by_result[leaf.number].models for leaf in arguments[0] if isinstance(leaf, Made)]
@@ -192,6 +240,16 @@ def _has_no_graph(tensor: torch.Tensor) -> bool:
 def _changes_of(tensor: torch.Tensor) -> int:
     """How often it was written into."""
     return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001  torch tells no other way
+
+
+def _concerns(args: Any, kwargs: Any) -> bool:
+    """Whether a tensor is among them that needs a gradient."""
+    flat = pytree.tree_leaves((args, kwargs))
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in flat)
+
+
+def _hidden(holder: Any) -> str:
+    return f"it is called with a {type(holder).__name__}, whose tensors torch does not find; give tensors, or a dict"
 
 
 def _as_function(func: Any, args: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:

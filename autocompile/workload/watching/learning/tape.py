@@ -13,11 +13,10 @@ from torch.utils import _pytree as pytree
 from autocompile.workload.samples import named_leaves
 from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Constant, Given, Made, Operation, Own, Tape
-from autocompile.workload.watching.learning.recorder import Outer, Recorded, Recorder, Seen
+from autocompile.workload.watching.learning.recorder import UNSEEN, Outer, Recorded, Recorder, Seen
 
 # Before the path of an argument: `[0]` for those by position, `[1]` for those by name.
 _FIRST = "[0]"
-_UNSEEN = "its loss goes through code that is not seen, as a torch.autograd.Function of its own, or compiled code"
 
 
 class NotRecorded(Exception):
@@ -28,14 +27,21 @@ class NotRecorded(Exception):
 class Round:
     """One loss and what it was made from: its `tape`, the tensors that are `given` by name, and its `value`.
 
-    `subject`: the module that was called. `random`: torch's random numbers before the first call.
+    `subject`: the module that was called, in `calls`, by the numbers of what they gave. `random`: torch's random
+    numbers before each call.
     """
 
     subject: nn.Module
     tape: Tape
     given: dict[str, torch.Tensor]
     value: float
-    random: RandomState
+    random: tuple[RandomState, ...]
+    calls: frozenset[int]
+
+    @property
+    def size(self) -> int:
+        """Bytes of what is given."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.given.values())
 
 
 class Constants:
@@ -45,12 +51,13 @@ class Constants:
         self.tensors: list[torch.Tensor] = []
         self._numbers: dict[int, tuple[torch.Tensor, int]] = {}
 
-    def place(self, seen: Seen) -> Constant:
+    def place(self, tensor: torch.Tensor, seen: Seen) -> Constant:
         """Where it stands; it has the value that it had at first."""
-        if id(seen.tensor) not in self._numbers:
-            self._numbers[id(seen.tensor)] = seen.tensor, len(self.tensors)
+        assert seen.copy is not None
+        if id(tensor) not in self._numbers:
+            self._numbers[id(tensor)] = tensor, len(self.tensors)
             self.tensors.append(seen.copy)
-        return Constant(self._numbers[id(seen.tensor)][1])
+        return Constant(self._numbers[id(tensor)][1])
 
 
 def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Callable[[nn.Module], Constants]) -> Round:
@@ -59,17 +66,19 @@ def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Calla
         raise NotRecorded("gradients are computed of several tensors at once, or of one that is no scalar")
     number = recorder.number_of(roots[0])
     if number is None:
-        raise NotRecorded(_UNSEEN)
+        raise NotRecorded(UNSEEN)
     needed = _needed(recorder, number)
     subjects = list({id(one.module): one.module for one in needed if one.module is not None}.values())
     if len(subjects) != 1:
         kinds = " and ".join(type(one).__name__ for one in subjects)
-        raise NotRecorded(f"one loss comes from calls of {kinds}; call them in one module" if kinds else _UNSEEN)
+        raise NotRecorded(f"one loss comes from calls of {kinds}; call them in one module" if kinds else UNSEEN)
     made = _Writer(recorder, subjects[0], constants(subjects[0]))
     operations = tuple(made.operation(one) for one in needed)
     value = float(roots[0].detach())
-    random = next(one.random for one in needed if one.random is not None)
-    return Round(subjects[0], Tape(operations, made.renumbered(number)), made.given, value, random)
+    calls = [one for one in needed if one.module is not None]
+    random = tuple(one.random for one in calls if one.random is not None)
+    tape = Tape(operations, made.renumbered(number))
+    return Round(subjects[0], tape, made.given, value, random, frozenset(one.results[0] for one in calls))
 
 
 def _needed(recorder: Recorder, number: int) -> list[Recorded]:
@@ -112,15 +121,16 @@ class _Writer:
 
     def _place(self, number: int, path: str) -> Own | Constant | Given:
         seen = self._recorder.outer[number]
-        if seen.unexplained:
-            raise NotRecorded(_UNSEEN)
-        if id(seen.tensor) in self._own:
-            return Own(self._own[id(seen.tensor)])
-        if seen.tensor.requires_grad:
-            return self._constants.place(seen)
+        tensor = seen.tensor()
+        if seen.problem or seen.copy is None:
+            raise NotRecorded(seen.problem or UNSEEN)
+        if id(tensor) in self._own:
+            return Own(self._own[id(tensor)])
+        if isinstance(tensor, nn.Parameter) and seen.needs_gradient:
+            return self._constants.place(tensor, seen)
         if number not in self._names:
             name = path
             while name in self.given:
                 name += "'"
             self._names[number], self.given[name] = name, seen.copy
-        return Given(self._names[number])
+        return Given(self._names[number], seen.needs_gradient)

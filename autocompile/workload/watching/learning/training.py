@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +54,7 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
     numbers = {key: number for number, key in enumerate(tapes)}
     loss = RecordedLoss(list(tapes.values()), lesson.constants.tensors, len(steps[0]))
     batches = [{TAPE: numbers[one.tape.key], **one.given} for step in steps for one in step]
+    device = next(module.parameters()).device.type
     try:
         training = Training(
             optimizer=lesson.start.recipe.build(dict(module.named_parameters())),
@@ -60,9 +62,15 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
             accumulate=len(steps[0]),
             clip_norm=lesson.clip_norms.most_common(1)[0][0],
         )
-        _check(TrainingStep(module, training, autocast=autocast), steps[0], batches, lesson.start.after)
+        step = TrainingStep(module, training, autocast=autocast, device_type=device)
+        _check(step, steps[0], batches, lesson.start.after)
+    except Unteachable:
+        raise
     except UsageError as fault:
         raise Unteachable(fault.fault) from fault
+    except Exception as fault:  # whatever the user's code raises when it is called once more
+        said = f"{type(fault).__name__}: {fault}".split("\n", maxsplit=1)[0]
+        raise Unteachable(f"its step, done again, raised {said}") from fault
     return Taught(module, _thinned(batches, len(steps[0])), training)
 
 
@@ -81,24 +89,50 @@ def _thinned(batches: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 def _check(
     step: TrainingStep, rounds: Sequence[Round], batches: Sequence[dict[str, Any]], after: Mapping[str, torch.Tensor]
 ) -> None:
-    """Do the step again, and compare its losses and its update with the script's."""
+    """Do the step again, and compare its losses, its update and its buffers with the script's."""
     near = _NEAR_IN_HALF if step.autocast else _NEAR
     before = {name: one.detach().clone() for name, one in step.parameters.items()}
     with step.preserved():
         step.clear()
         for one, batch in zip(rounds, batches, strict=False):
-            one.random.restore()
-            loss = float(step.learn(batch, len(rounds)))
+            with _random_as_it_was(step.module, one):
+                loss = float(step.learn(batch, len(rounds)))
             if not abs(loss - one.value) <= near * max(abs(one.value), near):
                 raise Unteachable(f"its loss, computed again on the same batch, is {loss:.6g}, and was {one.value:.6g}")
         step.update()
-        moved, off = 0.0, 0.0
-        for name, parameter in step.parameters.items():
-            own = (after[name] - before[name]).double()
-            moved += float(own.square().sum())
-            off += float((parameter.detach() - after[name]).double().square().sum())
+        _check_update(step, before, after, near)
+        for name, buffer in step.module.named_buffers():
+            if name in after and _distance(buffer, after[name]) > near * max(_distance(after[name]), near):
+                raise Unteachable(f"its step, done again, changes the buffer {name} otherwise")
+
+
+@contextmanager
+def _random_as_it_was(module: nn.Module, made: Round) -> Iterator[None]:
+    """Each call of the module begins with the random numbers that it began with in the script."""
+    states = iter(made.random)
+
+    def restore(*_: Any) -> None:
+        state = next(states, None)
+        if state is not None:
+            state.restore()
+
+    with module.register_forward_pre_hook(restore, prepend=True):
+        yield
+
+
+def _check_update(
+    step: TrainingStep, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor], near: float
+) -> None:
+    moved = math.hypot(*(_distance(after[name], before[name]) for name in before))
+    off = math.hypot(*(_distance(parameter, after[name]) for name, parameter in step.parameters.items()))
     if not moved:
         raise Unteachable("the step that was recorded changes no parameter; its learning rate may be 0 at the start")
-    if not math.sqrt(off / moved) <= near:
-        differs = f"its step, done again, changes the parameters otherwise (by {math.sqrt(off / moved):.0%})"
+    if not off <= near * moved:
+        differs = f"its step, done again, changes the parameters otherwise (by {off / moved:.0%})"
         raise Unteachable(f"{differs}: the script does something with gradients or parameters that is not seen")
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor | None = None) -> float:
+    """The norm of the difference, or of one alone, in double precision."""
+    wide = one.detach().double()
+    return float(torch.linalg.vector_norm(wide if other is None else wide - other.double()))
