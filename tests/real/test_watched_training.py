@@ -8,7 +8,6 @@ from autocompile.core.job import CaptureTask, Limits, Watching
 from autocompile.core.outcome import Failure
 from autocompile.core.workload import Workload
 from autocompile.workload.spool import unspool_step
-from autocompile.workload.watching import updates
 
 HEAD = """\
 import copy
@@ -202,40 +201,6 @@ for number in range(6):
     workload = watch(text)
     assert isinstance(workload, Workload), workload
     assert (workload.training.accumulate, workload.training.clip_norm, workload.script.calls) == (1, 0.5, 6)
-
-
-@pytest.mark.parametrize("by_name", [False, True])
-def test_an_update_is_timed_without_its_closure(monkeypatch, by_name):
-    clock = [0.0]
-    monkeypatch.setattr(updates.time, "perf_counter", lambda: clock[0])
-    parameter, told = torch.nn.Parameter(torch.ones(1)), []
-
-    def closure():
-        clock[0] += 8.0
-        parameter.grad = torch.ones(1)
-        return 5.0
-
-    class Slow(torch.optim.Optimizer):
-        @torch.no_grad()
-        def step(self, closure=None):
-            loss = closure and closure()
-            parameter.sub_(parameter.grad, alpha=0.5)
-            clock[0] += 2.0
-            return loss
-
-    class Slower(Slow):
-        def step(self, closure=None):
-            return super().step(closure)
-
-    Slow([parameter], {})  # torch then looks at the steps of this class, too
-    optimizer = Slower([parameter], {})
-    with updates.timed_updates(lambda one, seconds: told.append((one, seconds))):
-        loss = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
-        optimizer.step()
-    optimizer.step()
-    assert (loss, parameter.item()) == (5.0, -0.5)
-    assert {one for one, _seconds in told} == {optimizer}
-    assert {seconds for _one, seconds in told} == {2.0}
 
 
 def test_of_two_models_that_train_the_one_that_is_named_is_taken(watch):
