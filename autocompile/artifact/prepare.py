@@ -25,7 +25,7 @@ from autocompile.heap import settle_heap
 from autocompile.runtime.building import caching
 from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.runtime.recomputation import recompute
-from autocompile.workload.training.implementation import AsGiven, put_on
+from autocompile.workload.training.implementation import AsGiven, problem_of, put_on
 from autocompile.workload.training.training import Loss, own_loss
 
 
@@ -134,9 +134,24 @@ def _apply(manifest: Manifest, plan: Plan, model: nn.Module, optimizer: Optimize
     if plan.memory_format:
         model.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
     recompute(model, plan.recomputed)
-    put_on(optimizer, plan.optimizer)
-    # What is loaded later comes with the settings and the layout of where it was saved.
-    optimizer.register_load_state_dict_post_hook(lambda loaded: put_on(loaded, plan.optimizer))
+    _put_for_good(optimizer, plan.optimizer, as_given)
+
+
+def apply_to_optimizer(optimizer: Optimizer, model: nn.Module, name: str) -> str:
+    """Put another optimizer of a prepared model's on the implementation of this name; why that cannot be, or "".
+
+    Raises InvalidWorkload where the optimizer holds others than the model's parameters, or computes the loss itself.
+    """
+    problem = problem_of(optimizer, dict(model.named_parameters()), name) if name else ""
+    if not problem:
+        _put_for_good(optimizer, name, AsGiven(optimizer))
+    return problem
+
+
+def _put_for_good(optimizer: Optimizer, name: str, as_given: AsGiven) -> None:
+    """What is loaded later comes with the settings and the layout of where it was saved."""
+    put_on(optimizer, name)
+    optimizer.register_load_state_dict_post_hook(lambda loaded: put_on(loaded, name))
     optimizer.register_state_dict_post_hook(lambda _optimizer, state: as_given.restored(state))
 
 

@@ -120,6 +120,11 @@ class PreparedStep:
         return loss
 
     @property
+    def compiles(self) -> bool:
+        """Whether a call of a form that was not seen yet may compile."""
+        return self._compiles
+
+    @property
     def model(self) -> Any:
         """The model, compiled as the plan says, with its own parameters: for losses of a loop of one's own.
 
@@ -226,10 +231,6 @@ class PreparedStep:
         share = loss / count if count > 1 else loss
         share.backward()  # type: ignore[no-untyped-call]
         return share.detach()
-
-    def _learn_eager(self, batches: Sequence[Any], fault: Exception) -> torch.Tensor:
-        """The same without the compiler; for good, if that is what failed."""
-        return self.without_compiler(lambda: self._learn(self._given, batches), fault)
 
     def tried(self, learn: Callable[[], Made], *, otherwise: Callable[[], Made]) -> Made:
         """What `learn` gives, which may compile; what `otherwise` does without the compiler where that raises.
