@@ -33,6 +33,11 @@ net, critic = Net(), Critic(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
 criterion = nn.CrossEntropyLoss()
 
+def penalized(x):
+    x.requires_grad_()
+    slope, = torch.autograd.grad(net(x)[0].sum(), x, create_graph=True)
+    return (slope.norm(dim=1) - 1).square().mean()
+
 def gathered(output):
     kept = torch.zeros(2, 3)
     kept[0] = output.mean(0)
@@ -64,6 +69,8 @@ LOSSES = {
     "a teacher": "F.mse_loss(net(x)[0], copy.deepcopy(net).eval()(x)[0].detach())",
     "gathered in place": "gathered(net(x)[0])",
     "a penalty": "torch.autograd.grad(net(x)[0].square().sum(), net.into.weight, create_graph=True)[0].norm()",
+    "a penalty on the input": "penalized(x)",
+    "summed up": "(lambda total: total.__iadd__(criterion(net(x)[0], y)))(torch.zeros(()))",
     "noise": "criterion(net(x)[0] + 0.1 * torch.randn(6, 3), y)",
 }
 REFUSED = {
@@ -115,6 +122,49 @@ for _ in range(3):
 net.forward = torch.autocast("cpu", torch.bfloat16)(net.forward)
 for _ in range(3): step(*batch())""",
         "have the script train in full precision while it is tuned",
+    ),
+    "several losses of one call": (
+        """
+for _ in range(3):
+    optimizer.zero_grad()
+    made, hidden = net(batch()[0])
+    made.square().mean().backward(retain_graph=True)
+    hidden.square().mean().backward()
+    optimizer.step()""",
+        "several losses come of one call of the model; add them up",
+    ),
+    "a scaler": (
+        """
+scaler = torch.amp.GradScaler("cpu")
+for _ in range(3):
+    optimizer.zero_grad()
+    scaler.scale(net(batch()[0])[0].square().mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()""",
+        "it scales its loss by a GradScaler",
+    ),
+    "a part is clipped": (
+        """
+for _ in range(3):
+    optimizer.zero_grad()
+    net(batch()[0])[0].square().mean().backward()
+    nn.utils.clip_grad_norm_(net.out.parameters(), 1.0)
+    optimizer.step()""",
+        "it clips gradients of a part of the parameters",
+    ),
+    "what torch does not look into": (
+        """
+class Batch:
+    def __init__(self): self.x = batch()[0]
+class Reader(Net):
+    def forward(self, batch): return super().forward(batch.x)
+net = Reader()
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(3):
+    optimizer.zero_grad()
+    net(Batch())[0].square().mean().backward()
+    optimizer.step()""",
+        "it is called with a Batch, whose tensors torch does not find",
     ),
     "gradients changed by hand": (
         """
@@ -266,3 +316,18 @@ def test_an_evaluation_is_tuned_where_the_training_cannot_be(watch):
 def test_the_same_steps_are_the_same_workload(watch):
     text = STEP.format(loss="criterion(net(x)[0], y)")
     assert watch(text).fingerprint == watch(text).fingerprint
+
+
+def test_little_is_held_of_what_leads_nowhere(watch):
+    """Losses that are never derived from, with inputs of 200 MB, as in an evaluation with gradients enabled."""
+    text = """
+import resource
+for _ in range(25):
+    net(torch.ones(500_000, 4))[0].mean().item(), torch.ones(50_000_000) * net.out.bias[0]
+print("held")
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+assert peak < 3000, peak
+"""
+    reply = watch(STEP.format(loss="criterion(net(x)[0], y)") + text)
+    assert isinstance(reply, Workload), reply
+    assert reply.kind == "inference" or reply.script.calls == 5
