@@ -1,0 +1,74 @@
+"""A script, run once in one of the ways of `record.py`: python one.py WAY RECOMMENDATION OUT SCRIPT ARGS.
+
+Every way has the same hook, which notes when each optimizer step ends. steps.json, in the directory OUT, has the median
+and the longest of the times between them, in milliseconds, and how many there were.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec.structs import replace
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from autocompile.artifact.integrity import open_artifact, write_manifest
+from autocompile.artifact.trained_script import TrainedScript
+from autocompile.core.job import Watching
+from autocompile.core.plan import Plan
+from autocompile.runtime.catalogue import kind_of
+from autocompile.workload.watching.main import run_as_main
+from autocompile.workload.watching.script import watched
+
+ENDS: list[tuple[int, float]] = []
+
+
+def main() -> None:
+    """Run it, and tell."""
+    way, rec, out, script, *arguments = sys.argv[1:]
+    register_optimizer_step_post_hook(lambda own, _args, _kwargs: ENDS.append((id(own), time.perf_counter())))
+    WAYS[way](Path(rec), Path(script), arguments, Path(out))
+    first = [end for own, end in ENDS if own == ENDS[0][0]]  # of several optimizers, those of one
+    steps = [1e3 * (after - before) for before, after in pairwise(first)]
+    told = {"step_ms": statistics.median(steps), "slowest_ms": max(steps), "steps": len(first)}
+    (Path(out) / "steps.json").write_text(json.dumps(told))
+
+
+def plain(_rec: Path, script: Path, arguments: list[str], _out: Path) -> None:
+    """As it is."""
+    run_as_main(script, arguments)
+
+
+def recommended(rec: Path, script: Path, arguments: list[str], _out: Path) -> None:
+    """As `autocompile run` does."""
+    with TrainedScript(rec).applied():
+        run_as_main(script, arguments)
+
+
+def unchanged(rec: Path, script: Path, arguments: list[str], out: Path) -> None:
+    """The same, with a recommendation that says to train as it is."""
+    manifest = open_artifact(rec, None).manifest
+    with tempfile.TemporaryDirectory() as directory:
+        given = replace(manifest, plan=Plan(), serving=kind_of(Plan()).unpacked, files=(), label="eager")
+        write_manifest(Path(directory), given)
+        recommended(Path(directory), script, arguments, out)
+
+
+def watch(_rec: Path, script: Path, arguments: list[str], out: Path) -> None:
+    """As `autocompile tune` watches it, to its end."""
+    watched(script, arguments, Watching(seconds=600.0, calls=10**9), own=[out])
+
+
+WAYS: dict[str, Callable[[Path, Path, list[str], Path], None]] = {
+    "plain": plain,
+    "recommended": recommended,
+    "unchanged": unchanged,
+    "watched": watch,
+}
+
+if __name__ == "__main__":
+    main()
