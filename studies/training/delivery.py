@@ -1,0 +1,141 @@
+"""How soon a restarted job is at full speed from the recommendation's cache, and `prepare` beside the pasted snippet.
+
+    python studies/training/delivery.py [--only gpt] [--rounds 3]     # some five minutes a workload
+
+A workload is tuned with `torch.compile` as the only runtime besides eager. Then processes of their own start in turn,
+each with an empty cache of the compiler's: `prepared`, by `prepare` from the recommendation, which carries a cache; and
+`pasted`, the plain torch code of the recommendation, which compiles. Each does the same steps. `full_s` is when the
+first step ends that takes no more than 1.2 times the usual, from where the loop is built on; `step_ms` is the median of
+the second half of the steps. A row for each workload is appended to results/delivery-*.jsonl, and printed.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from by_hand import Loop
+from workloads import Workload, device_type, workload
+
+import autocompile
+
+HERE = Path(__file__).parent
+STEPS = 40
+_FULL = 1.2
+_COMPILED = """
+[search]
+max_trials = 3
+[dimensions]
+runtime = ["inductor"]
+mode = ["default"]
+dynamic = ["auto"]
+scope = ["model"]
+threads = [0]
+memory_format = ["preserve"]
+memory_budget = ["all"]
+activations = ["kept"]
+micro_batches = [1]
+"""
+
+
+def main() -> None:
+    """Record each workload, or be one of its processes."""
+    if sys.argv[1:2] == ["one"]:
+        print(json.dumps(one(*sys.argv[2:])))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=["gpt"])
+    parser.add_argument("--budget", default="3m")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    from record import results_path
+
+    path = results_path(HERE / "results", device_type())
+    path = path.with_name(f"delivery-{path.name}")
+    for name in arguments.only:
+        with tempfile.TemporaryDirectory() as directory:
+            row = {"workload": name, **recorded(name, arguments.budget, arguments.rounds, Path(directory))}
+        with path.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+        print(json.dumps({key: value for key, value in row.items() if key != "rounds"}))
+
+
+def recorded(name: str, budget: str, rounds: int, directory: Path) -> dict[str, Any]:
+    """What was tuned, and what its processes took, in turn."""
+    rec = directory / "rec"
+    label = tuned(workload(name, device_type()), budget, rec, directory)
+    found = [{way: process(name, way, rec) for way in ("prepared", "pasted")} for _ in range(rounds)]
+    full = {way: statistics.median(each[way]["full_s"] for each in found) for way in found[0]}
+    logs = [math.log(each["prepared"]["step_ms"] / each["pasted"]["step_ms"]) for each in found]
+    losses = [each[way]["losses"] for each in found for way in each]
+    return {
+        "label": label,
+        "full_s": full,
+        "start_from_cache_over_cold": full["prepared"] / full["pasted"],
+        "prepared_over_pasted": math.exp(statistics.mean(logs)),
+        "losses_differ_by": max(abs(a / b - 1) for own in losses for a, b in zip(own, losses[0], strict=True)),
+        "rounds": found,
+    }
+
+
+def tuned(work: Workload, budget: str, rec: Path, directory: Path) -> str:
+    """Tune it for the compiler alone; the winner."""
+    strategy = directory / "compiled.toml"
+    strategy.write_text(_COMPILED)
+    training = autocompile.Training(loss=work.loss, optimizer=work.optimizer, clip_norm=work.clip_norm)
+    goal = autocompile.Goal(calls=10**9)
+    found = autocompile.optimize(
+        work.model, list(work.batches), budget=budget, training=training, goal=goal, output=rec,
+        strategy=str(strategy), progress=False,
+    )  # fmt: skip
+    return str(found.document.winner.label)
+
+
+def process(name: str, way: str, rec: Path) -> dict[str, Any]:
+    """One of the processes, whose compiler has an empty cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        empty = {
+            variable: f"{cache}/{variable.lower()}" for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+        }
+        command = [sys.executable, __file__, "one", name, way, str(rec)]
+        done = subprocess.run(command, env={**os.environ, **empty}, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def one(name: str, way: str, rec: str) -> dict[str, Any]:
+    """Build the loop, and do the steps."""
+    work = workload(name, device_type())
+    torch.manual_seed(1)
+    began = time.perf_counter()
+    loop, marks, losses = built(work, way, rec), [time.perf_counter()], []
+    for batch in itertools.islice(itertools.cycle(work.batches), STEPS):
+        losses.append(float(loop.step(batch)))
+        marks.append(time.perf_counter())
+    took = [end - start for start, end in itertools.pairwise(marks)]
+    usual = statistics.median(took[STEPS // 2 :])
+    first = next(number for number, step in enumerate(took) if step <= _FULL * usual)
+    return {"full_s": marks[first + 1] - began, "step_ms": 1e3 * usual, "losses": losses}
+
+
+def built(work: Workload, way: str, rec: str) -> Loop:
+    """The loop of a way."""
+    optimizer = work.optimizer(list(work.model.parameters()))
+    if way == "pasted":
+        pasted: dict[str, Any] = {"model": work.model, "optimizer": optimizer, "loss": work.loss}
+        exec((Path(rec) / "snippet.py").read_text(), pasted)
+        return Loop(work.model, pasted["step"])
+    return Loop(work.model, autocompile.prepare(rec, work.model, optimizer, loss=work.loss))
+
+
+if __name__ == "__main__":
+    main()
