@@ -5,6 +5,7 @@ What differs between a model in memory and a script is only where the workload c
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from autocompile.core.export import Export
 from autocompile.core.job import CaptureTask, Limits, Watching
 from autocompile.core.notices import of_load, of_workload
 from autocompile.core.progress import Listener
+from autocompile.core.protocol import SCRIPT_LOG
 from autocompile.core.workload import Workload
 from autocompile.host import current_load, environment, user_cache_directory
 from autocompile.report.export import readme_of
@@ -77,12 +79,20 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
     with _bench(source, request, listener, output) as bench:
         if output:
             check_same_workload(output, bench.workload)
+            _keep_log(bench.workload, output)
         document = run_study(bench)
         if output:
             write_recommendation(output, document, bench.artifact, as_page(document))
         elif request.keep:
             deliver(bench.artifact, Path(request.keep))
     return document
+
+
+def _keep_log(workload: Workload, output: Path) -> None:
+    """What the script printed while it was watched, if it was."""
+    log = Path(workload.directory) / SCRIPT_LOG
+    if log.exists():
+        shutil.copyfile(log, output / SCRIPT_LOG)
 
 
 def verify(directory: Path, source: Source, request: Request, listener: Listener) -> Recheck:

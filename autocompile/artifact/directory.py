@@ -16,6 +16,7 @@ from autocompile.core.document import SCHEMA_VERSION, Document
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
 from autocompile.core.identity import Identity, differences, summary
 from autocompile.core.manifest import Manifest
+from autocompile.core.protocol import SCRIPT_LOG
 from autocompile.core.serde import Record, from_json, to_json, write_atomically
 from autocompile.core.workload import TrainingEntry, Workload
 from autocompile.scratch import Scratch, claim, clear
@@ -23,7 +24,7 @@ from autocompile.scratch import Scratch, claim, clear
 DOCUMENT, SNIPPET, REPORT, STUDY, WORK = (
     "recommendation.json", "snippet.py", "report.html", "study.db", ".work",
 )  # fmt: skip
-_OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK})
+_OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK, SCRIPT_LOG})
 _OWNER = "pid"
 _ELSEWHERE = "choose another output directory, or empty this one"
 

@@ -46,6 +46,7 @@ def tune(
     """
     began = time.monotonic()  # what the imports take is the user's time, too
     from autocompile.core.goal import Goal, batch_from
+    from autocompile.core.protocol import SCRIPT_LOG
     from autocompile.core.serde import to_json
     from autocompile.core.units import parse_duration
     from autocompile.report.brief import brief
@@ -72,6 +73,8 @@ def tune(
     else:
         terminal().print(brief(document, str(output)))
         print(f"\nKept in {output}; {_use_of(document, output)}")
+        if (output / SCRIPT_LOG).exists():
+            print(f"What the script printed while it was watched: {output / SCRIPT_LOG}")
     sys.exit(_status(document))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -22,7 +23,7 @@ from autocompile.core.job import (
     ToolchainTask,
     TrialTask,
 )
-from autocompile.core.protocol import JOB_FILE, REPLY_FILE
+from autocompile.core.protocol import JOB_FILE, LOG_FILE, REPLY_FILE, SCRIPT_LOG
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.core.workload import Workload
 from autocompile.heap import settle_heap
@@ -39,6 +40,7 @@ from autocompile.trial.toolchain import check_toolchain
 from autocompile.workload.capture.defining import defines_workload
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.spool import spool
+from autocompile.workload.watching.output import limited_output
 from autocompile.workload.watching.script import watched
 from autocompile.workload.watching.spooling import spool_seen
 
@@ -86,7 +88,12 @@ def _captured(task: CaptureTask, job: Job) -> Workload:
         tries = task.tries_loaders
         return spool(model, inputs, directory, name=script.stem, tries_loaders=tries, training=training)
     own = [directory, *map(Path, (job.directory, job.cache_directory, job.headers_directory))]
-    seen = watched(script, task.arguments, task.watching, own=own)
+    with limited_output():
+        seen = watched(script, task.arguments, task.watching, own=own)
+    log = Path(job.directory) / LOG_FILE
+    if log.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(log, directory / SCRIPT_LOG)
     return spool_seen(seen, directory, name=script.stem)
 
 

@@ -6,7 +6,7 @@ A workload is tuned with `torch.compile` as the only runtime besides eager. Then
 each with an empty cache of the compiler's: `prepared`, by `prepare` from the recommendation, which carries a cache; and
 `pasted`, the plain torch code of the recommendation, which compiles. Each does the same steps. `full_s` is when the
 first step ends that takes no more than 1.2 times the usual, from where the loop is built on; `step_ms` is the median of
-the second half of the steps. A row for each workload is appended to results/delivery-*.jsonl, and printed.
+the second half of the steps. A row for each workload is appended to delivery/, and printed.
 """
 
 import argparse
@@ -59,8 +59,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from record import results_path
 
-    path = results_path(HERE / "results", device_type())
-    path = path.with_name(f"delivery-{path.name}")
+    path = results_path(HERE / "delivery", device_type())
     for name in arguments.only:
         with tempfile.TemporaryDirectory() as directory:
             row = {"workload": name, **recorded(name, arguments.budget, arguments.rounds, Path(directory))}

@@ -237,3 +237,23 @@ def test_a_script_that_defines_its_workload_is_not_watched(watch):
 def test_the_same_calls_are_the_same_workload_however_long_it_was_watched(watch):
     loop = "with torch.no_grad():\n    for n in range(100):\n        net(torch.ones(1 + n % 2, 4))"
     assert watch(loop, calls=11).fingerprint == watch(loop, calls=60).fingerprint
+
+
+def test_of_what_it_prints_the_beginning_and_the_end_are_kept(watch, tmp_path):
+    text = """
+import os, subprocess
+print("first line")
+os.write(2, b"of its own\\n")
+for _ in range(60):
+    os.write(1, b"x" * 999_999 + b"\\n")
+with torch.no_grad(): net(torch.ones(3, 4))
+subprocess.run(["echo", "of another program"])
+print("last line")
+"""
+    reply = watch(text)
+    assert isinstance(reply, Workload), reply
+    log = (tmp_path / "workload" / "script.log").read_text()
+    assert len(log) < 2_000_000
+    assert log.startswith(("first line\n", "of its own\nfirst line\n")), log[:100]
+    assert "bytes are left out here]" in log
+    assert log.endswith("of another program\nlast line\n"), log[-100:]

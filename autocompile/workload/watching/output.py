@@ -1,0 +1,75 @@
+"""What a watched script prints: kept, from its beginning and its end, however much it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+# As much is kept of the beginning, and as much of the end.
+_KEPT = 512 * 1024
+_PIECE = 64 * 1024
+# Processes that the script has left may print on; nobody waits for them longer.
+_PATIENCE_S = 1.0
+
+
+@contextmanager
+def limited_output(kept: int = _KEPT) -> Iterator[None]:
+    """Within it, what this process and those that it starts print goes on to where it went, but no more than that.
+
+    Of standard output and standard error together, the first `kept` bytes are passed on as they come, and the last ones
+    at the end. A process of its own does that, as code that holds Python's lock may print, too.
+    """
+    reading, writing = os.pipe()
+    before = os.dup(1), os.dup(2)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader = os.fork()
+    if reader == 0:
+        os.close(writing)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with suppress(BaseException):  # a process of the script's copy of this one must not go on
+            _pass_on(reading, before[0], kept)
+        os._exit(0)
+    os.close(reading)
+    os.dup2(writing, 1)
+    os.dup2(writing, 2)
+    os.close(writing)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the script may have closed or replaced them
+                stream.flush()
+        os.dup2(before[0], 1)
+        os.dup2(before[1], 2)
+        os.close(before[0])
+        os.close(before[1])
+        _await(reader)
+
+
+def _pass_on(reading: int, writing: int, kept: int) -> None:
+    passed, left_out, tail = 0, 0, b""
+    while piece := os.read(reading, _PIECE):
+        now, later = piece[: kept - passed], piece[kept - passed :]
+        os.write(writing, now)
+        passed += len(now)
+        tail += later
+        left_out += max(0, len(tail) - kept)
+        tail = tail[-kept:] if tail else tail
+    if left_out:
+        os.write(writing, f"\n[{left_out:,} bytes are left out here]\n".encode())
+    os.write(writing, tail)
+
+
+def _await(reader: int) -> None:
+    patience = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < patience:
+        if os.waitpid(reader, os.WNOHANG)[0]:
+            return
+        time.sleep(0.01)
+    os.kill(reader, signal.SIGKILL)
+    os.waitpid(reader, 0)
