@@ -21,6 +21,7 @@ from autocompile.core.program import accepted_calls
 from autocompile.core.trial import Trial
 from autocompile.core.workload import Workload
 from autocompile.runtime.snippet import snippet
+from autocompile.search.as_is import of_the_script_as_it_is
 from autocompile.search.judge.standings import failed_entry, measured_entry, ranked
 from autocompile.search.judge.trade_offs import trade_offs
 from autocompile.search.judge.verdict import Verdict
@@ -65,6 +66,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
     measured = ranked(entries, verdict, calls, settings.goal.spread_over(calls))
     baseline = next(entry for entry in measured if entry.origin == "baseline")
     ledger.decide("preferred", verdict.winner.label, verdict.reason)
+    ledger.notice(of_the_script_as_it_is(workload, measured))
     return Document(
         schema_version=SCHEMA_VERSION,
         workload=_workload_entry(workload),

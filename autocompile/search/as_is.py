@@ -1,0 +1,46 @@
+"""A script that has its own autocast or compiles its model itself: the winner, beside that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from autocompile.core.document import TrialEntry
+from autocompile.core.estimate import Estimate
+from autocompile.core.notices import Notice
+from autocompile.core.plan import EAGER, Plan
+from autocompile.core.units import format_ms
+from autocompile.core.words import words_of
+from autocompile.core.workload import Workload
+from autocompile.runtime.catalogue import plain
+
+
+def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -> Iterator[Notice]:
+    """What the script does now, if that is not the baseline, and how the winner, the first of `measured`, compares.
+
+    Both were timed beside the baseline, so the interval of their ratio has both intervals in it.
+    """
+    script = workload.script
+    if script is None or not (script.autocast or script.is_compiled):
+        return
+    now = Plan(runtime=plain().name if script.is_compiled else EAGER, autocast=script.autocast)
+    found = next((entry for entry in measured if entry.plan == now), None)
+    does = " and ".join(
+        [
+            *(["compiles it"] if script.is_compiled else ()),
+            *([f"casts it to {script.autocast}"] if script.autocast else ()),
+        ]
+    )
+    if found is None or found.speedup is None or measured[0].speedup is None:
+        yield Notice("as it is", f"the script itself {does}: how fast that is was not measured, as the budget ended")
+        return
+    one = words_of(workload.kind).one
+    takes = f"{format_ms(found.latency_ms)} a {one}" if found.latency_ms is not None else "measured"
+    ratio = _over(measured[0].speedup, found.speedup)
+    beside = f"the winner is {ratio.value:.2f}x as fast (95%: {ratio.low:.2f} to {ratio.high:.2f})"
+    beside = "which is the winner" if found is measured[0] else beside
+    yield Notice("as it is", f"the script itself {does} ({found.label}, {takes}): {beside}")
+
+
+def _over(one: Estimate, other: Estimate) -> Estimate:
+    return Estimate.around(one.value / other.value, math.hypot(one.relative_halfwidth, other.relative_halfwidth))
