@@ -65,8 +65,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
     entries = [measured_entry(by_number[c.number], c, given) for c in verdict.ranking]
     measured = ranked(entries, verdict, calls, settings.goal.spread_over(calls))
     baseline = next(entry for entry in measured if entry.origin == "baseline")
-    ledger.decide("preferred", verdict.winner.label, verdict.reason)
-    ledger.notice(of_the_script_as_it_is(workload, measured))
+    _tell(bench, verdict, measured)
     return Document(
         schema_version=SCHEMA_VERSION,
         workload=_workload_entry(workload),
@@ -107,6 +106,11 @@ def compose(bench: Bench, findings: Findings) -> Document:
         stopped=findings.delivery.stopped,
         without_artifact=_without_artifact(bench, findings.before),
     )
+
+
+def _tell(bench: Bench, verdict: Verdict, measured: tuple[TrialEntry, ...]) -> None:
+    bench.ledger.decide("preferred", verdict.winner.label, verdict.reason)
+    bench.ledger.notice(of_the_script_as_it_is(bench.workload, measured))
 
 
 def _given_batch(trials: tuple[Trial, ...]) -> float | None:
