@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,6 @@ def tune(
     """
     began = time.monotonic()  # what the imports take is the user's time, too
     from autocompile.core.goal import Goal, batch_from
-    from autocompile.core.protocol import SCRIPT_LOG
     from autocompile.core.serde import to_json
     from autocompile.core.units import parse_duration
     from autocompile.report.brief import brief
@@ -72,9 +72,7 @@ def tune(
         print(to_json(document, indent=2).decode())
     else:
         terminal().print(brief(document, str(output)))
-        print(f"\nKept in {output}; {_use_of(document, output)}")
-        if (output / SCRIPT_LOG).exists():
-            print(f"What the script printed while it was watched: {output / SCRIPT_LOG}")
+        print("\n" + "\n".join(_kept(document, output)))
     sys.exit(_status(document))
 
 
@@ -92,6 +90,15 @@ def _watching(seconds: str, calls: int, module: str) -> Watching:
     if calls < 1:
         raise InvalidValue(f"{calls} is no number of calls", where="--watch-calls", remedy="give 1 or more")
     return Watching(parse_duration(seconds, where="--watch"), calls, module)
+
+
+def _kept(document: Document, output: Path) -> Iterator[str]:
+    """What is kept, and what to do with it."""
+    from autocompile.core.protocol import SCRIPT_LOG
+
+    yield f"Kept in {output}; {_use_of(document, output)}"
+    if (output / SCRIPT_LOG).exists():
+        yield f"What the script printed while it was watched: {output / SCRIPT_LOG}"
 
 
 def _use_of(document: Document, output: Path) -> str:
