@@ -8,6 +8,9 @@ from autocompile.core.job import CaptureTask, Limits, Watching
 from autocompile.core.outcome import Failure
 from autocompile.core.workload import Workload
 from autocompile.workload.spool import unspool_step
+from autocompile.workload.watching.choice import Subject, by_worth
+from autocompile.workload.watching.learning.lessons import Lesson
+from autocompile.workload.watching.tally import Tally
 
 HEAD = """\
 import copy
@@ -304,6 +307,16 @@ def test_evaluation_within_training_is_no_part_of_the_step(watch):
     assert isinstance(workload, Workload), workload
     assert workload.in_training_mode
     assert [one.tensors[0].shape for one in workload.signatures] == [(6, 4)]
+
+
+@pytest.mark.parametrize(
+    ("training_s", "named", "first"), [(3.0, False, "training"), (0.5, False, "calls"), (3.0, True, "calls")]
+)
+def test_a_training_comes_before_an_evaluation_that_took_more(training_s, named, first):
+    net = torch.nn.Linear(2, 2)
+    training = Subject(Tally(net, seconds=training_s / 2), Lesson(net, seconds=training_s / 2))
+    calls = Subject(Tally(net, seconds=10.0))
+    assert by_worth([calls, training], named=named)[0] is {"training": training, "calls": calls}[first]
 
 
 def test_an_evaluation_is_tuned_where_the_training_cannot_be(watch):

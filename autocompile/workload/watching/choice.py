@@ -19,6 +19,8 @@ from autocompile.workload.watching.tally import Tally
 
 # What takes less of the script's time is not told of.
 _WORTH_TELLING = 0.05
+# Beside what takes most of the time, a training is worth tuning from this share of it on.
+_WORTH_TUNING = 0.1
 
 
 _HOW = "define `model`, `inputs`, `loss` (a function of the model and a batch) and `optimizer` in it"
@@ -68,7 +70,7 @@ class Subject:
 
 
 def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, whole: bool) -> Chosen:
-    """The module of that name, or the one that took most of the time, in the use that took most of it.
+    """The module of that name, in the use that took most of its time; or the one that takes most, trainings first.
 
     `names`: the script's variables. `whole`: whether it ran to its end. Raises InvalidWorkload where no module was
     called, none has that name, or the one that is to be tuned is trained in a way that cannot be done again.
@@ -79,7 +81,7 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         )
     seconds = time.perf_counter() - sight.began
     subjects = list(_subjects(sight))
-    wanted = sorted(_named(subjects, name, names, where), key=lambda one: -one.seconds)
+    wanted = by_worth(_named(subjects, name, names, where), named=bool(name))
     _check_gradients(sight, wanted, name, where)
     if not wanted:
         said = "calls no module that has parameters, and takes tensors"
@@ -100,6 +102,20 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         return Chosen(found.module, found.batches, entry, notes, found.training)
     own.tally.module.train(own.tally.trains)
     return Chosen(own.tally.module, own.tally.samples, entry, notes)
+
+
+def by_worth(subjects: Sequence[Subject], *, named: bool) -> list[Subject]:
+    """Those that took most of the time first.
+
+    Unless one was asked for, trainings come before calls that took more: the beginning of a script may evaluate more
+    than all of it does.
+    """
+    most = max((one.seconds for one in subjects), default=0.0)
+
+    def trains(one: Subject) -> bool:
+        return not named and one.lesson is not None and one.seconds >= _WORTH_TUNING * most
+
+    return sorted(subjects, key=lambda one: (not trains(one), -one.seconds))
 
 
 def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: str) -> None:
