@@ -120,7 +120,7 @@ def test_the_training_example_is_tuned_and_learns_as_recommended(tmp_path):
     ]
     tuned = subprocess.run([*tuning, "--output", recommendation], check=False, capture_output=True, text=True)
     assert tuned.returncode == 0, tuned.stderr
-    assert "a step" in tuned.stdout
+    assert "per step" in tuned.stdout  # also where the host is too noisy for a verdict
     trained = subprocess.run([sys.executable, TRAINING, recommendation], check=False, capture_output=True, text=True)
     assert trained.returncode == 0, trained.stderr
     first, last = re.search(r"loss (\S+) at first, (\S+) after", trained.stdout).groups()
