@@ -33,7 +33,7 @@ STEPS = 40
 _FULL = 1.2
 _COMPILED = """
 [search]
-max_trials = 3
+max_trials = 8
 [dimensions]
 runtime = ["inductor"]
 mode = ["default"]
