@@ -36,6 +36,8 @@ _COMPILED = """
 max_trials = 8
 [dimensions]
 runtime = ["inductor"]
+amp = []
+optimizer = []
 mode = ["default"]
 dynamic = ["auto"]
 scope = ["model"]
@@ -54,7 +56,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=["gpt"])
-    parser.add_argument("--budget", default="3m")
+    parser.add_argument("--budget", default="5m")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     from record import results_path
