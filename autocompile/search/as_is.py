@@ -25,14 +25,11 @@ def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -
         return
     now = Plan(runtime=plain().name if script.is_compiled else EAGER, autocast=script.autocast)
     found = next((entry for entry in measured if entry.plan == now), None)
-    does = " and ".join(
-        [
-            *(["compiles it"] if script.is_compiled else ()),
-            *([f"casts it to {script.autocast}"] if script.autocast else ()),
-        ]
-    )
+    compiles = ["compiles it"] if script.is_compiled else []
+    casts = [f"casts it to {script.autocast}"] if script.autocast else []
+    does = " and ".join(compiles + casts)
     if found is None or found.speedup is None or measured[0].speedup is None:
-        yield Notice("as it is", f"the script itself {does}: how fast that is was not measured, as the budget ended")
+        yield Notice("as it is", f"the script itself {does}: how fast that is was not measured")
         return
     one = words_of(workload.kind).one
     takes = f"{format_ms(found.latency_ms)} a {one}" if found.latency_ms is not None else "measured"
