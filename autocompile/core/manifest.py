@@ -9,7 +9,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.core.serde import Record
 from autocompile.core.serving import Serving
-from autocompile.core.workload import Signature, TrainingEntry
+from autocompile.core.workload import GenerationEntry, Signature, TrainingEntry
 
 MANIFEST_VERSION = 5
 
@@ -85,7 +85,8 @@ class Manifest(Record, frozen=True):
     calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
     `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them;
     `weight_samples`: of a sample of each. `training`: how the model was trained, where it is a training's
-    configuration, which `autocompile.prepare` takes; `signatures`: the steps that it was tuned with. Its `files`, if it
+    configuration, which `autocompile.prepare` takes; `generation`: how it generates text, where `identity` is that of
+    its decode step, a `Decoding`; `signatures`: the steps that it was tuned with. Its `files`, if it
     has any, are the compiler's cache, from which a process starts sooner than `serving` says.
     """
 
@@ -106,6 +107,7 @@ class Manifest(Record, frozen=True):
     weight_samples: dict[str, str] = {}
     standby: Standby | None = None
     training: TrainingEntry | None = None
+    generation: GenerationEntry | None = None
     signatures: tuple[Signature, ...] = ()
 
     @property

@@ -6,7 +6,7 @@ from typing import Literal
 
 from autocompile.core.serde import Record
 
-WorkloadKind = Literal["inference", "training"]
+WorkloadKind = Literal["inference", "training", "generation"]
 
 
 class Words(Record, frozen=True):
@@ -27,6 +27,9 @@ _WORDS: dict[WorkloadKind, Words] = {
     "inference": Words("call", "calls", "inputs", "the model fails on its own inputs", "call model(*inputs) yourself"),
     "training": Words(
         "step", "steps", "batches", "a step of training fails on its own batches", "run loss(model, batch).backward()"
+    ),
+    "generation": Words(
+        "decode step", "decode steps", "decode steps", "a decode step fails by itself", "call model.generate() yourself"
     ),
 }
 

@@ -59,6 +59,25 @@ class TrainingEntry(Record, frozen=True):
     without: dict[str, str] = {}
 
 
+class GenerationEntry(Record, frozen=True):
+    """How a model generates text with transformers' `generate`, of which the decode step is what is tuned.
+
+    `module`: the model's class. `texts`: for how many calls of `generate` that was seen, with `prompt_tokens` in the
+    longest prompt, and `new_tokens` in all; `prefill_share` of their time went into the prompts. `capacity`: for how
+    many tokens, prompt included, the cache of a decode step has memory. `layers`: how many layers it has. `options`:
+    further arguments of each call of the model, as Python writes them.
+    """
+
+    module: str
+    texts: int
+    prompt_tokens: int
+    new_tokens: int
+    prefill_share: float
+    capacity: int
+    layers: int
+    options: dict[str, str] = {}
+
+
 class ScriptEntry(Record, frozen=True):
     """What was seen of the model in a script that was watched.
 
@@ -79,7 +98,8 @@ class ScriptEntry(Record, frozen=True):
 
 
 class Workload(Record, tag="workload", frozen=True):
-    """A spooled model with its inputs: a sample is a call of it; of kind `training`, the batches of a step.
+    """A spooled model with its inputs: a sample is a call of it; of kind `training`, the batches of a step; of kind
+    `generation`, a decode step.
 
     `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
     needs them; `search_path` is what `sys.path` must have for that. `identity` is what makes the model
@@ -88,7 +108,7 @@ class Workload(Record, tag="workload", frozen=True):
     and `left_out` is the one of them that tells which parts of a batch the model does not get, or "".
     `active_in_training`: the modules that compute something else because they are in training mode, in words.
     `training`: how it is trained, null where it is called. `script`: what was seen of it in a script that does not
-    define it as a workload, else null.
+    define it as a workload, else null. `generation`: how it generates text, where its decode step is tuned.
     """
 
     name: str
@@ -117,6 +137,7 @@ class Workload(Record, tag="workload", frozen=True):
     has_recurrence: bool = False
     training: TrainingEntry | None = None
     script: ScriptEntry | None = None
+    generation: GenerationEntry | None = None
 
     @property
     def device_type(self) -> str:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
+from autocompile.core.literals import is_literal
 from autocompile.core.plan import Plan
 from autocompile.core.program import Axis, ConstantGuard, Program, TensorGuard
 from autocompile.runtime.base import NotPackable
@@ -22,9 +23,6 @@ from autocompile.runtime.explanations import EXPORTS, matched
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.capture.script import own_place
 from autocompile.workload.samples import Sample, device_of, named_leaves
-
-_LITERALS = (type(None), bool, int, float, str, bytes)
-_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 @dataclass(frozen=True)
@@ -161,11 +159,6 @@ def _guards(sample: Sample, axes: Sequence[FreeAxis]) -> tuple[TensorGuard | Con
         else:
             raise NotPackable(f"argument {where} is a {type(leaf).__name__}, which cannot be compared at a call")
     return tuple(guards)
-
-
-def is_literal(leaf: Any) -> bool:
-    """Whether it can be kept beside a program as Python writes it."""
-    return type(leaf) in _LITERALS and repr(leaf) not in _NOT_FINITE
 
 
 def _tensor_guard(where: str, leaf: torch.Tensor, names: dict[int, str]) -> TensorGuard:

@@ -83,6 +83,7 @@ def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
         absences=(Absence(serving_of(trial.plan), reason),) if reason and serving.start == "compile" else (),
         requirements=here,
         training=bench.workload.training,
+        generation=bench.workload.generation,
         signatures=bench.workload.signatures if bench.workload.training else (),
     )
     directory = package_of(bench, trial.plan)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.runtime.export import is_literal
+from autocompile.core.literals import is_literal
 from autocompile.trial.check.reference import writes_into_inputs
 from autocompile.workload.samples import Sample, named_leaves
 from autocompile.workload.step import Step

@@ -5,17 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import ScriptEntry
+from autocompile.workload.generating.not_tunable import NotTunable
 from autocompile.workload.training.training import Training
 from autocompile.workload.watching.learning.lessons import Lesson
 from autocompile.workload.watching.learning.training import Taught, Unteachable, taught
 from autocompile.workload.watching.sight import Sight, uncompiled
 from autocompile.workload.watching.tally import Tally
+
+if TYPE_CHECKING:  # both import transformers
+    from autocompile.workload.generating.generation import Generation
+    from autocompile.workload.generating.seen import Generated
 
 # What takes less of the script's time is not told of.
 _WORTH_TELLING = 0.05
@@ -30,7 +35,8 @@ _HOW = "define `model`, `inputs`, `loss` (a function of the model and a batch) a
 class Chosen:
     """A module, its calls or the batches that it is trained on, and what was seen of them; `notes` are worth telling.
 
-    `training`: how it is trained, None where it is called.
+    `training`: how it is trained, None where it is called. `generation`: how it generates text, where `module` is its
+    decode step.
     """
 
     module: nn.Module
@@ -38,11 +44,12 @@ class Chosen:
     entry: ScriptEntry
     notes: tuple[str, ...]
     training: Training | None = None
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A module, in one of its uses: its calls that train nothing, or with a `lesson` its training.
+    """A module, in one of its uses: its calls that train nothing, with a `lesson` its training, or text it `generated`.
 
     `with_gradients`: whether these were enabled in those calls, though none were computed.
     """
@@ -50,11 +57,13 @@ class Subject:
     tally: Tally
     lesson: Lesson | None = None
     with_gradients: bool = False
+    generated: Generated | None = None
 
     @property
     def seconds(self) -> float:
-        """What its calls took, and in training gradients and updates."""
-        return self.tally.seconds + (self.lesson.seconds if self.lesson else 0.0)
+        """What its calls took, and in training gradients and updates; in generating, prompts."""
+        generating = self.generated.seconds + self.generated.prefill_s if self.generated else 0.0
+        return self.tally.seconds + (self.lesson.seconds if self.lesson else 0.0) + generating
 
     @property
     def kind(self) -> str:
@@ -64,6 +73,9 @@ class Subject:
     @property
     def told(self) -> str:
         """How often it was used."""
+        if self.generated is not None:
+            calls, steps = _times(self.generated.calls), self.generated.steps
+            return f"had to generate {calls}, which took {steps:,} decode step{'s' * (steps != 1)}"
         if self.lesson is None:
             return f"called {_times(self.tally.calls)}"
         return f"trained in {self.lesson.steps:,} step{'s' * (self.lesson.steps != 1)}"
@@ -87,9 +99,10 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         said = "calls no module that has parameters, and takes tensors"
         raise InvalidWorkload(said, where=where, remedy="define `model` and `inputs`")
     own, found = _first_to_tune(wanted, name, where)
+    made = None if own.generated is None else _generation(own.generated, own.kind, where)
     entry = ScriptEntry(
         module=own.kind,
-        calls=own.lesson.steps if own.lesson else own.tally.calls,
+        calls=own.lesson.steps if own.lesson else own.generated.steps if own.generated else own.tally.calls,
         seconds=seconds,
         share=min(1.0, own.seconds / seconds),
         whole=whole,
@@ -98,6 +111,8 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         is_compiled=own.tally.is_compiled,
     )
     notes = tuple(_notes(entry, own, subjects))
+    if made is not None:
+        return Chosen(made.decoding, made.samples, entry, notes, generation=made)
     if found is not None:
         return Chosen(found.module, found.batches, entry, notes, found.training)
     own.tally.module.train(own.tally.trains)
@@ -153,11 +168,25 @@ def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Su
 def _subjects(sight: Sight) -> Iterator[Subject]:
     """The uses of modules that could be tuned."""
     lessons = {id(one.module): one for one in sight.lessons.stepped}
+    for generated in sight.generations.seen:
+        if generated.steps:
+            yield Subject(Tally(generated.model, trains=generated.model.training), generated=generated)
     for (key, learns), tally in sight.tallies.items():
         if learns and key in lessons:
             yield Subject(tally, lessons[key])
         elif tally.kept and not (learns and sight.learns):
             yield Subject(tally, with_gradients=learns)
+
+
+def _generation(generated: Generated, kind: str, where: str) -> Generation:
+    """Its decode step as a workload. Raises InvalidWorkload where it cannot be that."""
+    from autocompile.workload.generating.generation import generation_of  # noqa: PLC0415  imports transformers
+
+    try:
+        return generation_of(generated)
+    except NotTunable as fault:
+        said = f"generates text with {kind}, whose decode step cannot be tuned: {fault}"
+        raise InvalidWorkload(said, where=where, remedy="name another module that it calls, with --module") from fault
 
 
 def _times(count: int) -> str:

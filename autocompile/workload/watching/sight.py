@@ -14,6 +14,7 @@ from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
 from autocompile.core.job import Watching
+from autocompile.workload.watching.generations import Generations
 from autocompile.workload.watching.learning.lessons import Lessons
 from autocompile.workload.watching.outermost import outermost_calls
 from autocompile.workload.watching.tally import Tally
@@ -27,7 +28,7 @@ class EnoughSeen(BaseException):
 
 
 class Sight:
-    """The calls of each module by whether they had gradients, and the `lessons` that it was given.
+    """The calls of each module by whether they had gradients, the `lessons` that it was given, the texts it generated.
 
     `began` is when the first module was called, on `time.perf_counter`, None before; `ended`: whether the script was
     ended, as enough was seen, whatever it made of that.
@@ -37,13 +38,14 @@ class Sight:
         self._watching = watching
         self.tallies: dict[tuple[int, bool], Tally] = {}
         self.lessons = Lessons()
+        self.generations = Generations()
         self.ended = False
         self.began: float | None = None
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Watch what happens within."""
-        with outermost_calls(self._called), self.lessons.open(), self._alarm():
+        with outermost_calls(self._called), self.lessons.open(), self.generations.open(), self._alarm():
             yield
 
     @property
@@ -60,6 +62,9 @@ class Sight:
             self._end()
         if next(module.parameters(), None) is None:
             return made(module, *args, **kwargs)
+        generated = self.generations.current(module)
+        if generated is not None:
+            return generated.called(args, kwargs, made)
         tally = self._tally_of(module)
         tally.keep(args, kwargs)
         began = time.perf_counter()
@@ -84,7 +89,8 @@ class Sight:
         assert self.began is not None
         if now - self.began > self._watching.seconds:
             return True
-        most = max((tally.calls for tally in self.tallies.values()), default=0)
+        calls = [tally.calls for tally in self.tallies.values()]
+        most = max(calls + [generated.steps for generated in self.generations.seen], default=0)
         return most >= self._watching.calls
 
     def _end(self) -> None:

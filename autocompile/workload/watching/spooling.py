@@ -19,7 +19,7 @@ def spool_seen(seen: Chosen, directory: Path, *, name: str) -> Workload:
     The share of each kind of call differs a little each time that a script is watched, and does not make it another
     workload.
     """
-    plain = spool(seen.module, list(seen.inputs), directory, name=name, training=seen.training)
+    plain = spool(seen.module, list(seen.inputs), directory, name=name, training=seen.training, generation=seen.generation)
     kinds = [replace(signature, weight=0.0) for signature in plain.signatures]
     training = entry_of(seen.module, seen.training)[1] if seen.training else ""
     fingerprint = workload_fingerprint(plain.identity, kinds, training)

@@ -1,0 +1,154 @@
+"""Caches of keys and values for transformers: one in memory that is there beforehand, and one that can be traced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
+
+# The keys and the values of a layer: [batch, heads, length, width] each.
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+class PreallocatedCache(Cache):  # type: ignore[misc]  # transformers is not typed here
+    """A cache that grows like transformers' dynamic one, in memory for `capacity` tokens that is there beforehand.
+
+    Beyond that it takes memory for twice as many.
+    """
+
+    def __init__(self, layers: int, capacity: int) -> None:
+        super().__init__(layers=[PreallocatedLayer(capacity) for _ in range(layers)])
+        self._mask: torch.Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens it holds."""
+        return int(self.get_seq_length())
+
+    @property
+    def memory(self) -> tuple[Pair, ...]:
+        """The keys and values of all layers, with the room that is left."""
+        return tuple(layer.memory for layer in self.layers)
+
+    def append(self, added: Sequence[Pair]) -> None:
+        """Those of a token more, [batch, heads, 1, width] each."""
+        for layer, (keys, values) in zip(self.layers, added, strict=True):
+            layer.update(keys, values)
+
+    def mask_of(self, given: torch.Tensor | None) -> torch.Tensor:
+        """Which of its tokens count, bool, [batch, capacity]: as in what `generate` has given, and ones behind it.
+
+        Made once for a text, as what comes after the prompt always counts.
+        """
+        room = self.memory[0][0]
+        if self._mask is None or self._mask.shape[1] != room.shape[-2]:
+            self._mask = torch.ones(room.shape[0], room.shape[-2], dtype=torch.bool, device=room.device)
+            if given is not None:
+                self._mask[:, : given.shape[1]] = given.bool()
+        return self._mask
+
+    def make_room(self) -> None:
+        """For one token more."""
+        for layer in self.layers:
+            layer.make_room(layer.get_seq_length() + 1)
+
+
+class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
+    """One layer of it: `keys` and `values` are the filled part of its memory."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity = capacity
+        self._memory: Pair | None = None
+
+    @property
+    def memory(self) -> Pair:
+        """The keys and values with the room that is left: zeros, or what was there before."""
+        assert self._memory is not None, "nothing was held yet"
+        return self._memory
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
+        """Hold more, and give all."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        held = self.get_seq_length()
+        length = held + key_states.shape[-2]
+        if self._memory is None or (held and self.keys.data_ptr() != self._memory[0].data_ptr()):
+            # Also where something else was put in the place of what was held.
+            self._memory = self._moved(key_states, value_states, length)
+        self.make_room(length)
+        keys, values = self.memory
+        keys[:, :, held:length] = key_states
+        values[:, :, held:length] = value_states
+        self.keys, self.values = keys[:, :, :length], values[:, :, :length]
+        return self.keys, self.values
+
+    def make_room(self, length: int) -> None:
+        """Have memory for so many tokens; what is held moves with it."""
+        if length > self.memory[0].shape[-2]:
+            self._memory = self._moved(*self.memory, length)
+            held = self.get_seq_length()
+            self.keys, self.values = self.memory[0][:, :, :held], self.memory[1][:, :, :held]
+
+    def _moved(self, keys: torch.Tensor, values: torch.Tensor, length: int) -> Pair:
+        """New memory, for tensors like these, with what is held."""
+        while self._capacity < length:
+            self._capacity *= 2
+        memory, held = (_room(keys, self._capacity), _room(values, self._capacity)), self.get_seq_length()
+        if held:
+            memory[0][:, :, :held] = self.keys
+            memory[1][:, :, :held] = self.values
+        return memory
+
+
+def _room(like: torch.Tensor, capacity: int) -> torch.Tensor:
+    batch, heads, _length, width = like.shape
+    return like.new_zeros(batch, heads, capacity, width)
+
+
+class TracedLayer(CacheLayerMixin):  # type: ignore[misc]
+    """A layer of fixed size that a compiler can trace: writes nothing, and keeps what was `added`.
+
+    `length`, a tensor, says how much of `keys` and `values` is filled.
+    """
+
+    is_compileable = True
+    is_sliding = False
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, length: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self.is_initialized = keys, values, True
+        self._length = length
+        self.added: Pair | None = None
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """It is already."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
+        """All that is held, with one token more at `length`."""
+        assert key_states.shape[-2] == 1, "a decode step is of one token"
+        self.added = (key_states, value_states)
+        here = (torch.arange(self.keys.shape[-2], device=self.keys.device) == self._length)[:, None]
+        return torch.where(here, key_states, self.keys), torch.where(here, value_states, self.values)
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002
+        """All of it, from its beginning."""
+        return self.keys.shape[-2], 0
+
+    def get_seq_length(self) -> torch.Tensor:
+        """How much is filled."""
+        return self._length
+
+    def get_max_length(self) -> int:
+        """How much it can hold."""
+        return int(self.keys.shape[-2])
+
+
+def grown(keys: torch.Tensor, values: torch.Tensor) -> DynamicLayer:
+    """A layer of transformers' dynamic cache that holds these."""
+    layer = DynamicLayer()
+    layer.keys, layer.values, layer.is_initialized = keys, values, True
+    layer.dtype, layer.device = keys.dtype, keys.device
+    return layer

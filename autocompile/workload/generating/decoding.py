@@ -1,0 +1,52 @@
+"""The decode step of a model that generates text, as a model of its own: a token in, the next one's logits out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import Cache
+
+from autocompile.workload.generating.caches import Pair, TracedLayer, grown
+
+Caches = tuple[Pair, ...]
+
+
+class Decoding(nn.Module):
+    """One decode step of `model`, which transformers' `generate` takes for each token after the prompt.
+
+    It changes nothing: what the cache gets is an output. As it is, it does what `generate` does by itself, with a cache
+    that grows by a token each time; compiled, it computes over the whole memory of the cache, whose size stays.
+    `options` are further arguments of each call of the model.
+    """
+
+    def __init__(self, model: nn.Module, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self._options = dict(options or {})
+        self._has_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self.train(model.training)
+
+    def forward(
+        self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, length: torch.Tensor, caches: Caches
+    ) -> tuple[torch.Tensor, Caches]:
+        """The logits, [batch, 1, vocabulary], and the keys and values of this token, [batch, heads, 1, width] each.
+
+        `tokens` and `positions`: [batch, 1]. `length`: how many tokens the `caches` hold, a scalar. `mask`, bool,
+        [batch, capacity]: which of the tokens count. `caches`: [batch, heads, capacity, width] each.
+        """
+        positioned = {"position_ids": positions} if self._has_positions else {}
+        given = {"use_cache": True, "return_dict": True, **positioned, **self._options}
+        if torch.compiler.is_compiling():
+            traced = [TracedLayer(keys, values, length) for keys, values in caches]
+            output = self.model(input_ids=tokens, attention_mask=mask, past_key_values=Cache(layers=traced), **given)
+            return output.logits, tuple(layer.added for layer in traced)
+        held = int(length)
+        layers = [grown(keys[:, :, :held], values[:, :, :held]) for keys, values in caches]
+        seen = mask[:, : held + 1]
+        attended = None if bool(seen.all()) else seen.long()
+        output = self.model(input_ids=tokens, attention_mask=attended, past_key_values=Cache(layers=layers), **given)
+        return output.logits, tuple((layer.keys[:, :, -1:], layer.values[:, :, -1:]) for layer in layers)

@@ -1,0 +1,54 @@
+"""The models of a script that generate text with transformers, which need not be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import local
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from autocompile.workload.generating.replacing import generate_replaced
+
+if TYPE_CHECKING:
+    from autocompile.workload.generating.seen import Generated
+
+
+class _Current(local):
+    generated: Generated | None = None
+
+
+class Generations:
+    """What was seen of each model that generated, by the identity of the model."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, Generated] = {}
+        self._current = _Current()
+
+    @property
+    def seen(self) -> list[Generated]:
+        """Of all models, in the order in which they came."""
+        return list(self._seen.values())
+
+    def current(self, module: nn.Module) -> Generated | None:
+        """What is seen of this module, if `generate` of it is under way in this thread."""
+        generated = self._current.generated
+        return generated if generated is not None and generated.model is module else None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """See every call of `generate` within."""
+        with generate_replaced(self._generate):
+            yield
+
+    def _generate(self, model: nn.Module, arguments: dict[str, Any], made: Callable[..., Any]) -> Any:
+        from autocompile.workload.generating.seen import Generated  # noqa: PLC0415  imports transformers
+
+        generated = self._seen.setdefault(id(model), Generated(model))
+        before, self._current.generated = self._current.generated, generated
+        try:
+            with generated.text(arguments):
+                return made(model, **arguments)
+        finally:
+            self._current.generated = before
