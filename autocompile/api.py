@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from autocompile.core.document import Document
 from autocompile.core.errors import GoalUnmet, InvalidValue
@@ -23,9 +23,13 @@ from autocompile.scratch import Scratch
 from autocompile.search.run import Settings
 from autocompile.search.strategy import load_strategy
 from autocompile.tuning import Request, Source, export, tune
+from autocompile.workload.generating.asked import generation_by
 from autocompile.workload.metric import spool_metric
-from autocompile.workload.spool import kept_inputs, spool
+from autocompile.workload.spool import kept_inputs, spool, spool_generation
 from autocompile.workload.training.training import Training
+
+if TYPE_CHECKING:  # imports transformers
+    from autocompile.workload.generating.generation import Generation
 
 _SAMPLES = "samples.pt"
 OnUnmet = Literal["nearest", "error"]
@@ -58,6 +62,9 @@ def optimize(  # noqa: PLR0913
     keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
     (`error`).
 
+    Where `model` is a function that generates text with transformers, such as `model.generate`, its decode step is
+    tuned, and calls are decode steps; `rec.module.generate` then takes these as recommended.
+
     With `training`, an `autocompile.Training`, whole steps of it are tuned: `inputs` are batches as the loss takes
     them, in a list or a DataLoader, and calls are steps; the goal's `deploy` is "jit". `autocompile.prepare` trains as
     recommended, `rec.snippet()` is the step in plain torch. Model, gradients and optimizer stay as they are.
@@ -83,11 +90,12 @@ def optimize(  # noqa: PLR0913
         keep=None if output is not None else str(keeps.path),
         metric=_spooled(goal.metric) if goal.metric else None,
     )
-    samples = keeps.path / _SAMPLES
+    samples, generation = keeps.path / _SAMPLES, None if training else generation_by(model, inputs)
+    source = _from_memory(model, inputs, keep=samples, training=training, generation=generation)
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
-        document = tune(_from_memory(model, inputs, keep=samples, training=training), request, listener)
-    artifact = Path(output) if output is not None else keeps.path
-    found = Recommendation(document, model, artifact, keeps, _exporter(model, samples, settings, request.metric))
+        document = tune(source, request, listener)
+    artifact, served = Path(output) if output is not None else keeps.path, generation.model if generation else model
+    found = Recommendation(document, served, artifact, keeps, _exporter(served, samples, settings, request.metric))
     if on_unmet == "error" and not document.is_feasible:
         raise GoalUnmet(unmet(document), recommendation=found)
     return found
@@ -106,7 +114,9 @@ def profile(model: Any, inputs: Any, *, progress: bool = True, training: Trainin
     """
     _check_training(training)
     with LiveProgress(USUAL_S) if progress else nullcontext(Silence()) as listener:
-        return profile_workload(_from_memory(model, inputs, tries_loaders=True, training=training), listener)
+        generation = None if training else generation_by(model, inputs)
+        source = _from_memory(model, inputs, tries_loaders=True, training=training, generation=generation)
+        return profile_workload(source, listener)
 
 
 def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
@@ -130,11 +140,19 @@ def _check_training(training: Training | None) -> None:
 
 
 def _from_memory(
-    model: Any, inputs: Any, *, tries_loaders: bool = False, keep: Path | None = None, training: Training | None = None
+    model: Any,
+    inputs: Any,
+    *,
+    tries_loaders: bool = False,
+    keep: Path | None = None,
+    training: Training | None = None,
+    generation: Generation | None = None,
 ) -> Source:
     """The workload of a model and its inputs; `keep`: where the samples are kept by themselves."""
 
     def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
+        if generation is not None:
+            return spool_generation(generation, directory, keep=keep)
         return spool(model, inputs, directory, tries_loaders=tries_loaders, keep=keep, training=training)
 
     return source

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from autocompile.artifact.directory import read_document
+from autocompile.artifact.generated_script import GeneratedScript
 from autocompile.artifact.scripted import ServedScript
 from autocompile.artifact.trained_script import TrainedScript
 from autocompile.core.document import Document
@@ -20,13 +21,15 @@ from autocompile.core.errors import UsageError
 from autocompile.report.service import service_lines
 from autocompile.workload.watching.main import run_as_main
 
+Served = ServedScript | TrainedScript | GeneratedScript
+
 
 def main(arguments: Sequence[str]) -> None:
     """Run a script; ends as the script does, or with status 2 where there is nothing to run it with."""
     directory, script = Path(arguments[0]), Path(arguments[1])
     try:
         document = read_document(directory)
-        served = TrainedScript(directory) if document.workload.training else ServedScript(directory)
+        served = _served(document, directory)
     except UsageError as fault:
         print(f"autocompile: {fault}", file=sys.stderr)
         sys.exit(2)
@@ -46,7 +49,14 @@ def main(arguments: Sequence[str]) -> None:
             _tell(document, served)
 
 
-def _tell(document: Document, served: ServedScript | TrainedScript) -> None:
+def _served(document: Document, directory: Path) -> Served:
+    """What applies it, by what was tuned. Raises UsageError."""
+    if document.workload.generation:
+        return GeneratedScript(directory)
+    return TrainedScript(directory) if document.workload.training else ServedScript(directory)
+
+
+def _tell(document: Document, served: Served) -> None:
     """What was served."""
     with suppress(Exception):
         sys.stdout.flush()

@@ -29,11 +29,17 @@ class Fitting(Generic[Applied]):
     """By module, what the recommendation was applied to by `apply`; None where another model was tuned.
 
     `applied` are all of them in order; `others`: how modules that were called differ from the one that was tuned, by
-    their class.
+    their class. `as_tuned`: what of a module was tuned, by default the module itself.
     """
 
-    def __init__(self, manifest: Manifest, apply: Callable[[nn.Module], Applied]) -> None:
-        self._manifest, self._apply = manifest, apply
+    def __init__(
+        self,
+        manifest: Manifest,
+        apply: Callable[[nn.Module], Applied],
+        *,
+        as_tuned: Callable[[nn.Module], nn.Module] = lambda module: module,
+    ) -> None:
+        self._manifest, self._apply, self._as_tuned = manifest, apply, as_tuned
         # By identity, as a module may say what it is equal to.
         self._known: dict[int, _Known[Applied]] = {}
         self._lock = RLock()
@@ -59,7 +65,9 @@ class Fitting(Generic[Applied]):
         return forget
 
     def _looked_at(self, module: nn.Module) -> Applied | None:
-        differs = next((one.message for one in mismatches(self._manifest, module) if one.is_of_the_model), "")
+        differs = next(
+            (one.message for one in mismatches(self._manifest, self._as_tuned(module)) if one.is_of_the_model), ""
+        )
         if differs:
             self.others[type(module).__name__] = differs
             return None

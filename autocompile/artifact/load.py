@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch import nn
 
 from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
@@ -44,18 +45,29 @@ from autocompile.workload.call import Call
 
 
 def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> CompiledModule:
-    """Serve `model`, or no model where the programs hold their weights: see `autocompile.load`."""
-    directory = Path(path)
-    opened = open_artifact(directory, asked.digest)
+    """Serve `model`, or no model where the programs hold their weights: see `autocompile.load`.
+
+    Where a decode step was tuned, the model is what generates; or that step itself, a `Decoding`.
+    """
+    opened = open_artifact(Path(path), asked.digest)
     manifest = opened.manifest
     check_model(manifest, model)
+    if manifest.generation is None or not isinstance(model, nn.Module):
+        return _load(path, opened, model, asked)
+    from autocompile.artifact.generating import generating  # noqa: PLC0415  imports transformers
+
+    return generating(model, manifest.generation, lambda decoding: _load(path, opened, decoding, asked))
+
+
+def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> CompiledModule:
+    directory, manifest = Path(path), opened.manifest
     found = mismatches(manifest, model)
     weights = None if found else packed_weights(manifest, model, asked.weight_check)
     differs = weights.difference() if weights and manifest.standby is None else ""
     found = (*found, *([Mismatch("weights", differs)] if differs else []))
     grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
     if grave and asked.on_mismatch == "error":
-        remedy = _either(grave[0].remedy, "tune it again for what is here")
+        remedy = starting.either(grave[0].remedy, "tune it again for what is here")
         raise InvalidRecommendation(grave[0].message, where=str(path), remedy=remedy)
     if manifest.device_type == "cpu":
         settle_heap()
@@ -144,7 +156,7 @@ class _Loading:
         if server.serving.start == "compile":
             start_s = starting.start_of(self.manifest, server.serving, in_process(self.manifest.plan))
             served += f", which {self._compiles(start_s)}"
-        warn(f"{reason}; it is {served}; {_either(remedy, 'tune it again')}")
+        warn(f"{reason}; it is {served}; {starting.either(remedy, 'tune it again')}")
         return self.module(server, absence="; ".join(filter(None, (reason, remedy))))
 
     def _compiles(self, startup_s: float | None) -> str:
@@ -284,8 +296,3 @@ class _Loading:
         kind_of_server = Background if self.asked.background else Compiling
         own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
         return self._held(own, weights)
-
-
-def _either(remedy: str, other: str) -> str:
-    """What to do: the one or the other, where there is a remedy."""
-    return f"{remedy}, or {other}" if remedy else other

@@ -20,7 +20,7 @@ from autocompile.artifact.load import load
 from autocompile.artifact.module import CompiledModule
 from autocompile.artifact.options import check_served
 from autocompile.core.service import Service
-from autocompile.workload.watching.outermost import outermost_calls
+from autocompile.workload.outermost import outermost_calls
 from autocompile.workload.watching.sight import uncompiled
 
 _LEARNS = "gradients were enabled; put torch.no_grad() around them"

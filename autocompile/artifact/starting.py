@@ -40,5 +40,10 @@ def why_not_packed(absences: Sequence[Absence]) -> str:
     return "; ".join(f"{absence.serving}: {absence.reason}" for absence in absences)
 
 
+def either(remedy: str, other: str) -> str:
+    """What to do: the one or the other, where there is a remedy."""
+    return f"{remedy}, or {other}" if remedy else other
+
+
 def _some(startup_s: float | None) -> str:
     return "" if startup_s is None else f", some {format_duration(startup_s)}"

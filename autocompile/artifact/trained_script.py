@@ -20,7 +20,7 @@ from autocompile.artifact.trained_module import TrainedModule
 from autocompile.core.errors import InvalidRecommendation
 from autocompile.core.manifest import Manifest
 from autocompile.core.service import Service
-from autocompile.workload.watching.outermost import outermost_calls
+from autocompile.workload.outermost import outermost_calls
 from autocompile.workload.watching.sight import uncompiled
 from autocompile.workload.watching.updates import timed_updates
 

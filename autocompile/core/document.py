@@ -15,13 +15,13 @@ from autocompile.core.environment import Environment
 from autocompile.core.estimate import Estimate
 from autocompile.core.goal import GoalEntry
 from autocompile.core.manifest import Absence
-from autocompile.core.outcome import Contamination, Counters, Failure, Latency, Learned
+from autocompile.core.outcome import Contamination, Counters, Failure, Generated, Latency, Learned
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
 from autocompile.core.serving import Serving, Start
 from autocompile.core.words import WorkloadKind
-from autocompile.core.workload import ScriptEntry, Signature, TrainingEntry
+from autocompile.core.workload import GenerationEntry, ScriptEntry, Signature, TrainingEntry
 
 SCHEMA_VERSION = 5
 
@@ -55,7 +55,7 @@ class TrialEntry(Record, frozen=True):
     error against the reference, relative to it; `error_limit`: what it may be. `verdict` is against the
     baseline, by what the goal ranks by; the first by rank is the `winner`, or, where nothing keeps the goal's
     constraints, the `nearest`. `not judged`: others used the host while it, or the baseline, was timed. `learned`: how
-    a finalist that trains learned beside eager.
+    a finalist that trains learned beside eager; `generated`: how whole texts were generated with its decode step.
     """
 
     rank: int | None
@@ -88,13 +88,14 @@ class TrialEntry(Record, frozen=True):
     noisy: bool = False
     failure: Failure | None = None
     learned: Learned | None = None
+    generated: Generated | None = None
 
 
 class WorkloadEntry(Record, frozen=True):
     """What was tuned: calls of a model, or of `kind` `training` steps that train it, and how these are made.
 
     Wherever the document speaks of calls, it is about steps then. `script`: what was seen of it in a script that does
-    not define it as a workload, else null.
+    not define it as a workload, else null. `generation`: how it generates text, where calls are decode steps.
     """
 
     name: str
@@ -108,6 +109,7 @@ class WorkloadEntry(Record, frozen=True):
     signatures: tuple[Signature, ...]
     training: TrainingEntry | None = None
     script: ScriptEntry | None = None
+    generation: GenerationEntry | None = None
 
 
 class TradeOff(Record, frozen=True):

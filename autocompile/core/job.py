@@ -124,7 +124,7 @@ class TrialTask(Record, tag="trial-task", frozen=True):
 
     With `artifact`, a recommendation's directory, what is loaded from there is measured in its place; with
     `starts_afresh` its start is measured in a new process, as production has it, and not in the trial's own.
-    `learning_s`: for how many seconds, at most, what trains is trained beside eager as well; 0 is not at all.
+    `learning_s`: for how many seconds, at most, what trains or generates does so beside eager as well; 0: not at all.
     """
 
     workload: Workload

@@ -101,6 +101,20 @@ class Learned(Record, frozen=True):
     skipped: str = ""
 
 
+class Generated(Record, frozen=True):
+    """How `generate` fared with a candidate's decode step: `tokens` were compared with eager's, and are the same.
+
+    `speedup`: eager's time for a whole call of `generate`, prompt included, over the candidate's, the median of pairs;
+    and how many tokens a second both generated. `skipped`: why none of this was done, or "".
+    """
+
+    tokens: int = 0
+    speedup: Estimate | None = None
+    baseline_tokens_per_s: float = 0.0
+    tokens_per_s: float = 0.0
+    skipped: str = ""
+
+
 class Counters(Record, frozen=True):
     """What the compiler counted; `unseen`: calls of sizes that no sample has, and for how many it compiles again."""
 
@@ -140,7 +154,7 @@ class Measurement(Record, tag="measurement", frozen=True):
     `decided`: timing ended early, as the candidate was surely behind the best. `peak_memory_bytes`: of a step of
     training what is its own (parameters, gradients, the optimizer's state, activations, batches); of a call what the
     process took, or on a GPU allocated. `phases_s` tells where the child's seconds went. `learned`: how it learned
-    beside eager, null where that was not asked for.
+    beside eager, null where that was not asked for; `generated`: how whole texts were generated with it, likewise.
     """
 
     ratio: Estimate
@@ -155,6 +169,7 @@ class Measurement(Record, tag="measurement", frozen=True):
     batch_factor: float = 1.0
     phases_s: dict[str, float] = {}
     learned: Learned | None = None
+    generated: Generated | None = None
 
 
 Outcome = Measurement | Failure

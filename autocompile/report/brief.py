@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autocompile.core.document import Document, TrialEntry
+from autocompile.report.generated import generated_lines
 from autocompile.report.learned import learned_lines
 from autocompile.report.text import artifact_lines, headline, plain_text, section, trial_table
 
@@ -34,6 +35,7 @@ def brief(document: Document, kept: str = "") -> RenderableType:
         trial_table(document, rows),
         *_left_out(document.trials, rows),
         *section("Trained", learned_lines(rows)),
+        *section("Generated", generated_lines(rows)),
         *section("Start" if document.workload.training else "Artifact", artifact_lines(document)),
         *section("Read on", _further(kept)),
     )

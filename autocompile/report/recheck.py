@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autocompile.core.estimate import Estimate
+from autocompile.report.generated import generated_words
 from autocompile.report.learned import learned_words
 from autocompile.search.recheck import Recheck
 
@@ -22,6 +23,8 @@ def recheck_lines(found: Recheck) -> Iterator[str]:
     yield f"  speed-up over eager then {_figure(found.then)}, now {_figure(found.now) if found.now else 'not measured'}"
     if found.learned is not None:
         yield f"  {learned_words(found.learned)}"
+    if found.generated is not None:
+        yield f"  {generated_words(found.generated)}"
     if found.then_as_configured:
         yield "  the artifact was not timed when it was packed, so then is the configuration's own, compiled in process"
     if found.fault:

@@ -10,6 +10,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
 from autocompile.core.words import words_of
 from autocompile.report.delivery import delivery
+from autocompile.report.generated import generated_words
 from autocompile.report.learned import learned_words
 from autocompile.report.limits import is_beyond, verdict_words
 from autocompile.report.step_profile import phases_sentence
@@ -131,6 +132,8 @@ def _certainty(document: Document) -> Iterator[str]:
             f"Its outputs are off by {winner.error:.1e} from {document.profile.reference}, where eager is by "
             f"{document.profile.error_floor:.1e} and {winner.error_limit or 0.0:.1e} is allowed."
         )
+    if winner.generated is not None:
+        yield f"Whole calls of generate: {generated_words(winner.generated)}."
     learned = winner.learned
     if learned is not None:
         same = f"; with the same random numbers it is off by {learned.off:.1e}, where {learned.limit:.1e} is allowed"

@@ -17,6 +17,7 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
 from autocompile.core.words import Words, words_of
 from autocompile.report.delivery import artifact_notes, packed_words, start_of_training
+from autocompile.report.generated import generated_lines
 from autocompile.report.learned import learned_lines
 from autocompile.report.limits import all_break, verdict_words
 from autocompile.report.profile import profile_lines
@@ -68,6 +69,7 @@ def render(document: Document) -> RenderableType:
         trial_table(document),
         *section("Not measured", _failure_lines(document)),
         *section("Trained", learned_lines(document.trials)),
+        *section("Generated", generated_lines(document.trials)),
         *section("Profile of the baseline", profile_lines(document.profile, document.workload)),
         *section("Start" if document.workload.training else "Artifact", artifact_lines(document)),
         *section("Why", story(document)),

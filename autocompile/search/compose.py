@@ -166,4 +166,5 @@ def _workload_entry(workload: Workload) -> WorkloadEntry:
         signatures=workload.signatures,
         training=workload.training,
         script=workload.script,
+        generation=workload.generation,
     )

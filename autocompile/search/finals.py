@@ -147,10 +147,10 @@ def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
 
 
 def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) -> None:
-    """One more process, whose compiler cache is kept from the screening; in its first, what trains is trained."""
+    """One more process, whose compiler cache is kept from the screening; in its first, it trains or generates."""
     bench.listener.on_task(f"final {round_number + 1}: {trial.label}")
     seed = 1000 * (round_number + 1) + trial.number
-    learning_s = 0.0 if trial.finals else _learning_s(bench)
+    learning_s = 0.0 if trial.finals else bench.learning_s
     task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, seed, learning_s=learning_s)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials())))
     reply = submit_again(bench, trial.label, task, limits).reply()
@@ -162,12 +162,6 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
         return
     archive.add_final(trial.number, reply)
     bench.listener.on_trial(replace(trial, finals=(reply,)))
-
-
-def _learning_s(bench: Bench) -> float:
-    """For how long a finalist may be trained beside eager: all of them for half of what finals have."""
-    strategy = bench.settings.strategy
-    return strategy.stages.finals * bench.ledger.budget_s / 2 / (strategy.finals.candidates + 1)
 
 
 def _guess_s(bench: Bench, trial: Trial) -> float:

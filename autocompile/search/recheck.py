@@ -12,7 +12,7 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.document import Document
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Limits
-from autocompile.core.outcome import Failure, Learned, Measurement
+from autocompile.core.outcome import Failure, Generated, Learned, Measurement
 from autocompile.core.serde import Record
 from autocompile.core.trial import Trial
 from autocompile.search.judge.scatter import ratio_of, scatter_of
@@ -35,7 +35,8 @@ class Recheck(Record, frozen=True):
     `then_as_configured`: the artifact was not timed when it was packed, so `then` is its configuration's own.
 
     `verdict`: `good`, `regression` (slower than then, beyond the noise of both), `unusable` (the artifact is not
-    for this machine any more), or `wrong`; the latter two with `fault`. `learned`: how a training learned beside eager.
+    for this machine any more), or `wrong`; the latter two with `fault`. `learned`: how a training learned beside eager;
+    `generated`: how whole texts were generated beside it.
     """
 
     label: str
@@ -47,6 +48,7 @@ class Recheck(Record, frozen=True):
     noisy: bool
     then_as_configured: bool = False
     learned: Learned | None = None
+    generated: Generated | None = None
 
 
 def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
@@ -87,7 +89,7 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
     slower = math.log(then.value / now.value) > math.hypot(then.relative_halfwidth, now.relative_halfwidth)
     outcome = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
     noisy = any(m.contamination.noisy for m in measured)
-    return replace(outcome, now=now, noisy=noisy, learned=measured[0].learned)
+    return replace(outcome, now=now, noisy=noisy, learned=measured[0].learned, generated=measured[0].generated)
 
 
 def _is_packed(document: Document) -> bool:

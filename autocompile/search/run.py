@@ -72,7 +72,7 @@ class Bench:
         return self.artifact.with_name(f"{self.artifact.name}-packages")
 
     def trial_task(self, plan: Plan, timing: Timing, seed: int, *, learning_s: float = 0.0) -> TrialTask:
-        """What a child is asked, to measure a plan; `learning_s`: for how long what trains is trained beside eager."""
+        """What a child is asked, to measure a plan; `learning_s`: how long it trains or generates beside eager."""
         goal = self.settings.goal
         return TrialTask(
             workload=self.workload,
@@ -81,8 +81,14 @@ class Bench:
             timing=replace(timing, calls=goal.calls_to_time),
             acceptance=self.acceptance(plan),
             seed=self.settings.seed + seed,
-            learning_s=learning_s if self.workload.training else 0.0,
+            learning_s=learning_s if self.workload.training or self.workload.generation else 0.0,
         )
+
+    @property
+    def learning_s(self) -> float:
+        """For how long a finalist may train or generate beside eager: all of them for half of what finals have."""
+        strategy = self.settings.strategy
+        return strategy.stages.finals * self.ledger.budget_s / 2 / (strategy.finals.candidates + 1)
 
     def acceptance(self, plan: Plan) -> Acceptance:
         """When a plan's outputs are correct."""

@@ -39,7 +39,8 @@ from autocompile.trial.profile.profiling import take_profile
 from autocompile.trial.toolchain import check_toolchain
 from autocompile.workload.capture.defining import defines_workload
 from autocompile.workload.capture.script import workload_from_script
-from autocompile.workload.spool import spool
+from autocompile.workload.generating.asked import generation_by
+from autocompile.workload.spool import spool, spool_generation
 from autocompile.workload.watching.output import limited_output
 from autocompile.workload.watching.script import watched
 from autocompile.workload.watching.spooling import spool_seen
@@ -85,6 +86,9 @@ def _captured(task: CaptureTask, job: Job) -> Workload:
     script, directory = Path(task.script), Path(task.directory)
     if defines_workload(script) and not task.watching.module:
         model, inputs, training = workload_from_script(script, task.arguments)
+        generation = None if training else generation_by(model, inputs)
+        if generation is not None:
+            return spool_generation(generation, directory, name=script.stem)
         tries = task.tries_loaders
         return spool(model, inputs, directory, name=script.stem, tries_loaders=tries, training=training)
     own = [directory, *map(Path, (job.directory, job.cache_directory, job.headers_directory))]

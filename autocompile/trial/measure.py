@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from autocompile.core.job import Timing, TrialTask
-from autocompile.core.outcome import Failure, Measurement, Outcome
+from autocompile.core.outcome import Failure, Generated, Measurement, Outcome
 from autocompile.core.plan import Plan
 from autocompile.runtime.building import as_trained, built, runtime
 from autocompile.runtime.catalogue import kind_of
@@ -28,8 +28,9 @@ from autocompile.trial.memory import peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.step_memory import step_peak_bytes
 from autocompile.workload.axes import batch_of
+from autocompile.workload.call import Call
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.spool import at_batch, unspool_step
+from autocompile.workload.spool import at_batch, unspool_step, unspool_texts
 from autocompile.workload.step import Step
 from autocompile.workload.training.step import TrainingStep
 
@@ -80,6 +81,9 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
     alongside = _learn(trial)
     if alongside.fault:
         return Failure(stage="verify", kind="wrong_result", message=alongside.fault)
+    generated = _generate(trial)
+    if isinstance(generated, Failure):
+        return generated
     pairs = _time(trial)
     unseen = _probe_unseen(trial, pairs)
     if unseen.fault:
@@ -98,6 +102,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         decided=pairs.decided,
         batch_factor=trial.candidate.weight,
         learned=alongside.learned,
+        generated=generated,
     )
 
 
@@ -190,6 +195,26 @@ def _learn(trial: _Trial) -> Alongside:
         yardstick = yardstick_of(given, near, lesson, random=drawn is not own)
         trial.candidate.apply_threads()
         return learn_alongside(own, None if drawn is own else drawn, yardstick, lesson)
+
+
+def _generate(trial: _Trial) -> Generated | Failure | None:
+    """Generate texts beside eager with it, where that is asked for; the baseline itself is eager."""
+    task, entry = trial.task, trial.task.workload.generation
+    if not task.learning_s or task.plan == Plan() or entry is None:
+        return None
+    # Both import transformers.
+    from autocompile.trial.check.texts import as_it_is, generate_beside, with_steps  # noqa: PLC0415
+    from autocompile.workload.generating.decoding import Decoding  # noqa: PLC0415
+
+    decoding, step = trial.baseline.step.module, trial.measurand.step
+    assert isinstance(step, Call)
+    assert isinstance(decoding, Decoding)
+    with trial.phases("verify"):
+        model = decoding.model
+        eager = as_it_is(model, trial.baseline.apply_threads)
+        own = with_steps(model, step, entry, trial.candidate.apply_threads)
+        limit_s = min(task.learning_s, _LEARNING_SHARE * trial.phases.left_s)
+        return generate_beside(eager, own, unspool_texts(task.workload), limit_s)
 
 
 def _time(trial: _Trial) -> Pairs:

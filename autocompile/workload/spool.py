@@ -107,6 +107,12 @@ def spool(
     )
 
 
+def spool_generation(generation: Generation, directory: Path, *, name: str = "", keep: Path | None = None) -> Workload:
+    """Write the decode step of a model that generates, as `spool` does."""
+    own = name or f"{generation.entry.module}.generate"
+    return spool(generation.decoding, list(generation.samples), directory, name=own, keep=keep, generation=generation)
+
+
 def _taken(model: Any, inputs: Any, training: Training | None, *, tries_loaders: bool) -> Taken:
     """What comes one by one. A training's loader is tried while the model trains, and not by itself."""
     return take(inputs, model, tries_loaders=tries_loaders and training is None, whole=training is not None)

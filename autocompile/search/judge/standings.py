@@ -124,6 +124,7 @@ def measured_entry(trial: Trial, contender: Contender, given_batch: float | None
         contamination=latest.contamination,
         noisy=mostly_noisy(trial),
         learned=next((m.learned for m in trial.finals if m.learned is not None), None),
+        generated=next((m.generated for m in trial.finals if m.generated is not None), None),
     )
 
 

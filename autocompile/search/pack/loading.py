@@ -45,7 +45,9 @@ def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, e
             break
         bench.listener.on_task(f"artifact in process {process + 1} of {processes}: {trial.label}")
         patience_s = max(_PATIENCE * expected_s, _PATIENCE_S)
-        task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, 1000 + process)
+        learning_s = 0.0 if measured else bench.learning_s
+        timing = bench.settings.strategy.finals.timing
+        task = bench.trial_task(trial.plan, timing, 1000 + process, learning_s=learning_s)
         try:
             reply = bench.reply_to(
                 replace(task, artifact=str(artifact), starts_afresh=True),

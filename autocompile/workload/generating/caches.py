@@ -75,7 +75,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         held = self.get_seq_length()
         length = held + key_states.shape[-2]
-        if self._memory is None or (held and self.keys.data_ptr() != self._memory[0].data_ptr()):
+        if self._memory is None or (held and self._is_elsewhere(self._memory)):
             # Also where something else was put in the place of what was held.
             self._memory = self._moved(key_states, value_states, length)
         self.make_room(length)
@@ -84,6 +84,10 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         values[:, :, held:length] = value_states
         self.keys, self.values = keys[:, :, :length], values[:, :, :length]
         return self.keys, self.values
+
+    def _is_elsewhere(self, memory: Pair) -> bool:
+        keys: torch.Tensor = self.keys
+        return keys.data_ptr() != memory[0].data_ptr()
 
     def make_room(self, length: int) -> None:
         """Have memory for so many tokens; what is held moves with it."""

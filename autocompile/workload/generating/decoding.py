@@ -43,7 +43,7 @@ class Decoding(nn.Module):
         if torch.compiler.is_compiling():
             traced = [TracedLayer(keys, values, length) for keys, values in caches]
             output = self.model(input_ids=tokens, attention_mask=mask, past_key_values=Cache(layers=traced), **given)
-            return output.logits, tuple(layer.added for layer in traced)
+            return output.logits, tuple(layer.added for layer in traced)  # type: ignore[misc]  # all are filled by then
         held = int(length)
         layers = [grown(keys[:, :, :held], values[:, :, :held]) for keys, values in caches]
         seen = mask[:, : held + 1]

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class NotTunable(Exception):  # noqa: N818  a reason, told to the user
+class NotTunable(Exception):
     """Why they cannot."""

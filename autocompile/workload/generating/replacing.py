@@ -13,7 +13,7 @@ from torch import nn
 from autocompile.workload.generating.imports import when_imported
 
 # Imported by whoever generates, and not before.
-_GENERATES = "transformers.generation.utils"
+GENERATES = "transformers.generation.utils"
 
 # Makes a call of `generate` in the program's place: of the model, its arguments by name, and what does it as it is.
 Pass = Callable[[nn.Module, dict[str, Any], Callable[..., Any]], Any]
@@ -38,7 +38,7 @@ def generate_replaced(passed: Pass) -> Iterator[None]:
         mixin.generate = generate
         undo.append(lambda: setattr(mixin, "generate", before))
 
-    with when_imported(_GENERATES, replace):
+    with when_imported(GENERATES, replace):
         try:
             yield
         finally:

@@ -16,14 +16,12 @@ from autocompile.core.literals import is_literal
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.not_tunable import NotTunable
 from autocompile.workload.generating.settings import planned_tokens, reason_against
+from autocompile.workload.generating.step_inputs import STEP_INPUTS
 from autocompile.workload.samples import Sample
 
 _KEPT_STEPS, _KEPT_TEXTS = 4, 3
 # A cache's memory is for a multiple of so many tokens.
 _ROUND = 64
-_KNOWN = frozenset(
-    {"input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache", "return_dict", "cache_position"}
-)
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class Generated:
         self._longest = max(self._longest, held + 1)
         if self.steps % self._every:
             return
-        options = {n: v for n, v in kwargs.items() if n not in _KNOWN and v is not None}
+        options = {n: v for n, v in kwargs.items() if n not in STEP_INPUTS and v is not None}
         self.against = _reason(args, kwargs, options) or _differs(self._options, options)
         if self.against:
             return

@@ -75,7 +75,7 @@ class Subject:
         """How often it was used."""
         if self.generated is not None:
             calls, steps = _times(self.generated.calls), self.generated.steps
-            return f"had to generate {calls}, which took {steps:,} decode step{'s' * (steps != 1)}"
+            return f"asked to generate {calls}, in {steps:,} decode step{'s' * (steps != 1)}"
         if self.lesson is None:
             return f"called {_times(self.tally.calls)}"
         return f"trained in {self.lesson.steps:,} step{'s' * (self.lesson.steps != 1)}"

@@ -14,9 +14,9 @@ from torch import nn
 from torch._dynamo.eval_frame import OptimizedModule
 
 from autocompile.core.job import Watching
-from autocompile.workload.watching.generations import Generations
+from autocompile.workload.generating.generations import Generations
+from autocompile.workload.outermost import outermost_calls
 from autocompile.workload.watching.learning.lessons import Lessons
-from autocompile.workload.watching.outermost import outermost_calls
 from autocompile.workload.watching.tally import Tally
 
 # A call that is under way when the time is over may come to its end.

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from autocompile.core.workload import Workload
 from autocompile.workload.identity.facts import workload_fingerprint
-from autocompile.workload.spool import spool
+from autocompile.workload.spool import spool, spool_generation
 from autocompile.workload.training.entry import entry_of
 from autocompile.workload.watching.choice import Chosen
 
@@ -19,7 +19,10 @@ def spool_seen(seen: Chosen, directory: Path, *, name: str) -> Workload:
     The share of each kind of call differs a little each time that a script is watched, and does not make it another
     workload.
     """
-    plain = spool(seen.module, list(seen.inputs), directory, name=name, training=seen.training, generation=seen.generation)
+    if seen.generation is not None:
+        plain = spool_generation(seen.generation, directory, name=name)
+    else:
+        plain = spool(seen.module, list(seen.inputs), directory, name=name, training=seen.training)
     kinds = [replace(signature, weight=0.0) for signature in plain.signatures]
     training = entry_of(seen.module, seen.training)[1] if seen.training else ""
     fingerprint = workload_fingerprint(plain.identity, kinds, training)

@@ -1,4 +1,4 @@
-"""The models of a script that generate text with transformers, which need not be installed."""
+"""The models that generate text with transformers while something runs; it need not be installed."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ class Generations:
         """What is seen of this module, if `generate` of it is under way in this thread."""
         generated = self._current.generated
         return generated if generated is not None and generated.model is module else None
+
+    def passed(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
+        """A call of a module, which is made; seen if `generate` of it is under way."""
+        generated = self.current(module)
+        return made(module, *args, **kwargs) if generated is None else generated.called(args, kwargs, made)
 
     @contextmanager
     def open(self) -> Iterator[None]:

@@ -1,0 +1,58 @@
+"""What `autocompile.load` gives where a decode step was tuned: the model, which generates with that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from autocompile.artifact.module import CompiledModule
+from autocompile.artifact.texts import Texts
+from autocompile.core.serving import Serving
+from autocompile.core.workload import GenerationEntry
+from autocompile.workload.generating.decoding import Decoding
+from autocompile.workload.generating.generation import decoding_of
+
+
+class GeneratingModule(CompiledModule):
+    """Generates text like the model that it was loaded with, each decode step as recommended.
+
+    `status` tells how decode steps were served, and `fallbacks` which calls of `generate` were left to the model.
+    Called itself, it is the model.
+    """
+
+    def __init__(self, decode: CompiledModule, model: nn.Module, entry: GenerationEntry) -> None:
+        texts = _Served(model, decode, entry)
+        super().__init__(texts, model, decode._about, decode._tally)  # noqa: SLF001  which it takes the place of
+        vars(self)["_texts"] = texts
+
+    def generate(self, inputs: Any = None, **arguments: Any) -> Any:
+        """As transformers' `generate`; all but the prompt by name."""
+        named = arguments if inputs is None else {"inputs": inputs, **arguments}
+        return vars(self)["_texts"].generate(named, type(self.model).generate)
+
+
+def generating(model: nn.Module, entry: GenerationEntry, load: Callable[[nn.Module], CompiledModule]) -> CompiledModule:
+    """`model`, which generates with what `load` makes of its decode step; or that, where it is given itself."""
+    if isinstance(model, Decoding):
+        return load(model)
+    return GeneratingModule(load(decoding_of(model, entry)), model, entry)
+
+
+class _Served(Texts):
+    """Texts whose decode steps a loaded module makes."""
+
+    def __init__(self, model: nn.Module, decode: CompiledModule, entry: GenerationEntry) -> None:
+        super().__init__(model, decode, entry)
+        self._server = decode._server  # noqa: SLF001
+
+    @property
+    def serving(self) -> Serving:  # type: ignore[override]
+        """How a decode step is served, as of now."""
+        return self._server.serving
+
+    @property
+    def label(self) -> str:  # type: ignore[override]
+        """The configuration that serves it."""
+        return self._server.label
