@@ -43,18 +43,18 @@ class Laboratory:
         self.directory = directory
         self.count = 0
 
-    def prepare(self, model, inputs, *, preload=False, training=None):
-        self.spool(model, inputs, training=training)
+    def prepare(self, model, inputs, *, preload=False, training=None, generation=None):
+        self.spool(model, inputs, training=training, generation=generation)
         if preload:
             self.runner.preload(self.workload)
         reply = self.profile()
         assert isinstance(reply, Profile), reply
         return reply
 
-    def spool(self, model, inputs, *, training=None):
+    def spool(self, model, inputs, *, training=None, generation=None):
         self.count += 1
         here = self.directory / str(self.count)
-        self.workload = spool(model, inputs, here, training=training)
+        self.workload = spool(model, inputs, here, training=training, generation=generation)
         self.reference = str(here / "reference.pt")
 
     def profile(self):

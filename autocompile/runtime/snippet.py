@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from autocompile.core.pipeline import LoaderSetting
 from autocompile.core.plan import Plan
-from autocompile.core.workload import TrainingEntry
+from autocompile.core.workload import GenerationEntry, TrainingEntry
 from autocompile.heap import heap_lines
+from autocompile.runtime import generation_snippet
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.kind import Lines
 from autocompile.runtime.training_snippet import recomputing_lines, step_lines
@@ -25,11 +26,13 @@ def snippet(
     is_module: bool,
     training: TrainingEntry | None = None,
     loader: LoaderSetting | None = None,
+    generation: GenerationEntry | None = None,
 ) -> str:
     """Code that defines `run(*args, **kwargs)` from a `model` that is already there.
 
     With `training` it defines `step(*batches)` from the `model`, the `optimizer` and the `loss`, a function of a model
     and a batch; a comment names the `loader` setting that its batches should come with, if there is one.
+    With `generation` it also defines `generate(ids, new_tokens)`, of which `run` is the decode step.
     """
     own = kind_of(plan).lines(plan)
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
@@ -40,7 +43,11 @@ def snippet(
     if loader:
         lines.append(f"# batches come sooner from DataLoader(..., {loader})")
     lines += recomputing_lines(plan)
+    if generation and kind_of(plan).compiles:
+        lines += generation_snippet.step_lines(generation)
     defined = step_lines(plan, own.loss, device_type, training) if training else _run_lines(plan, own, device_type)
+    if generation and kind_of(plan).compiles:
+        defined = [*defined, *generation_snippet.loop_lines(generation)]
     return "\n".join([*lines, *own.setup, *defined]) + "\n"
 
 

@@ -88,6 +88,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
             device_type=workload.device_type,
             is_module=workload.is_module,
             training=workload.training,
+            generation=workload.generation,
             loader=findings.profile.better_setting,
         ),
         margin=verdict.margin,

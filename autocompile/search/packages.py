@@ -71,6 +71,7 @@ def manifest_of(
         files=files,
         weights=packed.weights,
         weight_samples=packed.weight_samples,
+        generation=workload.generation,
     )
 
 

@@ -50,6 +50,7 @@ def at_calls(document: Document, calls: int) -> Document:
             device_type=workload.device.split(":")[0],
             is_module=workload.is_module,
             training=workload.training,
+            generation=workload.generation,
             loader=document.profile.better_setting,
         ),
         trade_offs=trade_offs(verdict.ranking, {entry.number: entry.peak_memory_bytes or 0 for entry in entries}),

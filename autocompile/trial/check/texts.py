@@ -17,7 +17,7 @@ from autocompile.trial.clock.intervals import median_interval
 
 # Greedy, as only so tokens can be compared; of what would contradict that or the number of tokens, nothing.
 _REPLACED = ("streamer", "max_length", "min_length", "do_sample", "max_new_tokens", "return_dict_in_generate")
-_FEWEST_TOKENS, _PAIRS = 8, 16
+_FEWEST_TOKENS, _FEWEST_PAIRS, _PAIRS = 8, 3, 16
 # Of the time there is, for one text of one of both.
 _SHARE = 1 / 12
 
@@ -44,8 +44,8 @@ def with_steps(model: Any, decode: Decode, entry: GenerationEntry, settle: Calla
 def generate_beside(eager: Side, own: Side, texts: Sequence[Mapping[str, Any]], limit_s: float) -> Generated | Failure:
     """Generate `texts` by both, greedily, token by token the same, and time whole calls of `generate` in pairs.
 
-    Also with the tokens of the prompts in another order, as these were never seen. Takes `limit_s` or so; where a text
-    would take more than a twelfth of that, it has fewer tokens, but 8 at least.
+    Also with the tokens of the prompts in another order, as these were never seen. It takes `limit_s` or so: where a
+    text would take more than a twelfth of that, it has fewer tokens, but 8 at least; and there are 3 pairs at least.
     """
     if not texts:
         return Generated(skipped="no call of generate could be kept to be repeated")
@@ -74,8 +74,7 @@ def generate_beside(eager: Side, own: Side, texts: Sequence[Mapping[str, Any]], 
 def _timed(eager: Side, own: Side, texts: Sequence[Mapping[str, Any]], left_s: float, compared: int) -> Generated:
     ratios: list[float] = []
     seconds, tokens = [0.0, 0.0], 0
-    began = time.monotonic()
-    while len(ratios) < _PAIRS and (not ratios or time.monotonic() - began < left_s * (1 - 1 / len(ratios))):
+    while len(ratios) < _FEWEST_PAIRS or (len(ratios) < _PAIRS and sum(seconds) * (1 + 1 / len(ratios)) < left_s):
         text = texts[len(ratios) % len(texts)]
         sides = (eager, own) if len(ratios) % 2 else (own, eager)
         took = {id(side): _seconds(side, text) for side in sides}

@@ -33,8 +33,9 @@ def generation_by(function: Any, inputs: Any) -> Generation | None:
     seen = Generations()
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     with torch.random.fork_rng(devices), seen.open(), outermost_calls(seen.passed):
+        called = _as_it_is_now(function)
         for sample in as_samples(inputs)[:_CALLS]:
-            function(*sample.args, **sample.kwargs)
+            called(*sample.args, **sample.kwargs)
             if not seen.seen:
                 return None
     generating = [one for one in seen.seen if one.steps]
@@ -49,3 +50,9 @@ def generation_by(function: Any, inputs: Any) -> Generation | None:
         raise InvalidWorkload(
             said, where="model", remedy="give the model itself, with inputs as it is called"
         ) from fault
+
+
+def _as_it_is_now(function: Any) -> Any:
+    """A method of a module looked up again, as it was replaced since it was."""
+    owner = getattr(function, "__self__", None)
+    return getattr(owner, function.__name__) if isinstance(owner, nn.Module) else function

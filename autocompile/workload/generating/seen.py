@@ -89,7 +89,7 @@ class Generated:
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
         """A call of the model within such a one."""
         held = _held_in(kwargs.get("past_key_values"))
-        tokens = kwargs.get("input_ids")
+        tokens = kwargs.get("decoder_input_ids", kwargs.get("input_ids"))
         is_step = bool(held) and isinstance(tokens, torch.Tensor) and tokens.shape[1] == 1
         if is_step and not self.against:
             self._keep(args, kwargs, held)

@@ -213,6 +213,9 @@ def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Ite
         f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was {own.told}, which took "
         f"{entry.share:.0%} of that"
     )
+    if own.generated is not None and own.generated.prefill_s:
+        prompts = own.generated.prefill_s / (own.generated.prefill_s + own.generated.seconds)
+        yield f"prompts took {prompts:.0%} of generating, and are computed as they are: what is tuned are decode steps"
     for other in subjects:
         share = other.seconds / entry.seconds
         if other.tally.module is not own.tally.module and share >= _WORTH_TELLING:

@@ -1,0 +1,90 @@
+"""The part of the snippet that generates text by a decode step, in plain torch and transformers. No torch."""
+
+from __future__ import annotations
+
+from autocompile.core.workload import GenerationEntry
+
+_STEP = """
+import inspect
+
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+
+
+class Held(CacheLayerMixin):
+    \"\"\"A layer's keys and values in memory of a fixed size; what a step adds is kept apart.\"\"\"
+
+    is_compileable, is_sliding = True, False
+
+    def __init__(self, keys, values, length):
+        super().__init__()
+        self.keys, self.values, self.length, self.is_initialized = keys, values, length, True
+
+    def lazy_initialization(self, key_states, value_states):
+        pass
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        self.added = key_states, value_states
+        here = (torch.arange(self.keys.shape[-2], device=self.keys.device) == self.length)[:, None]
+        return torch.where(here, key_states, self.keys), torch.where(here, value_states, self.values)
+
+    def get_mask_sizes(self, query_length):
+        return self.keys.shape[-2], 0
+
+    def get_seq_length(self):
+        return self.length
+
+    def get_max_length(self):
+        return self.keys.shape[-2]
+
+
+class DecodeStep(torch.nn.Module):
+    \"\"\"A token of each text in, the logits of the next one out, and what the cache gets.\"\"\"
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.is_positioned = "position_ids" in inspect.signature(model.forward).parameters
+
+    def forward(self, tokens, positions, mask, length, caches):
+        layers = [Held(keys, values, length) for keys, values in caches]
+        given = {{"past_key_values": Cache(layers=layers), "use_cache": True, "return_dict": True{options}}}
+        if self.is_positioned:
+            given["position_ids"] = positions
+        logits = self.model(input_ids=tokens, attention_mask=mask, **given).logits
+        return logits, tuple(layer.added for layer in layers)
+
+
+language_model, model = model, DecodeStep(model).eval()
+"""
+_LOOP = """
+
+def generate(ids, new_tokens):
+    \"\"\"Greedily, from prompts of one length, [batch, tokens]; a text may have {capacity} tokens in all.\"\"\"
+    with torch.no_grad():
+        cache = DynamicCache()
+        logits = language_model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+        room = {capacity} - ids.shape[1]
+        padded = lambda held: torch.nn.functional.pad(held, (0, 0, 0, room))
+        caches = tuple((padded(layer.keys), padded(layer.values)) for layer in cache.layers)
+        mask = torch.ones(len(ids), {capacity}, dtype=torch.bool, device=ids.device)
+        ids = torch.cat([ids, logits[:, -1:].argmax(-1)], dim=1)
+        for _ in range(new_tokens - 1):
+            tokens, length = ids[:, -1:].contiguous(), ids.shape[1] - 1
+            positions = tokens.new_full(tokens.shape, length)
+            logits, added = run(tokens, positions, mask, tokens.new_full((), length), caches)
+            for (keys, values), (key, value) in zip(caches, added):
+                keys[:, :, length : length + 1], values[:, :, length : length + 1] = key, value
+            ids = torch.cat([ids, logits[:, -1:].argmax(-1)], dim=1)
+    return ids
+"""
+
+
+def step_lines(entry: GenerationEntry) -> list[str]:
+    """What makes a decode step of the `model`, under the same name."""
+    options = "".join(f', "{name}": {written}' for name, written in entry.options.items())
+    return _STEP.format(options=options).splitlines()
+
+
+def loop_lines(entry: GenerationEntry) -> list[str]:
+    """What generates by `run`, the decode step."""
+    return _LOOP.format(capacity=entry.capacity).splitlines()
