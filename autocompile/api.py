@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -24,8 +25,9 @@ from autocompile.search.run import Settings
 from autocompile.search.strategy import load_strategy
 from autocompile.tuning import Request, Source, export, tune
 from autocompile.workload.generating.asked import generation_by
+from autocompile.workload.generating.spooling import spool_generation
 from autocompile.workload.metric import spool_metric
-from autocompile.workload.spool import kept_inputs, spool, spool_generation
+from autocompile.workload.spool import kept_inputs, spool
 from autocompile.workload.training.training import Training
 
 if TYPE_CHECKING:  # imports transformers
@@ -62,8 +64,8 @@ def optimize(  # noqa: PLR0913
     keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
     (`error`).
 
-    Where `model` is a function that generates text with transformers, such as `model.generate`, its decode step is
-    tuned, and calls are decode steps; `rec.module.generate` then takes these as recommended.
+    Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
+    are decode steps; `rec.module.generate` takes these as recommended.
 
     With `training`, an `autocompile.Training`, whole steps of it are tuned: `inputs` are batches as the loss takes
     them, in a list or a DataLoader, and calls are steps; the goal's `deploy` is "jit". `autocompile.prepare` trains as
@@ -76,12 +78,8 @@ def optimize(  # noqa: PLR0913
     """
     if goal is not None and calls is not None:
         raise InvalidValue("is given twice", where="calls", remedy="give it in the goal only")
-    if not isinstance(seed, int):
-        raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
-    if on_unmet not in get_args(OnUnmet):
-        raise InvalidValue(f"{on_unmet!r} is unknown", where="on_unmet", remedy="give 'nearest' or 'error'")
-    goal = _goal_for(training, goal or Goal(calls=calls))
-    keeps = Scratch()
+    _check_choices(seed, on_unmet)
+    goal, keeps = _goal_for(training, goal or Goal(calls=calls)), Scratch()
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
         settings=settings,
@@ -90,12 +88,12 @@ def optimize(  # noqa: PLR0913
         keep=None if output is not None else str(keeps.path),
         metric=_spooled(goal.metric) if goal.metric else None,
     )
-    samples, generation = keeps.path / _SAMPLES, None if training else generation_by(model, inputs)
-    source = _from_memory(model, inputs, keep=samples, training=training, generation=generation)
+    given, samples = _Given.of(model, inputs, training), keeps.path / _SAMPLES
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
-        document = tune(source, request, listener)
-    artifact, served = Path(output) if output is not None else keeps.path, generation.model if generation else model
-    found = Recommendation(document, served, artifact, keeps, _exporter(served, samples, settings, request.metric))
+        document = tune(given.source(keep=samples), request, listener)
+    artifact = Path(output) if output is not None else keeps.path
+    exporter = _exporter(given.tuned, samples, settings, request.metric)
+    found = Recommendation(document, given.model, artifact, keeps, exporter)
     if on_unmet == "error" and not document.is_feasible:
         raise GoalUnmet(unmet(document), recommendation=found)
     return found
@@ -114,9 +112,15 @@ def profile(model: Any, inputs: Any, *, progress: bool = True, training: Trainin
     """
     _check_training(training)
     with LiveProgress(USUAL_S) if progress else nullcontext(Silence()) as listener:
-        generation = None if training else generation_by(model, inputs)
-        source = _from_memory(model, inputs, tries_loaders=True, training=training, generation=generation)
-        return profile_workload(source, listener)
+        return profile_workload(_Given.of(model, inputs, training).source(tries_loaders=True), listener)
+
+
+def _check_choices(seed: int, on_unmet: OnUnmet) -> None:
+    """Raises InvalidValue."""
+    if not isinstance(seed, int):
+        raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
+    if on_unmet not in get_args(OnUnmet):
+        raise InvalidValue(f"{on_unmet!r} is unknown", where="on_unmet", remedy="give 'nearest' or 'error'")
 
 
 def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
@@ -139,23 +143,36 @@ def _check_training(training: Training | None) -> None:
         raise InvalidValue(f"is a {type(training).__name__}", where="training", remedy="give an autocompile.Training")
 
 
-def _from_memory(
-    model: Any,
-    inputs: Any,
-    *,
-    tries_loaders: bool = False,
-    keep: Path | None = None,
-    training: Training | None = None,
-    generation: Generation | None = None,
-) -> Source:
-    """The workload of a model and its inputs; `keep`: where the samples are kept by themselves."""
+@dataclass(frozen=True)
+class _Given:
+    """What was given to be tuned. Of a function that generates text, the `model` is what that generates with."""
 
-    def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
-        if generation is not None:
-            return spool_generation(generation, directory, keep=keep)
-        return spool(model, inputs, directory, tries_loaders=tries_loaders, keep=keep, training=training)
+    model: Any
+    inputs: Any
+    training: Training | None
+    generation: Generation | None
 
-    return source
+    @staticmethod
+    def of(model: Any, inputs: Any, training: Training | None) -> _Given:
+        """With what is to be found out of a function."""
+        generation = None if training else generation_by(model, inputs)
+        return _Given(generation.model if generation else model, inputs, training, generation)
+
+    @property
+    def tuned(self) -> Any:
+        """What is called in a trial."""
+        return self.generation.decoding if self.generation else self.model
+
+    def source(self, *, tries_loaders: bool = False, keep: Path | None = None) -> Source:
+        """The workload; `keep`: where the samples are kept by themselves."""
+
+        def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
+            if self.generation is not None:
+                return spool_generation(self.generation, directory, keep=keep)
+            model, inputs = self.model, self.inputs
+            return spool(model, inputs, directory, tries_loaders=tries_loaders, keep=keep, training=self.training)
+
+        return source
 
 
 def _exporter(model: Any, samples: Path, settings: Settings, metric: Callable[[Path], str] | None) -> Exporter:

@@ -9,6 +9,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
 from autocompile.search.packages import manifest_of
+from autocompile.workload.generating.spooling import spool_generation
 from autocompile.workload.spool import spool
 
 TIMING = Timing(precision=0.2, limit_s=0.5)
@@ -54,7 +55,9 @@ class Laboratory:
     def spool(self, model, inputs, *, training=None, generation=None):
         self.count += 1
         here = self.directory / str(self.count)
-        self.workload = spool(model, inputs, here, training=training, generation=generation)
+        self.workload = (
+            spool_generation(generation, here) if generation else spool(model, inputs, here, training=training)
+        )
         self.reference = str(here / "reference.pt")
 
     def profile(self):

@@ -40,7 +40,8 @@ from autocompile.trial.toolchain import check_toolchain
 from autocompile.workload.capture.defining import defines_workload
 from autocompile.workload.capture.script import workload_from_script
 from autocompile.workload.generating.asked import generation_by
-from autocompile.workload.spool import spool, spool_generation
+from autocompile.workload.generating.spooling import spool_generation
+from autocompile.workload.spool import spool
 from autocompile.workload.watching.output import limited_output
 from autocompile.workload.watching.script import watched
 from autocompile.workload.watching.spooling import spool_seen

@@ -29,8 +29,9 @@ from autocompile.trial.phases import Phases
 from autocompile.trial.step_memory import step_peak_bytes
 from autocompile.workload.axes import batch_of
 from autocompile.workload.call import Call
+from autocompile.workload.generating.spooling import unspool_texts
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.spool import at_batch, unspool_step, unspool_texts
+from autocompile.workload.spool import at_batch, unspool_step
 from autocompile.workload.step import Step
 from autocompile.workload.training.step import TrainingStep
 

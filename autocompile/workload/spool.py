@@ -7,7 +7,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -33,10 +33,7 @@ from autocompile.workload.training.entry import entry_of
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training, steps_of
 
-if TYPE_CHECKING:  # imports transformers
-    from autocompile.workload.generating.generation import Generation
-
-_FILE, _TEXTS = "workload.pt", "texts.pt"
+_FILE = "workload.pt"
 # Of what comes one by one: a pass over more batches of the same shapes takes longer, and says no more.
 _ENOUGH = 4
 
@@ -50,13 +47,11 @@ def spool(
     tries_loaders: bool = False,
     keep: Path | None = None,
     training: Training | None = None,
-    generation: Generation | None = None,
 ) -> Workload:
     """Write `model` and `inputs` into `directory`, so that a child process can have them.
 
     With `training` the inputs are its batches. It travels in one pickle with the model, so that the parameters which
-    its optimizer holds are the model's own there, too; nothing of it is changed here. With `generation`, the model is
-    its decode step; its texts travel beside.
+    its optimizer holds are the model's own there, too; nothing of it is changed here.
 
     Classes and functions of `__main__` travel by value, so a child never imports the user's script. A DataLoader
     stays here: its first batches travel, and how long they take to come (with `tries_loaders`, in other settings too).
@@ -69,8 +64,6 @@ def spool(
     samples, notes = _samples_of(model, inputs, taken, training)
     directory.mkdir(parents=True, exist_ok=True)
     _write(model, samples, training, directory / _FILE)
-    if generation is not None:
-        _write_texts(generation, directory / _TEXTS)
     if keep is not None:
         torch.save(samples, keep, pickle_module=pickling)
     signatures = signatures_of(samples)
@@ -80,7 +73,7 @@ def spool(
     parameters = list(module.parameters()) if module else []
     return Workload(
         name=name or _name_of(model),
-        kind="training" if training else "generation" if generation else "inference",
+        kind="training" if training else "inference",
         device=_device_of(model, samples),
         directory=str(directory),
         signatures=signatures,
@@ -103,14 +96,7 @@ def spool(
         active_in_training=() if training else active_in_training(model),
         has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
         training=entry,
-        generation=generation.entry if generation else None,
     )
-
-
-def spool_generation(generation: Generation, directory: Path, *, name: str = "", keep: Path | None = None) -> Workload:
-    """Write the decode step of a model that generates, as `spool` does."""
-    own = name or f"{generation.entry.module}.generate"
-    return spool(generation.decoding, list(generation.samples), directory, name=own, keep=keep, generation=generation)
 
 
 def _taken(model: Any, inputs: Any, training: Training | None, *, tries_loaders: bool) -> Taken:
@@ -167,11 +153,6 @@ def _read(workload: Workload) -> tuple[Any, tuple[Sample, ...], Training | None]
     return torch.load(path, weights_only=False, pickle_module=revival)  # type: ignore[no-any-return]
 
 
-def unspool_texts(workload: Workload) -> list[dict[str, Any]]:
-    """The arguments of calls of `generate`, those that could travel."""
-    return torch.load(Path(workload.directory) / _TEXTS, weights_only=False, pickle_module=revival)  # type: ignore[no-any-return]
-
-
 def kept_inputs(path: Path) -> list[Any]:
     """The samples that `spool` kept by themselves, in a form in which it takes them."""
     samples = torch.load(path, weights_only=False, pickle_module=revival)
@@ -197,7 +178,7 @@ def _check(model: Any, training: Training | None) -> None:
 def _write(model: Any, samples: tuple[Sample, ...], training: Training | None, path: Path) -> None:
     inputs = "inputs" if training is None else "batches"
     for where, part in (("model", model), (inputs, samples), ("training", training)):
-        fault = _pickling_fault(part)
+        fault = pickling_fault(part)
         if fault:
             culprit, reason = _culprit(part, where, reason=fault)
             raise InvalidWorkload(
@@ -206,11 +187,6 @@ def _write(model: Any, samples: tuple[Sample, ...], training: Training | None, p
                 remedy="build it inside forward(), or drop it in __getstate__",
             )
     torch.save((model, samples, training), path, pickle_module=pickling)
-
-
-def _write_texts(generation: Generation, path: Path) -> None:
-    """A text that holds what cannot be pickled, such as a criterion of the user's own, is left out."""
-    torch.save([text for text in generation.texts if not _pickling_fault(text)], path, pickle_module=pickling)
 
 
 class _Nowhere:
@@ -225,7 +201,8 @@ class _WithoutTensors(pickling.Pickler):
         return "tensor" if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, nn.Parameter) else None
 
 
-def _pickling_fault(part: Any) -> str:
+def pickling_fault(part: Any) -> str:
+    """Why something cannot travel, or ""."""
     try:
         _WithoutTensors(_Nowhere()).dump(part)
     except UsageError:  # says it already
@@ -239,7 +216,7 @@ def _culprit(part: Any, where: str, *, reason: str, depth: int = 0) -> tuple[str
     """Follow the first attribute that cannot be pickled down to the deepest one."""
     if depth < 20:
         for name, value in _attributes(part):
-            fault = _pickling_fault(value)
+            fault = pickling_fault(value)
             if fault:
                 return _culprit(value, f"{where}{name}", reason=fault, depth=depth + 1)
     return where, reason

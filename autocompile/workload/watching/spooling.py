@@ -7,8 +7,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from autocompile.core.workload import Workload
+from autocompile.workload.generating.spooling import spool_generation
 from autocompile.workload.identity.facts import workload_fingerprint
-from autocompile.workload.spool import spool, spool_generation
+from autocompile.workload.spool import spool
 from autocompile.workload.training.entry import entry_of
 from autocompile.workload.watching.choice import Chosen
 

@@ -1,0 +1,36 @@
+"""A decode step on its way to another process, and the texts by which all of generating is tried there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from msgspec.structs import replace
+
+from autocompile.core.workload import Workload
+from autocompile.workload import pickling, revival
+from autocompile.workload.spool import pickling_fault, spool
+
+if TYPE_CHECKING:  # imports transformers
+    from autocompile.workload.generating.generation import Generation
+
+_TEXTS = "texts.pt"
+
+
+def spool_generation(generation: Generation, directory: Path, *, name: str = "", keep: Path | None = None) -> Workload:
+    """Write the decode step of a model that generates into `directory`, as `spool` does, and its texts beside it.
+
+    A text that holds what cannot be pickled, such as a criterion of the user's own, is left out.
+    """
+    own = name or f"{generation.entry.module}.generate"
+    plain = spool(generation.decoding, list(generation.samples), directory, name=own, keep=keep)
+    texts = [dict(text) for text in generation.texts if not pickling_fault(text)]
+    torch.save(texts, directory / _TEXTS, pickle_module=pickling)
+    return replace(plain, kind="generation", generation=generation.entry)
+
+
+def unspool_texts(workload: Workload) -> list[dict[str, Any]]:
+    """The arguments of calls of `generate`."""
+    path = Path(workload.directory) / _TEXTS
+    return torch.load(path, weights_only=False, pickle_module=revival)  # type: ignore[no-any-return]
