@@ -1,0 +1,64 @@
+"""One way to generate, in a process of its own: python one.py WAY MODEL RECOMMENDATION SECONDS.
+
+Prints a line of JSON: tokens a second over whole calls of `generate` after the first, seconds of the first call (the
+start included), and the tokens of the first text.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from models import ASKED, NEW, made, prompts
+from torch import nn
+
+import autocompile
+
+
+def eager(model: nn.Module, _rec: str) -> Any:
+    """As it is."""
+    return model
+
+
+def bf16(model: nn.Module, _rec: str) -> Any:
+    """Its weights in bfloat16."""
+    return model.bfloat16()
+
+
+def compiled(model: nn.Module, _rec: str) -> Any:
+    """A static cache and `torch.compile`, as transformers' documentation has it."""
+    model.generation_config.cache_implementation = "static"
+    model.forward = torch.compile(model.forward)
+    return model
+
+
+def ours(model: nn.Module, rec: str) -> Any:
+    """What was recommended."""
+    return autocompile.load(rec, model)
+
+
+WAYS: dict[str, Callable[[nn.Module, str], Any]] = {"eager": eager, "bf16": bf16, "compiled": compiled, "ours": ours}
+
+
+def main() -> None:
+    """Generate."""
+    way, name, rec, seconds = sys.argv[1:]
+    model, texts = made(name), prompts(64)
+    began = time.perf_counter()
+    generating = WAYS[way](model, rec)
+    first = generating.generate(texts[0], **ASKED)[0].tolist()
+    first_s = time.perf_counter() - began
+    for text in texts[1:3]:
+        generating.generate(text, **ASKED)
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < float(seconds):
+        generating.generate(texts[3 + count % 60], **ASKED)
+        count += 1
+    rate = count * NEW / (time.perf_counter() - began)
+    print(json.dumps({"tokens_per_s": rate, "first_s": first_s, "tokens": first}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""How fast texts are generated, as recommended and by ways by hand.
+
+    python studies/generation/record.py                      # some eight minutes a model; run nothing else meanwhile
+    python studies/generation/record.py --only gpt --budget 3m --rounds 4 --seconds 5
+    python studies/generation/table.py > studies/generation/README.md
+
+`model.generate` is tuned for an hour of decode steps; then each way generates in turn, in processes of their own
+(`one.py`). A row for each model is appended to results/; to record it again, delete the row.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from models import ASKED, MODELS, made, prompts
+from one import WAYS
+
+import autocompile
+from autocompile.host import environment
+from autocompile.runtime.openvino.processor import level
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    """Record what is not recorded yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=MODELS, nargs="*", default=list(MODELS))
+    parser.add_argument("--budget", default="4m")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    arguments = parser.parse_args()
+    path = results_path(arguments.results)
+    known = {json.loads(line).get("model") for line in path.read_text().splitlines()}
+    for name in (name for name in arguments.only if name not in known):
+        row = {"model": name, "budget": arguments.budget, **recorded(name, arguments)}
+        with path.open("a") as stream:
+            stream.write(json.dumps(row) + "\n")
+        print(name, row["label"], row["said"], json.dumps(row["rounds"])[:300], flush=True)
+
+
+def recorded(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The verdict, and the rounds."""
+    model = made(name)
+    inputs = [{"inputs": prompt, **ASKED} for prompt in prompts(3)]
+    rec = autocompile.optimize(model.generate, inputs, budget=arguments.budget)
+    winner, whole = rec.document.winner, rec.document.winner.generated
+    said = {"step": rec.speedup.value, "whole": whole.speedup.value if whole and whole.speedup else None}
+    with tempfile.TemporaryDirectory() as directory:
+        rec.save(Path(directory) / "rec")
+        rounds = []
+        for number in range(arguments.rounds):
+            ways = list(WAYS)[::-1] if number % 2 else list(WAYS)
+            rounds.append({way: one(way, name, f"{directory}/rec", arguments.seconds) for way in ways})
+    eager = [found["eager"].pop("tokens") for found in rounds]
+    for found in rounds:
+        for way in set(found) - {"eager"}:
+            found[way]["same_tokens"] = found[way].pop("tokens", None) == eager[0]
+    return {"label": winner.label, "start": rec.document.artifact.start, "said": said, "rounds": rounds}
+
+
+def one(way: str, name: str, rec: str, seconds: float) -> dict[str, Any]:
+    """One way, in a process of its own."""
+    command = [sys.executable, str(HERE / "one.py"), way, name, rec, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": done.stderr.strip().splitlines()[-1][:300]}
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def results_path(directory: Path) -> Path:
+    """The file of this kind of machine; its first line says which that is."""
+    here = environment()
+    kind = f"{here.cpu} {level()} {here.cores} cores"
+    version = here.torch.split("+")[0]
+    path = directory / f"{re.sub('[^a-z0-9_.]+', '-', f'{kind} torch{version}'.lower())}.jsonl"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"kind": kind, "torch": here.torch}) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    main()
