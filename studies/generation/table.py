@@ -18,8 +18,8 @@ Made by `table.py` from `results/`, which `record.py` records and says how.
 
 Texts of 64 new tokens are generated greedily from prompts of 32, one at a time. `eager` is `model.generate` as it is;
 `bf16` the same with weights in bfloat16; `compiled` has a static cache and `torch.compile(model.forward)`; `ours` is
-`autocompile.load(rec, model).generate`. Each way generates in turn, in processes of their own. Ratios of tokens a second
-are geometric means over the rounds with their 95% intervals.
+`autocompile.load(rec, model).generate`. Each way generates in turn, in processes of their own. Ratios of tokens a
+second are geometric means over the rounds with their 95% intervals.
 """
 Row = dict[str, Any]
 
