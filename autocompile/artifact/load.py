@@ -22,7 +22,6 @@ from autocompile.artifact.programs import (
     UNREADABLE,
     Fallbacks,
     StandingBy,
-    device_of,
     load_standby,
     loaded_programs,
     packed_weights,
@@ -39,6 +38,7 @@ from autocompile.runtime.base import NotLoadable, NotPackable, WeightsDiffer
 from autocompile.runtime.building import LibraryMissing, build, caching
 from autocompile.runtime.built import Built
 from autocompile.runtime.catalogue import in_process, kind_of
+from autocompile.runtime.devices import device_of_model
 from autocompile.runtime.model_watch import Watch
 from autocompile.runtime.weights import Weights
 from autocompile.workload.call import Call
@@ -174,7 +174,7 @@ class _Loading:
         return said
 
     def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
-        device = device_of(self.model, self.manifest.device_type)
+        device = device_of_model(self.model, self.manifest.device_type)
         if found:
             of_library = all(mismatch.name in ("runtime", "library") for mismatch in found)
             server = (self._able_standby(device) if of_library else None) or self._behind()

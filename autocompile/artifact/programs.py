@@ -20,7 +20,7 @@ from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
 from autocompile.runtime.building import LibraryMissing, ahead, close
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.guards import Guard, Refusal
-from autocompile.runtime.model_watch import Watch, registered_tensors
+from autocompile.runtime.model_watch import Watch
 from autocompile.runtime.structure import missing_class
 from autocompile.runtime.weights import Weights
 
@@ -62,14 +62,6 @@ def program_notes(manifest: Manifest, weights: Weights | None, check: WeightChec
         yield "the program takes calls of the sizes that it was made for, and no others"
     for name in filter(None, (missing_class(program.output_spec) for program in manifest.programs)):
         yield f"{name} cannot be imported here: outputs are dicts with its names"
-
-
-def device_of(model: Any, device_type: str) -> torch.device:
-    """Where the model's weights are; for one without any, the current device of this type."""
-    first = next((tensor for _path, tensor in registered_tensors(model)), None)
-    if first is not None:
-        return first.device
-    return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
 
 
 class StandingBy:

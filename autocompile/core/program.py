@@ -18,7 +18,8 @@ class Axis(Record, frozen=True):
 class TensorGuard(Record, tag="tensor", frozen=True):
     """What one tensor argument must be; `shape` has a size, or an axis's name. Strides are in elements.
 
-    `layout`: `contiguous`, `channels_last`, or `strided`, which takes exactly `stride`.
+    `layout`: `contiguous`, `channels_last`, or `strided`, which takes exactly `stride`. `device_type`: where it lies;
+    on the type of device that the program runs on, it is that very device.
     """
 
     path: str
@@ -26,6 +27,7 @@ class TensorGuard(Record, tag="tensor", frozen=True):
     shape: tuple[int | str, ...]
     layout: Literal["contiguous", "channels_last", "strided"]
     stride: tuple[int, ...] = ()
+    device_type: str = "cpu"
 
 
 class ConstantGuard(Record, tag="constant", frozen=True):

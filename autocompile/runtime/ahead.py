@@ -13,13 +13,14 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.base import Loaded, NotPackable, Runtime
 from autocompile.runtime.built import Built, transformed
+from autocompile.runtime.devices import computing_device
 from autocompile.runtime.files import Files
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import Watch
 from autocompile.scratch import Scratch
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.call import Call
-from autocompile.workload.samples import Sample, device_of
+from autocompile.workload.samples import Sample
 
 
 class AheadRuntime(Runtime):
@@ -35,7 +36,7 @@ class AheadRuntime(Runtime):
             self.compile_ahead(target, plan, sample, (), kept.path, f"program{number}")
             for number, sample in enumerate(samples)
         ]
-        guarded = Guarded(programs, self.load, kept.path, target, device_of(samples[0]), keeps=kept)
+        guarded = Guarded(programs, self.load, kept.path, target, computing_device(target, samples[0]), keeps=kept)
         # Precision is within the programs.
         return Built(guarded, replace(plan, autocast=""), step.device_type, target)
 

@@ -19,10 +19,11 @@ from autocompile.core.literals import is_literal
 from autocompile.core.plan import Plan
 from autocompile.core.program import Axis, ConstantGuard, Program, TensorGuard
 from autocompile.runtime.base import NotPackable
+from autocompile.runtime.devices import computing_device
 from autocompile.runtime.explanations import EXPORTS, matched
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.capture.script import own_place
-from autocompile.workload.samples import Sample, device_of, named_leaves
+from autocompile.workload.samples import Sample, named_leaves
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class _OverTensors(nn.Module):
         super().__init__()
         self.model = model
         self.traced = _Traced()
-        self._device_type = device_of(sample).type
+        self._device_type = computing_device(model, sample).type
         leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
         kept = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
@@ -166,13 +167,15 @@ def _tensor_guard(where: str, leaf: torch.Tensor, names: dict[int, str]) -> Tens
         raise NotPackable(f"argument {where} is a {type(leaf).__name__} of {leaf.dtype} and {leaf.layout}")
     shape = tuple(names.get(axis, size) for axis, size in enumerate(leaf.shape))
     dtype = str(leaf.dtype).removeprefix("torch.")
+    on = leaf.device.type
     if leaf.is_contiguous():
-        return TensorGuard(path=where, dtype=dtype, shape=shape, layout="contiguous")
+        return TensorGuard(path=where, dtype=dtype, shape=shape, layout="contiguous", device_type=on)
     if leaf.dim() == 4 and leaf.is_contiguous(memory_format=torch.channels_last):
-        return TensorGuard(path=where, dtype=dtype, shape=shape, layout="channels_last")
+        return TensorGuard(path=where, dtype=dtype, shape=shape, layout="channels_last", device_type=on)
     if names:
         raise NotPackable(f"argument {where} is not contiguous, and has a size that differs from call to call")
-    return TensorGuard(path=where, dtype=dtype, shape=shape, layout="strided", stride=tuple(leaf.stride()))
+    stride = tuple(leaf.stride())
+    return TensorGuard(path=where, dtype=dtype, shape=shape, layout="strided", stride=stride, device_type=on)
 
 
 def _spec_text(spec: Any, whose: str) -> str:

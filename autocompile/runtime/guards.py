@@ -12,13 +12,12 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.core.program import ConstantGuard, Program, TensorGuard
+from autocompile.runtime.devices import GPU_ALIGNMENT
 from autocompile.runtime.differing import differing_arguments, nested_otherwise
 from autocompile.runtime.tensor_guards import Confirmation, confirmation_of
 from autocompile.workload.forms import parameter_names
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
-# GPU kernels are compiled for inputs that start at a multiple of so many bytes.
-_ALIGNMENT = 16
 # Calls alike that are recognized at once; others are examined argument by argument.
 _MOST_ACCEPTED = 64
 _NO_SHAPE = torch.Size()
@@ -43,7 +42,8 @@ class Refusal:
 class Guard:
     """Takes a call's arguments, and gives the program's tensors in its order, or a refusal.
 
-    A tensor in another layout than a contiguous one that the program was made for is copied.
+    `device`: what the program runs on, where tensors of its type have to lie; others lie where they lay at packing. A
+    tensor in another layout than a contiguous one that the program was made for is copied.
     """
 
     def __init__(self, program: Program, model: Any, device: torch.device) -> None:
@@ -164,11 +164,12 @@ class _TensorCheck:
 
     def __init__(self, guard: TensorGuard, ranges: dict[str, tuple[int, int]], device: torch.device) -> None:
         self._where, self._shape, self._stride = guard.path, guard.shape, guard.stride
-        self._dtype, self._device = getattr(torch, guard.dtype), device
+        self._dtype = getattr(torch, guard.dtype)
+        self._device = device if guard.device_type == device.type else torch.device(guard.device_type)
         self._fixed = [(axis, size) for axis, size in enumerate(guard.shape) if isinstance(size, int)]
         self._free = [(axis, name, *ranges[name]) for axis, name in enumerate(guard.shape) if isinstance(name, str)]
         self._into_layout = _LAYOUTS[guard.layout](guard)
-        self._on_gpu = device.type == "cuda"
+        self._on_gpu = self._device.type == "cuda"
 
     def __call__(self, leaf: Any, sizes: dict[str, int], tensors: list[torch.Tensor]) -> Refusal | None:
         refusal = self._of_kind(leaf) or self._of_shape(leaf, sizes)
@@ -219,7 +220,7 @@ def _passed_on(leaves: list[Any], tensors: list[torch.Tensor] | Refusal) -> bool
 
 
 def _aligned(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor
+    return tensor.clone() if tensor.data_ptr() % GPU_ALIGNMENT else tensor
 
 
 def _as_contiguous(_guard: TensorGuard) -> Callable[[torch.Tensor], torch.Tensor | None]:

@@ -255,8 +255,8 @@ def _name_of(model: Any) -> str:
 
 
 def _device_of(model: Any, samples: tuple[Sample, ...]) -> str:
+    """The first that is not the CPU, where a model on a GPU may have buffers, and take tensors from."""
     tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    for leaf in [*tensors, *pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]:
-        if isinstance(leaf, torch.Tensor):
-            return str(leaf.device)
-    return "cpu"
+    leaves = [*tensors, *pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]
+    devices = [str(leaf.device) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return next((device for device in devices if device != "cpu"), devices[0] if devices else "cpu")

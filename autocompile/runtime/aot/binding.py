@@ -13,6 +13,7 @@ from autocompile.runtime.aot.package import Package, Weight
 from autocompile.runtime.aot.placement import placement_of
 from autocompile.runtime.aot.runner import Runners
 from autocompile.runtime.base import WeightsDiffer
+from autocompile.runtime.devices import GPU_ALIGNMENT, is_misaligned
 from autocompile.runtime.model_watch import Watch, tensors_of
 
 
@@ -66,6 +67,11 @@ class Binding:
             raise WeightsDiffer(f"{weight.path} is a {type(tensor).__name__} of layout {tensor.layout}")
         if tensor.device != self._devices.setdefault(weight.path, tensor.device):
             raise WeightsDiffer(f"{weight.path} is on {tensor.device}, and was on {self._devices[weight.path]}")
+        if tensor.device.type != weight.device_type:
+            raise WeightsDiffer(f"{weight.path} is on {tensor.device}, and was on {weight.device_type} when packed")
+        if is_misaligned(tensor):
+            said = f"{weight.path} does not start at a multiple of {GPU_ALIGNMENT} bytes, as GPU kernels need it"
+            raise WeightsDiffer(said)
         if tensor.is_conj() or tensor.is_neg():
             raise WeightsDiffer(f"{weight.path} is a view that is conjugated or negated when it is read")
         if tuple(tensor.shape) != weight.shape or tensor.dtype is not dtype:

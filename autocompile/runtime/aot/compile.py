@@ -21,6 +21,7 @@ from autocompile.core.program import Program
 from autocompile.core.serde import to_plain
 from autocompile.runtime.aot.compile_placement import compiled_placement
 from autocompile.runtime.aot.constants import Mapped
+from autocompile.runtime.aot.device_copies import copied_from, held_constants
 from autocompile.runtime.aot.noted_constants import noting
 from autocompile.runtime.aot.package import Package, Weight
 from autocompile.runtime.aot.runner import bind, runner_of
@@ -29,11 +30,12 @@ from autocompile.runtime.aot.unpack import Unpacked, unpacked
 from autocompile.runtime.aot.write_constants import NotMappable, write_constants
 from autocompile.runtime.base import NotLoadable, NotPackable
 from autocompile.runtime.compiler_options import SILENT
+from autocompile.runtime.devices import check_one_gpu, computing_device
 from autocompile.runtime.export import described, exported
 from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import registered_tensors
 from autocompile.workload.axes import FreeAxis
-from autocompile.workload.samples import Sample, device_of
+from autocompile.workload.samples import Sample
 
 _LOG = logging.getLogger("autocompile")
 # Where the exported function has the model.
@@ -56,18 +58,20 @@ def compile_ahead(
     `sample` is one call with sizes within the axes' ranges. Raises NotPackable where the model cannot be exported so,
     and whatever the compiler raises.
     """
+    device = computing_device(model, sample)
+    check_one_gpu(model, sample)
     outside = _tensors_in_memory()
     export = exported(model, plan, sample, axes)
     _as_buffers(export.program)
     own = _tensors_of_its_own(export.program, model, outside)
     compiling = _Compiling(export.program, settings_of(plan).options, directory, name)
     if not settings_of(plan).is_frozen:
-        package = compiling.on_weights(model, own, tunes=device_of(sample).type != "cpu")
-    elif device_of(sample).type == "cpu":
+        package = compiling.on_weights(model, own, tunes=device.type != "cpu")
+    elif device.type == "cpu":
         package = compiling.on_mapped_constants() or compiling.closed()
     else:
         package = compiling.closed()
-    package = msgspec.structs.replace(package, device_type=device_of(sample).type)
+    package = msgspec.structs.replace(package, device_type=device.type)
     program = described(export, sample, axes, package.files, to_plain(package))
     return msgspec.structs.replace(program, needs_model=bool(package.weights))
 
@@ -86,8 +90,9 @@ class _Compiling:
         """
         code = self._compiled(_ON_WEIGHTS if tunes else {**_ON_WEIGHTS, "max_autotune": False})
         names = runner_of(self._directory / code.name).get_constant_fqns()
-        package = self._with_constants({name: own[name] for name in names if name in own}, code)
-        weights = tuple(_weights((name for name in names if name not in own), model))
+        held = held_constants(names, own)
+        package = self._with_constants(held, code)
+        weights = tuple(_weights((name for name in names if name not in held), model))
         return msgspec.structs.replace(
             package, weights=weights, placement_file=compiled_placement(self._directory) if weights else ""
         )
@@ -172,15 +177,25 @@ def _weights(names: Iterable[str], model: Any) -> Iterator[Weight]:
     for name in names:
         path, found = name.removeprefix(_MODEL), _in_model(model, name)
         if found is None:
-            raise NotPackable(f"it needs {name}, which cannot be found in the model")
+            raise NotPackable(_not_in(model, name))
         yield Weight(
             name=name,
             path=path,
             dtype=str(found.dtype).removeprefix("torch."),
             shape=tuple(found.shape),
             stride=tuple(found.stride()),
+            device_type=found.device.type,
             tied=tuple(other for other in shared[_memory_of(found)] if other != path),
         )
+
+
+def _not_in(model: Any, name: str) -> str:
+    """Why a program cannot have a constant of this name from the model."""
+    original, device = copied_from(name, (f"{_MODEL}{path}" for path, _tensor in registered_tensors(model)))
+    if not original:
+        return f"it needs {name}, which cannot be found in the model"
+    path = original.removeprefix(_MODEL)
+    return f"{path} is used on {device} and lies elsewhere; its copy would not follow changes: move it to {device}"
 
 
 def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -46,9 +46,14 @@ class Mapped:
         """Each where the program needs it, by name; `gpu` is a device's index, -1 for the current one."""
         device = torch.device("cuda") if gpu < 0 else torch.device("cuda", gpu)
         return {
-            one.name: self._tensors[one.name] if one.device_type == "cpu" else self._tensors[one.name].to(device)
+            one.name: self._tensors[one.name] if one.device_type == "cpu" else _moved(self._tensors[one.name], device)
             for one in self._constants
         }
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """On another device, with the strides that the program was compiled for, gaps included."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
 
 
 def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:

@@ -11,7 +11,8 @@ from autocompile.core.serde import Record
 class Weight(Record, frozen=True):
     """A tensor that the program takes from the model, at `path`.
 
-    `tied` are the paths of others in the model that were the same memory: the program knows one of them.
+    `tied` are the paths of others in the model that were the same memory: the program knows one of them. `device_type`:
+    where it has to lie.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Weight(Record, frozen=True):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     tied: tuple[str, ...] = ()
+    device_type: str = "cpu"
 
 
 class Constant(Record, frozen=True):

@@ -14,6 +14,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.core.serde import to_plain
 from autocompile.runtime.base import NotPackable
+from autocompile.runtime.devices import computing_device
 from autocompile.runtime.export import described, exported
 from autocompile.runtime.onnxruntime.convert import convert
 from autocompile.runtime.onnxruntime.faults import Inexpressible
@@ -47,7 +48,7 @@ def compile_ahead(
     tensors = [leaf for leaf in pytree.tree_leaves((sample.args, sample.kwargs)) if isinstance(leaf, torch.Tensor)]
     if not tensors:
         raise NotPackable("it is called without a tensor")
-    device = tensors[0].device
+    device = computing_device(model, sample)
     place = Place(plan.threads or torch.get_num_threads(), device.type, device.index or 0)
     export = exported(model, plan, sample, axes)
     with Scratch() as scratch:

@@ -30,7 +30,8 @@ class OnGPU:
         held = [tensor.detach().contiguous() for tensor in tensors]
         binding = self._session.io_binding()
         for (name, dtype), tensor in zip(self._inputs, held, strict=True):
-            binding.bind_input(name, "cuda", self._index, dtype, tuple(tensor.shape), tensor.data_ptr())
+            on, index = tensor.device.type, tensor.device.index or 0  # the CPU's, for an input that lies there
+            binding.bind_input(name, on, index, dtype, tuple(tensor.shape), tensor.data_ptr())
         for name in self._outputs:
             binding.bind_output(name, "cuda", self._index)
         # The library has a stream of its own: what was asked of torch's so far writes the inputs, or reads what earlier

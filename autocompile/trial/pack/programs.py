@@ -14,6 +14,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.base import Loaded, NotPackable
 from autocompile.runtime.building import build
+from autocompile.runtime.devices import computing_device
 from autocompile.runtime.files import Files
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import Watch, has_hooks
@@ -28,7 +29,7 @@ from autocompile.workload.forms import by_form
 from autocompile.workload.identity.facts import attribute_texts
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.observation import after_call
-from autocompile.workload.samples import Sample, describe, device_of, named_leaves
+from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
 
 _RANDOM = (
@@ -83,9 +84,12 @@ class Programs:
             raise NotPackable(f"it is called in {len(forms)} different forms", "model")
         made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
         with self._phases("verify"):
-            guarded = Guarded(made, self._maker.load, self._directory, self._model, device_of(samples[0]))
-            self.compared += check_cases(guarded, self._task, self._name)
+            self.compared += check_cases(self._guarded(made, samples[0]), self._task, self._name)
         return made
+
+    def _guarded(self, programs: Sequence[Program], sample: Sample) -> Guarded:
+        device = computing_device(self._model, sample)
+        return Guarded(programs, self._maker.load, self._directory, self._model, device)
 
     def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
         with self._phases("verify"):
@@ -136,7 +140,7 @@ class Programs:
         It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
         on the samples, and not on sizes that were made up.
         """
-        guarded = Guarded([program], self._maker.load, self._directory, self._model, device_of(form[0]))
+        guarded = self._guarded([program], form[0])
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
         reduced = build(self._eager, Plan(autocast=self._task.plan.autocast))
