@@ -62,10 +62,12 @@ def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> Comp
 def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> CompiledModule:
     directory, manifest = Path(path), opened.manifest
     found = mismatches(manifest, model)
-    weights = None if found else packed_weights(manifest, model, asked.weight_check)
-    differs = weights.difference() if weights and manifest.standby is None else ""
-    found = (*found, *([Mismatch("weights", differs)] if differs else []))
     grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
+    weights = None if grave else packed_weights(manifest, model, asked.weight_check)
+    differs = weights.difference() if weights and manifest.standby is None else ""
+    if differs:
+        grave.append(Mismatch("weights", differs))
+        found = (*found, *grave)
     if grave and asked.on_mismatch == "error":
         remedy = starting.either(grave[0].remedy, "tune it again for what is here")
         raise InvalidRecommendation(grave[0].message, where=str(path), remedy=remedy)
@@ -175,10 +177,11 @@ class _Loading:
 
     def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
         device = device_of_model(self.model, self.manifest.device_type)
-        if found:
-            of_library = all(mismatch.name in ("runtime", "library") for mismatch in found)
+        grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
+        if grave:
+            of_library = all(mismatch.name in ("runtime", "library") for mismatch in grave)
             server = (self._able_standby(device) if of_library else None) or self._behind()
-            return self.instead(server, found[0].message, found[0].remedy)
+            return self.instead(server, grave[0].message, grave[0].remedy)
         if device.type != self.manifest.device_type:
             fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
             return self.instead(self.eager(), fault)
@@ -203,6 +206,7 @@ class _Loading:
         served = ProgramServer(programs, watch, other_sizes, eager, self.tally, serving, self.manifest.label, others)
         served.differs = self.weights.difference() if self.weights else ""
         notes = [f"{served.differs}; {others.label} serves" if served.differs and others else ""]
+        notes += [mismatch.message for mismatch in found]
         notes += program_notes(self.manifest, self.weights, self.asked.weight_check)
         return self.module(served, notes=[*filter(None, notes), *starting.untimed(self.manifest)])
 
@@ -219,7 +223,8 @@ class _Loading:
         standby = self.manifest.standby
         if standby is None or device.type != self.manifest.device_type:
             return None
-        if next(machine_mismatches(standby.requirements, device.type), None) is not None:
+        differing = machine_mismatches(standby.requirements, device.type, "load", device.index)
+        if not all(mismatch.is_only_noted for mismatch in differing):
             return None
         return self._standing_by(device, Fallbacks(self.eager(), self._behind()))
 

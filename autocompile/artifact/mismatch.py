@@ -9,14 +9,17 @@ from typing import Any, Literal
 
 import torch
 
+from autocompile.artifact.gpu import GpuKind, gpu_kind, of_the_gpu
 from autocompile.artifact.machine import of_the_library, of_the_processor
 from autocompile.core.errors import InvalidValue
 from autocompile.core.identity import differences, summary
 from autocompile.core.manifest import Manifest, Requirements
 from autocompile.core.plan import Plan
+from autocompile.core.serving import Start
 from autocompile.processor import instructions
 from autocompile.runtime.building import LibraryMissing, runtime
 from autocompile.runtime.catalogue import kind
+from autocompile.runtime.devices import gpu_index
 from autocompile.runtime.model_watch import has_hooks
 from autocompile.workload.identity.facts import identity_like
 
@@ -31,11 +34,14 @@ Name = Literal[
     "instructions",
     "device",
     "capability",
+    "gpu",
     "runtime",
     "library",
     "weights",
     "optimizer",
 ]
+
+_GPU_NAMES: dict[str, Name] = {"capability": "capability", "gpu": "gpu", "figures": "figures"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Mismatch:
     Another model's configuration is not applied.
 
     A compiled program holds old values of `attributes`. Where the model's own code runs, it runs with the new ones, and
-    only the `figures` are of another model: that is noted.
+    only the `figures` are of another model, as they may be of another GPU: that is noted.
     """
 
     name: Name
@@ -67,7 +73,9 @@ def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
     """All that differs, the gravest first."""
     return (
         *_of_the_model(manifest, model),
-        *machine_mismatches(manifest.requirements, manifest.device_type),
+        *machine_mismatches(
+            manifest.requirements, manifest.device_type, manifest.serving.start, gpu_index(model, manifest.device_type)
+        ),
         *_of_the_runtime(manifest),
     )
 
@@ -81,13 +89,19 @@ def lacking(name: str, device_type: str) -> str:
     return kind(name).lacks(device_type)
 
 
-def requirements(name: str, *, with_python: bool, device_type: str) -> Requirements:
-    """What this process would leave as requirements of what is packed in it for this runtime."""
+def requirements(name: str, *, with_python: bool, device_type: str, gpu: int | None = None) -> Requirements:
+    """What this process would leave as requirements of what is packed in it for this runtime.
+
+    `gpu`: the index of the one that it runs on, None for the current one.
+    """
+    kind_of_gpu = gpu_kind(gpu) if device_type == "cuda" else GpuKind()
     return Requirements(
         torch=str(torch.__version__),
         architecture=platform.machine(),
         instructions=instructions(),
-        capability=_capability() if device_type == "cuda" else "",
+        capability=kind_of_gpu.capability,
+        gpu=kind_of_gpu.name,
+        multiprocessors=kind_of_gpu.multiprocessors,
         python=_python() if with_python else "",
         library=kind(name).version(),
     )
@@ -108,8 +122,13 @@ def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 
 
-def machine_mismatches(needed: Requirements, device_type: str) -> Iterator[Mismatch]:
-    """What differs between the machine that this is and one that it was packed for."""
+def machine_mismatches(
+    needed: Requirements, device_type: str, start: Start, gpu: int | None = None
+) -> Iterator[Mismatch]:
+    """What differs between the machine that this is and one that it was packed for, to start so.
+
+    `gpu`: the index of the one that the model is on, None for the current one.
+    """
     if torch.__version__ != needed.torch:
         yield Mismatch("torch", f"packed with torch {needed.torch}, and this is {torch.__version__}")
     if needed.python and needed.python != _python():
@@ -118,8 +137,9 @@ def machine_mismatches(needed: Requirements, device_type: str) -> Iterator[Misma
         yield Mismatch("architecture" if name == "architecture" else "instructions", message)
     if device_type == "cuda" and not torch.cuda.is_available():
         yield Mismatch("device", "packed for a CUDA device, and there is none here")
-    elif needed.capability and needed.capability != _capability():
-        yield Mismatch("capability", f"packed for compute capability {needed.capability}, and this is {_capability()}")
+    elif device_type == "cuda":
+        for name, message in of_the_gpu(needed, start, gpu):
+            yield Mismatch(_GPU_NAMES[name], message)
 
 
 def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
@@ -137,10 +157,6 @@ def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
         yield Mismatch("runtime", problem)
     elif differs:
         yield Mismatch("library", differs, remedy)
-
-
-def _capability() -> str:
-    return ".".join(str(part) for part in torch.cuda.get_device_capability())
 
 
 def _python() -> str:

@@ -122,7 +122,8 @@ def load_standby(
     opened: Opened, standby: Standby, model: Any, device: torch.device, rest: Fallbacks, tally: Tally
 ) -> Server:
     """The program that stands by. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
-    differing = next(machine_mismatches(standby.requirements, device.type), None)
+    found = machine_mismatches(standby.requirements, device.type, "load", device.index)
+    differing = next((mismatch for mismatch in found if not mismatch.is_only_noted), None)
     if differing is not None:
         raise NotLoadable(differing.message)
     watch = Watch(model, standby.identity.attributes)

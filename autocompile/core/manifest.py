@@ -27,7 +27,8 @@ class Requirements(Record, frozen=True):
 
     `instructions`: the processor's extensions that the compiler was free to use. `capability`: the
     GPU's compute capability as "9.0", or "". `python`: as "3.11", or "" where it does not matter.
-    `library`: the version of what the runtime that serves needs beside torch, or "".
+    `library`: the version of what the runtime that serves needs beside torch, or "". `gpu`: the GPU's name, with its
+    profile where it is a MIG slice, or ""; `multiprocessors`: how many it has.
     """
 
     torch: str
@@ -36,6 +37,8 @@ class Requirements(Record, frozen=True):
     capability: str
     python: str = ""
     library: str = ""
+    gpu: str = ""
+    multiprocessors: int = 0
 
 
 class Absence(Record, frozen=True):

@@ -32,6 +32,12 @@ def device_of_model(model: Any, device_type: str) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if device_type == "cuda" else torch.device(device_type)
 
 
+def gpu_index(model: Any, device_type: str) -> int | None:
+    """Which GPU a model's weights are on; None where they are on none, or it runs on none."""
+    devices = _of_weights(model) if device_type == "cuda" else []
+    return next((device.index for device in devices if device.type == "cuda"), None)
+
+
 def check_one_gpu(model: Any, sample: Sample) -> None:
     """Raises NotPackable where tensors lie on several GPUs: a program runs on one."""
     gpus = sorted({str(device) for device in (*_of_weights(model), *_of_call(sample)) if device.type == "cuda"})

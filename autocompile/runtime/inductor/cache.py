@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from autocompile.runtime.inductor.triton_groups import carried, is_group, put_down
+
 _TRITON = "triton"
 
 
@@ -39,7 +41,10 @@ def keep(directory: Path) -> None:
         if belongs(within):
             target = directory / within
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
+            if is_group(file.name):
+                target.write_bytes(carried(file.read_bytes()))
+            else:
+                shutil.copyfile(file, target)
 
 
 def belongs(within: Path) -> bool:
@@ -60,6 +65,6 @@ def install(files: Mapping[str, bytes]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             number, beside = tempfile.mkstemp(dir=target.parent, suffix=".part")
             with os.fdopen(number, "wb") as stream:
-                stream.write(data)
+                stream.write(put_down(data, target.parent) if is_group(target.name) else data)
             Path(beside).chmod(0o755 if target.suffix == ".so" else 0o644)
             os.replace(beside, target)

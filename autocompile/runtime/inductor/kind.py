@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autocompile.compilers import cpp_compiler
+from autocompile.compilers import c_compiler, cpp_compiler, python_headers
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.serde import to_plain
@@ -20,6 +20,11 @@ from autocompile.space.usual import Feature, Usual
 # Compiling once more from a warm cache, as long as nothing has shown it: some seconds, and this share of what compiling
 # took.
 _WARM_S, _WARM_SHARE = 2.0, 0.15
+_NO_CPP = "there is no C++ compiler, without which torch compiles nothing and does not use its cache"
+_NO_C = "there is no C compiler (CC, gcc or clang), with which Triton builds what starts its kernels"
+_NO_HEADERS = (
+    "there are no headers of Python (Python.h), with which Triton builds what starts its kernels; install python3-dev"
+)
 
 
 class InductorKind(Kind):
@@ -60,9 +65,11 @@ class InductorKind(Kind):
         return (("mode", "a CPU has no CUDA graphs: reduce-overhead is default there"),)
 
     def lacks(self, device_type: str) -> str:
-        if device_type != "cpu" or cpp_compiler():
-            return ""
-        return "there is no C++ compiler, without which torch compiles nothing and does not use its cache"
+        if device_type == "cpu":
+            return "" if cpp_compiler() else _NO_CPP
+        if not c_compiler():
+            return _NO_C
+        return "" if python_headers() else _NO_HEADERS
 
     def keeps_weights(self, plan: Plan) -> str:
         if settings_of(plan).options.get("freezing"):

@@ -92,18 +92,18 @@ def _carry_cache_of_training(task: PackTask, directory: Path, phases: Phases) ->
 def _kept_cache(task: PackTask, directory: Path, phases: Phases) -> Packed:
     with phases(_STAGE):
         caching(task.serving.runtime).keep_cache(directory)
-    name, device_type = task.serving.runtime, task.workload.device_type
-    return Packed((), requirements(name, with_python=True, device_type=device_type))
+    name, device = task.serving.runtime, torch.device(task.workload.device)
+    return Packed((), requirements(name, with_python=True, device_type=device.type, gpu=device.index))
 
 
 def _compile_programs(task: PackTask, model: Any, samples: Sequence[Sample], phases: Phases) -> Packed:
     """What the runtime compiles ahead."""
-    own = ahead(task.serving.runtime)
+    own, device = ahead(task.serving.runtime), torch.device(task.workload.device)
     programs = Programs(task, model, own, phases, most=_MOST_PROGRAMS, name="the compiled program")
     made = programs.made(samples)
     return Packed(
         tuple(made),
-        requirements(task.serving.runtime, with_python=False, device_type=task.workload.device_type),
+        requirements(task.serving.runtime, with_python=False, device_type=device.type, gpu=device.index),
         tuple(programs.notes),
         programs.reads.texts(),
         weights=_weights(task, model, phases),
