@@ -15,7 +15,7 @@ from torch import nn
 
 from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
-from autocompile.artifact.mismatch import Mismatch, lacking, lacking_in, machine_mismatches, mismatches
+from autocompile.artifact.mismatch import Mismatch, grave_of, lacking, lacking_in, machine_mismatches, mismatches
 from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.options import BY_DEFAULT, Asked, check_model, preferred
 from autocompile.artifact.programs import (
@@ -62,7 +62,7 @@ def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> Comp
 def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> CompiledModule:
     directory, manifest = Path(path), opened.manifest
     found = mismatches(manifest, model)
-    grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
+    grave = grave_of(found)
     weights = None if grave else packed_weights(manifest, model, asked.weight_check)
     differs = weights.difference() if weights and manifest.standby is None else ""
     if differs:
@@ -142,8 +142,8 @@ class _Loading:
         if problem:
             return rest.module(rest.eager(), absence=problem)
         if not kind_of(other.plan).compiles:
-            return rest.module(rest._ready(), absence=reason, notes=rest._own_weights())  # noqa: SLF001
-        notes = [rest._compiles(other.startup_s), *rest._own_weights()]  # noqa: SLF001
+            return rest.module(rest._ready(), absence=reason, notes=rest._own_limits())  # noqa: SLF001
+        notes = [rest._compiles(other.startup_s), *rest._own_limits()]  # noqa: SLF001
         return rest.module(rest._compiled(rest._unpacked), absence=reason, notes=notes)  # noqa: SLF001
 
     def instead(self, server: Server, reason: str, remedy: str = "") -> CompiledModule:
@@ -163,22 +163,21 @@ class _Loading:
 
     def _compiles(self, startup_s: float | None) -> str:
         """That it compiles, when, and for how long."""
-        return starting.compiles(startup_s, "in the background" if self.asked.background else "at the first call")
+        return starting.compiles(startup_s, "in the background" if self._in_background else "at the first call")
 
     def _not_packed(self) -> str:
         """What is said of an artifact that is the configuration alone; as a warning, where calls wait for it."""
         said = self._compiles(starting.start_of(self.manifest, self._unpacked))
-        if not self.asked.background:
+        if not self._in_background:
             why = starting.why_not_packed(self.manifest.absences)
-            remedy = "call it once before it has to answer, or load it with background=True"
-            message = f"{self.manifest.label} {said}: it was not packed{f' ({why})' if why else ''}; {remedy}"
-            warn(message)
+            one_thread = kind_of(self.manifest.plan).serves_one_thread(self.manifest.plan)
+            remedy = f"call it once before it has to answer{'' if one_thread else ', or load it with background=True'}"
+            warn(f"{self.manifest.label} {said}: it was not packed{f' ({why})' if why else ''}; {remedy}")
         return said
 
     def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
         device = device_of_model(self.model, self.manifest.device_type)
-        grave = [mismatch for mismatch in found if not mismatch.is_only_noted]
-        if grave:
+        if grave := grave_of(found):
             of_library = all(mismatch.name in ("runtime", "library") for mismatch in grave)
             server = (self._able_standby(device) if of_library else None) or self._behind()
             return self.instead(server, grave[0].message, grave[0].remedy)
@@ -223,8 +222,7 @@ class _Loading:
         standby = self.manifest.standby
         if standby is None or device.type != self.manifest.device_type:
             return None
-        differing = machine_mismatches(standby.requirements, device.type, "load", device.index)
-        if not all(mismatch.is_only_noted for mismatch in differing):
+        if grave_of(machine_mismatches(standby.requirements, device.type, "load", device.index)):
             return None
         return self._standing_by(device, Fallbacks(self.eager(), self._behind()))
 
@@ -232,14 +230,13 @@ class _Loading:
         return InvalidArtifact(fault, where=str(self.directory), remedy="tune it again")
 
     def _from_cache(self, found: Sequence[Mismatch]) -> CompiledModule:
-        grave = next((mismatch.message for mismatch in found if not mismatch.is_only_noted), "")
-        if grave:
-            return self.instead(self._behind(), grave)
+        if grave := grave_of(found):
+            return self.instead(self._behind(), grave[0].message)
         serving = self.manifest.serving
         caching(serving.runtime).install_cache(self.opened.contents())
         starts = starting.starts_the_compiler(starting.start_of(self.manifest, serving))
         noted = (mismatch.message for mismatch in found)
-        notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_weights()]
+        notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_limits()]
         return self.module(self._compiled(serving), notes=notes)
 
     def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
@@ -247,7 +244,7 @@ class _Loading:
         if problem:
             return self.instead(self.eager(), problem)
         server = self._compiled(self._unpacked)
-        notes = [self._not_packed(), *(mismatch.message for mismatch in found), *self._own_weights()]
+        notes = [self._not_packed(), *(mismatch.message for mismatch in found), *self._own_limits()]
         return self.module(server, notes=notes)
 
     def _lacks(self) -> str:
@@ -258,9 +255,15 @@ class _Loading:
     def _unpacked(self) -> Serving:
         return kind_of(self.manifest.plan).unpacked
 
-    def _own_weights(self) -> list[str]:
-        """What a plan does that keeps later changes of the model's weights from being followed."""
-        return list(filter(None, [kind_of(self.manifest.plan).keeps_weights(self.manifest.plan)]))
+    def _own_limits(self) -> list[str]:
+        """What a plan does that keeps weights from being followed, and calls of other threads from being served."""
+        plan = self.manifest.plan
+        return [*filter(None, (kind_of(plan).keeps_weights(plan), kind_of(plan).serves_one_thread(plan)))]
+
+    @property
+    def _in_background(self) -> bool:
+        """Whether a thread compiles: not what then would serve that thread alone."""
+        return self.asked.background and not kind_of(self.manifest.plan).serves_one_thread(self.manifest.plan)
 
     def _ready(self) -> Server:
         weights = self._own_copy()
@@ -282,7 +285,7 @@ class _Loading:
         problem = lacking_in(found)
         if problem:
             return self.instead(self.eager(), problem)
-        notes = [*(mismatch.message for mismatch in found), *self._own_weights()]
+        notes = [*(mismatch.message for mismatch in found), *self._own_limits()]
         return self.module(self._ready(), notes=notes)
 
     def _behind(self) -> Server:
@@ -298,6 +301,6 @@ class _Loading:
     def _compiled(self, serving: Serving) -> Server:
         weights = self._own_copy()
         built = self._built(self.manifest.plan)
-        kind_of_server = Background if self.asked.background else Compiling
+        kind_of_server = Background if self._in_background else Compiling
         own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
         return self._held(own, weights)

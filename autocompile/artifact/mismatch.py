@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -161,6 +161,11 @@ def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
 
 def _python() -> str:
     return ".".join(platform.python_version_tuple()[:2])
+
+
+def grave_of(found: Iterable[Mismatch]) -> list[Mismatch]:
+    """Those for which what was packed is not used."""
+    return [mismatch for mismatch in found if not mismatch.is_only_noted]
 
 
 def lacking_in(found: Sequence[Mismatch]) -> str:

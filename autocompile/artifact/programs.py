@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from autocompile.artifact.integrity import Opened
-from autocompile.artifact.mismatch import machine_mismatches
+from autocompile.artifact.mismatch import grave_of, machine_mismatches
 from autocompile.artifact.options import WeightCheck
 from autocompile.artifact.serving import ProgramServer, Server, Tally
 from autocompile.core.manifest import Manifest, Standby
@@ -122,10 +122,8 @@ def load_standby(
     opened: Opened, standby: Standby, model: Any, device: torch.device, rest: Fallbacks, tally: Tally
 ) -> Server:
     """The program that stands by. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
-    found = machine_mismatches(standby.requirements, device.type, "load", device.index)
-    differing = next((mismatch for mismatch in found if not mismatch.is_only_noted), None)
-    if differing is not None:
-        raise NotLoadable(differing.message)
+    if differing := grave_of(machine_mismatches(standby.requirements, device.type, "load", device.index)):
+        raise NotLoadable(differing[0].message)
     watch = Watch(model, standby.identity.attributes)
     name = standby.plan.runtime
     programs = loaded_programs(opened, name, standby.programs, model, watch, device)

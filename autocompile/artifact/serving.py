@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from autocompile.core.errors import UsageError
 from autocompile.core.plan import EAGER
 from autocompile.core.serving import AS_IT_IS, Serving
-from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
+from autocompile.runtime.base import Loaded, NotLoadable, OtherThread, WeightsDiffer
 from autocompile.runtime.built import Built
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
@@ -24,8 +24,6 @@ from autocompile.workload.samples import Sample, clone
 _LOG = logging.getLogger("autocompile")
 # Compiled for in the background, at most: beyond so many kinds of call a compiler gives up too.
 _MOST_KINDS = 16
-
-
 # Reasons that are told apart: a caller may bring new ones without end.
 _MOST_REASONS, _OTHERS = 64, "others"
 
@@ -110,7 +108,8 @@ class NoModel:
 class Compiling:
     """`torch.compile` at the first call, which is not safe in several threads at once.
 
-    Where compiling fails and the model itself does not, or the model is put together otherwise by now, eager serves.
+    Eager serves where compiling fails and the model itself does not, where the model is put together otherwise by now,
+    and where a call comes from a thread that what was compiled does not serve.
     """
 
     def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, serving: Serving, label: str) -> None:
@@ -125,20 +124,30 @@ class Compiling:
             self._tally.refused(Refusal("model", changed))
         if changed or self._failed:
             return self._eager(args, kwargs)
-        if self._compiled:
+        try:
+            if not self._compiled:
+                return self._at_first(args, kwargs)
             output = self._built(*args, **kwargs)
-        else:
-            with self._first:
-                try:
-                    output = self._built(*args, **kwargs)
-                except Exception as fault:  # the compiler's, or the model's own, which eager raises again
-                    output = self._eager(args, kwargs)
-                    self._failed = True
-                    self.serving, self.label = self._eager.serving, self._eager.label
-                    self._tally.refused(Refusal("compiler", f"compiling failed: {type(fault).__name__}: {fault}"))
-                    return output
-                self._compiled = True
+        except OtherThread as fault:
+            self._tally.refused(Refusal("thread", str(fault)))
+            return self._eager(args, kwargs)
         self._tally.served(self.serving)
+        return output
+
+    def _at_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._first:
+            try:
+                output = self._built(*args, **kwargs)
+            except OtherThread:  # whose first call has just compiled it
+                raise
+            except Exception as fault:  # the compiler's, or the model's own, which eager raises again
+                output = self._eager(args, kwargs)
+                self._failed = True
+                self.serving, self.label = self._eager.serving, self._eager.label
+                self._tally.refused(Refusal("compiler", f"compiling failed: {type(fault).__name__}: {fault}"))
+            else:
+                self._compiled = True
+                self._tally.served(self.serving)
         return output
 
 

@@ -39,6 +39,10 @@ class WeightsDiffer(Exception):
     """The model's weights are not ones that the program can run on; says which."""
 
 
+class OtherThread(Exception):
+    """What was built serves one thread, and this is another; says which."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """An exception, as a runtime knows it: what is to be described (`origin`), and of which kind it is.

@@ -158,6 +158,10 @@ class Kind(ABC):
         """Why it cannot take these values of the dimensions that all runtimes share, or ""."""
         return ""
 
+    def serves_one_thread(self, _plan: Plan) -> str:
+        """Why what it builds serves only the thread that makes the first call, or "" if it serves all."""
+        return ""
+
     def keeps_weights(self, plan: Plan) -> str:
         """Why later changes of the model's weights are neither followed nor seen, or "" if they are."""
         if plan.memory_format and not self.holds_weights(plan):

@@ -26,6 +26,11 @@ _NO_HEADERS = (
     "there are no headers of Python (Python.h), with which Triton builds what starts its kernels; install python3-dev"
 )
 
+_ONE_THREAD = (
+    "its CUDA graphs belong to the thread that makes the first call, in which it is compiled; calls from other threads "
+    "are served eager"
+)
+
 
 class InductorKind(Kind):
     """Compiled by Dynamo and Inductor in the process itself, at its first calls."""
@@ -70,6 +75,9 @@ class InductorKind(Kind):
         if not c_compiler():
             return _NO_C
         return "" if python_headers() else _NO_HEADERS
+
+    def serves_one_thread(self, plan: Plan) -> str:
+        return _ONE_THREAD if settings_of(plan).options.get("triton.cudagraphs") else ""
 
     def keeps_weights(self, plan: Plan) -> str:
         if settings_of(plan).options.get("freezing"):

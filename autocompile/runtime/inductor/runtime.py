@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from autocompile.core.outcome import Counters
 from autocompile.core.plan import Plan
@@ -20,6 +19,7 @@ from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.budget import Budgeted
 from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
+from autocompile.runtime.inductor.owned import Owned
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.padding import Padder
 from autocompile.workload.call import Call
@@ -40,7 +40,7 @@ class InductorRuntime(CachingRuntime):
         if settings.ranges:
             call = Marked(call, settings.ranges)
         if settings.options.get("triton.cudagraphs"):
-            call = _Owned(call)
+            call = Owned(call)
         return Built(call, plan, step.device_type, target)
 
     def to_train(self, module: nn.Module, loss: Loss, plan: Plan, /) -> Trainable:
@@ -94,17 +94,6 @@ class InductorRuntime(CachingRuntime):
 
     def install_cache(self, files: Mapping[str, bytes]) -> None:
         cache.install(files)
-
-
-class _Owned:
-    """CUDA graphs write each output where the last one was, so a caller gets a copy."""
-
-    def __init__(self, call: Callable[..., Any]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        output = self._call(*args, **kwargs)
-        return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, output)
 
 
 def _leave_eager(target: Any, settings: Settings) -> None:
