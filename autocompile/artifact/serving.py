@@ -93,8 +93,7 @@ class Ready:
 class NoModel:
     """Stands where the model would serve, and was not given; `reason` is why it was to serve."""
 
-    serving = AS_IT_IS
-    label = EAGER
+    serving, label = AS_IT_IS, EAGER
 
     def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any], reason: str = "") -> Any:
         why = f" ({reason})" if reason else ""

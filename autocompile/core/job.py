@@ -6,7 +6,7 @@ from typing import Literal
 
 from autocompile.core.export import Verified
 from autocompile.core.manifest import Requirements
-from autocompile.core.outcome import Failure, Measurement, Toolchain
+from autocompile.core.outcome import Failure, Measurement, Startup, Toolchain
 from autocompile.core.pipeline import Loaders
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
@@ -122,8 +122,7 @@ class LoaderTask(Record, tag="loader-task", frozen=True):
 class TrialTask(Record, tag="trial-task", frozen=True):
     """Build `plan`, compare its outputs with `reference`, and time it against the baseline.
 
-    With `artifact`, a recommendation's directory, what is loaded from there is measured in its place; with
-    `starts_afresh` its start is measured in a new process, as production has it, and not in the trial's own.
+    With `artifact`, a recommendation's directory, what is loaded from there is measured in its place.
     `learning_s`: for how many seconds, at most, what trains or generates does so beside eager as well; 0: not at all.
     """
 
@@ -134,7 +133,6 @@ class TrialTask(Record, tag="trial-task", frozen=True):
     acceptance: Acceptance
     seed: int
     artifact: str = ""
-    starts_afresh: bool = False
     learning_s: float = 0.0
 
 
@@ -185,15 +183,18 @@ class Exported(Record, tag="exported", frozen=True):
     phases_s: dict[str, float] = {}
 
 
-class FreshTask(Record, frozen=True):
-    """Load `artifact` in a new process, and call it with the samples, in batches of `batch` (0: as given)."""
+class FreshTask(Record, tag="fresh-task", frozen=True):
+    """Load `artifact`, packed of `plan`, in a new process, and call it with the samples in the plan's batches.
+
+    A job of its own: beside a trial on the same GPU, another process has less memory, and may wait.
+    """
 
     workload: Workload
+    plan: Plan
     artifact: str
-    batch: int
 
 
-class FreshStart(Record, frozen=True):
+class FreshStart(Record, tag="fresh-start", frozen=True):
     """Seconds of one start: importing torch, having the model, loading, a first and a steady pass over the samples.
 
     `serving` is what served it; `cache_misses` counts what the compiler did not find in its cache.
@@ -206,15 +207,19 @@ class FreshStart(Record, frozen=True):
     steady_pass_s: float
     serving: Serving
     cache_misses: int
+    phases_s: dict[str, float] = {}
 
     @property
-    def startup_s(self) -> float:
+    def startup(self) -> Startup:
         """What starting costs beyond importing torch, having the model, and the calls themselves."""
-        return self.load_s + max(0.0, self.first_pass_s - self.steady_pass_s)
+        compile_s = max(0.0, self.first_pass_s - self.steady_pass_s)
+        return Startup(import_s=0.0, build_s=self.load_s, compile_s=compile_s, warmup_s=0.0)
 
 
-Task = CaptureTask | ToolchainTask | ProfileTask | LoaderTask | BatchTask | TrialTask | PackTask | ExportTask
-Reply = Measurement | Failure | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported
+_Timed = ProfileTask | LoaderTask | BatchTask | TrialTask | FreshTask
+Task = CaptureTask | ToolchainTask | PackTask | ExportTask | _Timed
+
+Reply = Measurement | Failure | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported | FreshStart
 
 
 class Limits(Record, frozen=True):

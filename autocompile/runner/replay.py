@@ -14,7 +14,18 @@ import msgspec
 
 from autocompile.core.environment import Environment
 from autocompile.core.errors import RunnerError
-from autocompile.core.job import Limits, Packed, PackTask, ProfileTask, Reply, Task, ToolchainTask, TrialTask
+from autocompile.core.job import (
+    FreshStart,
+    FreshTask,
+    Limits,
+    Packed,
+    PackTask,
+    ProfileTask,
+    Reply,
+    Task,
+    ToolchainTask,
+    TrialTask,
+)
 from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Outcome, Toolchain
 from autocompile.core.plan import Plan
@@ -23,7 +34,7 @@ from autocompile.core.runner import PendingReply
 from autocompile.core.serde import Record, from_json, to_json
 from autocompile.core.workload import Workload
 from autocompile.runner.simulated import SimulatedLanes, SimulatedTask, VirtualClock
-from autocompile.runtime.catalogue import kinds
+from autocompile.runtime.catalogue import kinds, serving_of
 
 _BEFORE_COMPILING = ("start", "load", "build")
 
@@ -95,11 +106,13 @@ class ReplayRunner:
             return self._toolchain(), ""
         if isinstance(task, ProfileTask):
             return self.recording.about.profile, ""
-        if not isinstance(task, TrialTask | PackTask) or task.plan.key not in self.recording.outcomes:
+        if not isinstance(task, TrialTask | PackTask | FreshTask) or task.plan.key not in self.recording.outcomes:
             raise RunnerError(f"there is no recording of {type(task).__name__} {getattr(task, 'plan', '')}")
         outcome = self.recording.outcomes[task.plan.key]
         if isinstance(task, PackTask):
             return _packing(task, outcome, limits), ""
+        if isinstance(task, FreshTask):
+            return _start_of(task, outcome), ""
         return _within(_as_loaded(outcome) if task.artifact else outcome, limits), task.plan.key
 
     def _toolchain(self) -> Toolchain:
@@ -125,6 +138,14 @@ def _packing(task: PackTask, outcome: Outcome, limits: Limits) -> Packed | Failu
     Path(task.directory).mkdir(parents=True)
     here = Requirements(torch="", architecture="", instructions=(), capability="")
     return Packed((), here, phases_s={"compile": took_s})
+
+
+def _start_of(task: FreshTask, outcome: Outcome) -> FreshStart | Failure:
+    """A start as it was recorded, within the time of the trial that recorded it."""
+    if isinstance(outcome, Failure):
+        return outcome
+    load_s, first_pass_s = outcome.startup.build_s, outcome.startup.compile_s
+    return FreshStart(0.0, 0.0, load_s, first_pass_s, 0.0, serving_of(task.plan), cache_misses=0)
 
 
 def _as_loaded(outcome: Outcome) -> Outcome:

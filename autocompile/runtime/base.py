@@ -90,6 +90,10 @@ class Runtime(ABC):
     def prepare(self) -> None:  # noqa: B027  by default there is nothing to do
         """Import what building needs, and compute nothing: children are forked afterwards."""
 
+    def problem_on(self, _device_type: str) -> str:
+        """Why it cannot build here for such a device and what to do, or ""; asked where a trivial program compiled."""
+        return ""
+
     def cache_variables(self, _directory: str) -> dict[str, str]:
         """Environment variables that make it keep its cache there."""
         return {}

@@ -9,6 +9,8 @@ from autocompile.core.job import (
     BatchProbe,
     BatchTask,
     Exported,
+    FreshStart,
+    FreshTask,
     Limits,
     LoaderTask,
     Packed,
@@ -24,13 +26,13 @@ from autocompile.core.runner import PendingReply, Runner
 from autocompile.core.workload import Workload
 
 ReplyT = TypeVar(
-    "ReplyT", bound=Measurement | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported
+    "ReplyT", bound=Measurement | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported | FreshStart
 )
 # Books what a task's phases took, which lies in a span of the run's clock; see `search.ledger.Ledger.charge`.
 Charge = Callable[[Mapping[str, float], tuple[float, float]], None]
 
 # What these find out is a time, which whatever runs beside them would change.
-_TIMED = (ProfileTask, LoaderTask, BatchTask, TrialTask)
+_TIMED = (ProfileTask, LoaderTask, BatchTask, TrialTask, FreshTask)
 
 
 class Errand(Generic[ReplyT]):

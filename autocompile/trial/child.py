@@ -15,6 +15,7 @@ from autocompile.core.job import (
     BatchTask,
     CaptureTask,
     ExportTask,
+    FreshTask,
     Job,
     LoaderTask,
     PackTask,
@@ -33,6 +34,7 @@ from autocompile.trial.loaders import try_loaders
 from autocompile.trial.measure import measure
 from autocompile.trial.memory import limit_memory
 from autocompile.trial.pack.exporting import export
+from autocompile.trial.pack.loaded import start_afresh
 from autocompile.trial.pack.packing import pack
 from autocompile.trial.phases import Phases
 from autocompile.trial.profile.profiling import take_profile
@@ -79,8 +81,8 @@ def _do(job: Job, phases: Phases) -> Reply:
         return probe_batches(task, phases) if isinstance(task, BatchTask) else try_loaders(task, phases)
     if isinstance(task, PackTask | ExportTask):
         return pack(task, phases) if isinstance(task, PackTask) else export(task, phases)
-    assert isinstance(task, TrialTask)
-    return measure(task, phases)
+    assert isinstance(task, TrialTask | FreshTask)
+    return measure(task, phases) if isinstance(task, TrialTask) else start_afresh(task, phases)
 
 
 def _captured(task: CaptureTask, job: Job) -> Workload:

@@ -16,7 +16,7 @@ from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.preparing import IMPORT_S
 from autocompile.trial.check.new_sizes import Unseen, probe_unseen
 from autocompile.trial.check.randomness import drawing_as_eager
-from autocompile.trial.pack.loaded import LoadedArtifact, fresh_startup
+from autocompile.trial.pack.loaded import LoadedArtifact
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
@@ -142,11 +142,8 @@ class Delivered(Measurand):
     def check_served(self) -> None:
         self.step.check_served()
 
-    def startup(self, warmup: Warmup, phases: Phases) -> Startup:
-        """As it was in this process; or in one of its own, as production starts, if the task asks for that."""
-        if self._task.starts_afresh:
-            with phases("start-up"):
-                return fresh_startup(self._task)
+    def startup(self, warmup: Warmup, phases: Phases) -> Startup:  # noqa: ARG002
+        """As it was in this process, which had the compiler imported."""
         return Startup(
             import_s=IMPORT_S[self._task.plan.runtime],
             build_s=self.step.load_s,

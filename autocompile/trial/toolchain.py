@@ -7,6 +7,7 @@ import time
 import torch
 
 from autocompile.core.outcome import Toolchain
+from autocompile.runtime.building import usable
 from autocompile.runtime.preparing import MISSING
 from autocompile.trial.phases import Phases
 from autocompile.workload.capture.script import describe_fault
@@ -30,8 +31,14 @@ def check_toolchain(device_type: str, phases: Phases) -> Toolchain:
         cold_s=time.perf_counter() - started,
         instruction_set=_instruction_set(device_type),
         problem=problem,
-        missing=MISSING,
+        missing={**MISSING, **_problems(device_type)},
     )
+
+
+def _problems(device_type: str) -> dict[str, str]:
+    """Of the runtimes that can be imported, those that lack something else here, with why."""
+    told = {name: own.problem_on(device_type) for name, own in usable().items()}
+    return {name: problem for name, problem in told.items() if problem}
 
 
 def _instruction_set(device_type: str) -> str:

@@ -14,7 +14,7 @@ import models
 import psutil
 import pytest
 import torch
-from laboratory import Laboratory
+from laboratory import Laboratory, reply_to
 from msgspec.structs import replace
 from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
 
@@ -23,6 +23,7 @@ from autocompile.artifact.integrity import entry_for, open_manifest, write_manif
 from autocompile.core.envelope import Segment
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue, UsageError
 from autocompile.core.estimate import Estimate
+from autocompile.core.job import FreshStart, FreshTask, Limits
 from autocompile.core.manifest import Absence, Served
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
@@ -719,6 +720,16 @@ def test_measured_as_loaded_it_is_right_and_all_its_own(scorer, runner, tmp_path
     refused = laboratory.trial(COMPILED, artifact=str(scorer[1]))
     assert isinstance(refused, Failure)
     assert "not served by it" in refused.message
+
+
+def test_its_start_is_a_job_of_its_own(scorer, runner, tmp_path_factory):
+    laboratory = Laboratory(runner, tmp_path_factory.mktemp("started"))
+    laboratory.spool(scorer[0], [call_of(8, 5), call_of(8, 12)])
+    task = FreshTask(laboratory.workload, COMPILED, str(scorer[1]))
+    started = reply_to(runner, task, Limits(120.0), cache="start")
+    assert isinstance(started, FreshStart), started
+    assert started.serving == AHEAD
+    assert 0 < started.startup.build_s < started.phases_s["start-up"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own imports

@@ -53,7 +53,7 @@ def test_outputs_are_the_callers_own():
 def test_the_thread_of_the_first_call_is_the_one_that_is_served():
     call = Owned(Replayed())
     in_another_thread(call, torch.zeros(2))
-    with pytest.raises(OtherThread, match="belong to the thread of the first call .* came from another .MainThread."):
+    with pytest.raises(OtherThread, match=r"the thread of the first call .* came from another \(MainThread"):
         call(torch.zeros(2))
 
 

@@ -10,6 +10,8 @@ from autocompile.core.job import (
     BatchPoint,
     BatchProbe,
     BatchTask,
+    FreshStart,
+    FreshTask,
     LoaderTask,
     Packed,
     PackTask,
@@ -20,7 +22,7 @@ from autocompile.core.job import (
 from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.program import Program
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.catalogue import kind_of, serving_of
 
 LOAD_S = 0.05
 
@@ -85,6 +87,7 @@ class FakeRunner:
     toolchain_s: float = 0.0
     profile_s: float = 0.0
     pack_s: dict = field(default_factory=dict)
+    started: set = field(default_factory=set)
     load_s: float = 0.0  # what a process takes that measures the artifact; 0 is what any takes
 
     lanes = 1
@@ -112,8 +115,8 @@ class FakeRunner:
             self.packed.append(task.serving)
             self.packed_plans.append(task.plan)
             return self.pack(task, limits)
-        assert isinstance(task, TrialTask)
-        return self.measure(task, limits)
+        assert isinstance(task, TrialTask | FreshTask)
+        return self.start(task, limits) if isinstance(task, FreshTask) else self.measure(task, limits)
 
     def pack(self, task, limits):
         answered = self.answer(task.plan) if task.serving.start == "load" else ()
@@ -125,13 +128,24 @@ class FakeRunner:
         reply = self._spend(seconds, limits) or self.packs(task)
         return replace(reply, phases_s={"compile": seconds, **reply.phases_s})
 
+    def start(self, task, limits):
+        """What was packed starts in a process of its own, before anything else is asked of it as it is delivered."""
+        self.started.add(task.artifact)
+        if isinstance(self.artifact, Failure):
+            return self.artifact
+        known = self.artifact or measurement(1.0, startup_s=self._start_s(task.plan))
+        startup = known.startup
+        return FreshStart(0.0, 0.0, startup.build_s, startup.compile_s, 0.0, serving_of(task.plan), 0)
+
+    def _start_s(self, plan):
+        startup_s = self.answer(plan)[1]
+        return min(startup_s, 2 + 0.15 * startup_s) if kind_of(plan).packs_as == "cache" else LOAD_S
+
     def load(self, task, limits):
         ended = self._spend(self.load_s or self.seconds, limits)
-        in_trial = kind_of(task.plan).packs_as == "load" and not task.starts_afresh
-        if ended or (self.artifact is not None and not in_trial):
+        if ended or (self.artifact is not None and task.artifact in self.started):
             return ended or self.artifact
-        ratio, startup_s = self.answer(task.plan)
-        start_s = min(startup_s, 2 + 0.15 * startup_s) if kind_of(task.plan).packs_as == "cache" else LOAD_S
+        ratio, start_s = self.answer(task.plan)[0], self._start_s(task.plan)
         return replace(measurement(ratio, startup_s=start_s), batch_factor=float(task.plan.batch or 1))
 
     def measure(self, task, limits):

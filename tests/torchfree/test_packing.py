@@ -16,6 +16,7 @@ from autocompile.artifact.integrity import manifest_digest, open_manifest, write
 from autocompile.artifact.store import deliver
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
+from autocompile.core.job import FreshTask, TrialTask
 from autocompile.core.manifest import FileEntry
 from autocompile.core.plan import Plan
 from autocompile.report.story import story
@@ -209,12 +210,38 @@ class Interrupted(FakeRunner):
     after = 0
 
     def load(self, task, limits):
-        if not task.starts_afresh:
+        if task.artifact not in self.started:
             return super().load(task, limits)
         if self.loads >= self.after:
             raise KeyboardInterrupt
         self.loads += 1
         return super().load(task, limits)
+
+
+class Asked(FakeRunner):
+    """Notes what it is asked of an artifact, in order."""
+
+    def run(self, task, limits):
+        if isinstance(task, FreshTask) or (isinstance(task, TrialTask) and task.artifact):
+            vars(self).setdefault("of_artifacts", []).append(type(task))
+        return super().run(task, limits)
+
+
+def test_a_start_is_measured_before_another_process_holds_the_device():
+    runner = Asked(usual, FakeClock(), packs=cached().packs)
+    document, _ = tuned(runner)
+    assert document.artifact.serving == CARRIED
+    assert runner.of_artifacts == [FreshTask, TrialTask] * 3
+
+
+def test_a_start_that_fails_leaves_the_configuration():
+    class Broken(FakeRunner):
+        def start(self, task, limits):
+            return failure("error", "start-up", "a fresh start failed: no kernel image")
+
+    document, _ = tuned(Broken(usual, FakeClock(), packs=cached().packs))
+    assert document.artifact.start == "compile"
+    assert any("no kernel image" in line for line in said(document, "skipped"))
 
 
 def test_ctrl_c_while_a_cache_is_timed_keeps_it_as_not_timed():

@@ -21,6 +21,7 @@ from autocompile.core.program import Program
 from autocompile.core.serde import to_plain
 from autocompile.runtime.aot.compile_placement import compiled_placement
 from autocompile.runtime.aot.constants import Mapped
+from autocompile.runtime.aot.cuda_home import cuda_home
 from autocompile.runtime.aot.device_copies import copied_from, held_constants
 from autocompile.runtime.aot.noted_constants import noting
 from autocompile.runtime.aot.package import Package, Weight
@@ -133,7 +134,7 @@ def write_package(program: ExportedProgram, options: Mapping[str, Any], path: Pa
     import torch._inductor as inductor  # noqa: PLC0415  imports the compiler
 
     silent = {name: value for name, value in SILENT.items() if hasattr(inductor.config, name)}
-    with torch.no_grad():  # else nothing is frozen
+    with torch.no_grad(), cuda_home():  # with gradients nothing is frozen
         inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs={**silent, **options})
 
 

@@ -57,13 +57,15 @@ class AheadOfTimeKind(Kind):
         return around.compiler_problem
 
     def conflict(self, values: Values, around: Surroundings) -> str:
-        """What makes copies of the weights, in another layout, goes with frozen ones only."""
+        """What makes copies of the weights, in another layout, goes with frozen ones only; CUDA graphs with none."""
+        options = mode_options(str(values["mode"]), around)
+        if "triton.cudagraphs" in options:
+            return "a program compiled ahead runs without CUDA graphs; torch.compile keeps them, from its cache, too"
         if values["freezing"]:
             return ""
         if values["memory_format"] != "preserve":
             return "a program on the model's own weights takes them in the model's memory format"
-        tuned = "max_autotune" in mode_options(str(values["mode"]), around)
-        if tuned and around.device_type == "cpu" and around.is_module:
+        if "max_autotune" in options and around.device_type == "cpu" and around.is_module:
             return "tuned matrix products on a CPU have copies of the weights, so they go with freezing only"
         return ""
 

@@ -27,6 +27,11 @@ class AheadOfTimeRuntime(AheadRuntime):
 
         return compile_ahead(model, plan, sample, axes, directory, name)
 
+    def problem_on(self, device_type: str) -> str:
+        from autocompile.runtime.aot.cuda_home import problem  # noqa: PLC0415  production imports no packer
+
+        return problem() if device_type == "cuda" else ""
+
     def load(self, program: Program, files: Files, model: Any, watch: Watch) -> Loaded:
         return loaded(program, files, model, watch)
 

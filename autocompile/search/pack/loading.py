@@ -8,7 +8,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from autocompile.core.errors import RunnerError
-from autocompile.core.outcome import Measurement
+from autocompile.core.job import FreshStart, FreshTask, TrialTask
+from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.search.reserve import limits_of
@@ -49,12 +50,7 @@ def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, e
         timing = bench.settings.strategy.finals.timing
         task = bench.trial_task(trial.plan, timing, 1000 + process, learning_s=learning_s)
         try:
-            reply = bench.reply_to(
-                replace(task, artifact=str(artifact), starts_afresh=True),
-                limits_of(bench, min(left_s, patience_s)),
-                Measurement,
-                cache=f"{trial.plan.key}-artifact-{process}",
-            )
+            reply = _measured(bench, replace(task, artifact=str(artifact)), process, min(left_s, patience_s))
         except RunnerError as fault:
             return AsLoaded(tuple(measured), untimed="" if measured else str(fault), stopped=str(fault))
         except KeyboardInterrupt:  # the runner has ended the process
@@ -68,3 +64,17 @@ def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, e
         else:
             break
     return AsLoaded(tuple(measured), untimed="" if measured else "the budget ended first")
+
+
+def _measured(bench: Bench, task: TrialTask, process: int, limit_s: float) -> Measurement | Failure:
+    """Its start, and then its calls: jobs of their own, so that nothing else holds the device while it starts."""
+    name = f"{task.plan.key}-artifact-{process}"
+    asked = FreshTask(bench.workload, task.plan, task.artifact)
+    start = bench.reply_to(asked, limits_of(bench, limit_s), FreshStart, cache=f"{name}-start")
+    if isinstance(start, Failure):
+        return start
+    left_s = max(1.0, limit_s - sum(start.phases_s.values()))
+    called = bench.reply_to(task, limits_of(bench, left_s), Measurement, cache=f"{name}-calls")
+    if isinstance(called, Failure):
+        return called
+    return replace(called, startup=start.startup, phases_s={**called.phases_s, **start.phases_s})

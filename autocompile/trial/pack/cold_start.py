@@ -35,7 +35,7 @@ def main() -> None:
     task = from_json(Path(sys.argv[1]).read_bytes(), FreshTask)
     sys.path[:] = task.workload.search_path
     steps = [_BEGAN, time.perf_counter()]
-    model, samples = unspool(task.workload, batch=task.batch)
+    model, samples = unspool(task.workload, batch=task.plan.batch)
     steps.append(time.perf_counter())
     module = load(task.artifact, model, Asked(on_mismatch="error"))
     steps.append(time.perf_counter())

@@ -13,12 +13,12 @@ from typing import Any
 from autocompile.artifact.integrity import open_manifest
 from autocompile.artifact.load import load
 from autocompile.artifact.options import Asked
-from autocompile.core.job import FreshStart, FreshTask, TrialTask
-from autocompile.core.outcome import Startup
+from autocompile.core.job import FreshStart, FreshTask
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.serving import Serving
 from autocompile.runtime.preparing import cache_variables
 from autocompile.trial.faults import ServedOtherwise
+from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 
 
@@ -50,19 +50,14 @@ class LoadedArtifact(Call):
             )
 
 
-def fresh_startup(task: TrialTask) -> Startup:
-    """A start in a new process with an empty compiler cache: loading, and what the first pass takes more than others.
+def start_afresh(task: FreshTask, phases: Phases) -> FreshStart:
+    """A start in a new process with an empty compiler cache, at another path than what is carried was left at.
 
-    Raises RuntimeError, with what it printed last, if it fails.
+    This process holds no device meanwhile. Raises RuntimeError, with what that process printed last, if it fails.
     """
-    start = _start(task)
-    return Startup(import_s=0.0, build_s=start.load_s, compile_s=start.startup_s - start.load_s, warmup_s=0.0)
-
-
-def _start(task: TrialTask) -> FreshStart:
-    with tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
+    with phases("start-up"), tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
         asked = Path(scratch) / "task.json"
-        asked.write_bytes(to_json(FreshTask(task.workload, task.artifact, task.plan.batch)))
+        asked.write_bytes(to_json(task))
         done = subprocess.run(
             [sys.executable, "-P", "-m", "autocompile.trial.pack.cold_start", str(asked)],
             env={**os.environ, **cache_variables(f"{scratch}/cache")},

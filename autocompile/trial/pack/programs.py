@@ -22,6 +22,7 @@ from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import Reference, make_reference
 from autocompile.trial.pack.reads import Reads, changed_by_a_call
+from autocompile.trial.pack.sizes import Size, SizesTask, taken_aside, tried
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import FreeAxis, free_axes, leaves_of, resized
 from autocompile.workload.call import Call
@@ -82,7 +83,12 @@ class Programs:
         forms = by_form(samples)
         if len(forms) > self._most:
             raise NotPackable(f"it is called in {len(forms)} different forms", "model")
-        made = [program for number, form in enumerate(forms) for program in self._of_one_form(form, f"program{number}")]
+        firsts = [next(i for i, sample in enumerate(samples) if sample is form[0]) for form in forms]
+        made = [
+            program
+            for number, (form, first) in enumerate(zip(forms, firsts, strict=True))
+            for program in self._of_one_form(form, first, f"program{number}")
+        ]
         with self._phases("verify"):
             self.compared += check_cases(self._guarded(made, samples[0]), self._task, self._name)
         return made
@@ -91,13 +97,13 @@ class Programs:
         device = computing_device(self._model, sample)
         return Guarded(programs, self._maker.load, self._directory, self._model, device)
 
-    def _of_one_form(self, form: Sequence[Sample], name: str) -> list[Program]:
+    def _of_one_form(self, form: Sequence[Sample], first: int, name: str) -> list[Program]:
         with self._phases("verify"):
             # Before any other call, as what is kept from a first call is not read again.
             self.reads.note(lambda: self._eager.run(form[0]))
             _check_writes(self._eager, form[0], self._attributes)
             free = () if self._plan.sizes else free_axes(form, batch_axis(self._eager, form[0]))
-            axes = self._accepted(form, free)
+            axes = self._accepted(form[0], first, free)
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = NotPackable("")
         for attempt in attempts:
@@ -112,18 +118,16 @@ class Programs:
         self.notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
         return [self._made(sample, [sample], (), f"{name}-{i}") for i, sample in enumerate(distinct.values())]
 
-    def _accepted(self, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
-        """The axes, each with as wide a range as the model itself takes."""
-        kept = []
-        for axis in axes:
-            try:
-                for size in (axis.low, axis.high):
-                    self._eager.run(resized(form[0], axis.places, size))
-            except Exception:  # whatever a model raises for a size that is not its own
-                kept.append(axis.narrowed())
-            else:
-                kept.append(axis)
-        return _worth_having(kept)
+    def _accepted(self, sample: Sample, number: int, axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
+        """The axes, each with as wide a range as the model itself takes; `number` is the sample's in the workload."""
+        ends = [Size(tuple(sorted(axis.places)), size) for axis in axes for size in (axis.low, axis.high)]
+        workload = self._task.workload
+        if workload.device_type == "cpu":
+            taken = list(tried(self._eager, sample, ends, "cpu"))
+        else:
+            taken = taken_aside(SizesTask(workload, self._plan.batch, number, tuple(ends)))
+        pairs = zip(axes, taken[::2], taken[1::2], strict=True)
+        return _worth_having([axis if low and high else axis.narrowed() for axis, low, high in pairs])
 
     def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
         with self._phases("verify"):
