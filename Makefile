@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 REC := build/demo
 
-.PHONY: demo test check lint types contracts clean
+.PHONY: demo test check lint types contracts gpu clean
 
 # pip, with torch pinned: an open range would pull several GB of CUDA packages onto a CPU machine.
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -33,6 +33,11 @@ types: $(VENV)/installed
 
 contracts: $(VENV)/installed
 	$(BIN)/lint-imports
+
+# On a machine with an NVIDIA GPU and nothing prepared but torch, in calls of ten minutes: see studies/gpu/run.py.
+gpu:
+	$(PYTHON) studies/gpu/run.py $(if $(WHEELS),--wheels $(WHEELS)) $(if $(PART),--part $(PART)) \
+		$(if $(DEVICE),--device $(DEVICE)) $(if $(STEPS),--steps $(STEPS))
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+from workloads import device_type
 
 from autocompile.runtime.openvino.library import openvino as library
+from autocompile.runtime.openvino.processor import computes_in
 
 Call = Callable[[], Any]
 
@@ -32,7 +34,7 @@ def eager_bf16(model: Any, inputs: Any) -> Call:
     args, kwargs = arguments_of(inputs)
 
     def call() -> Any:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(device_type(), dtype=torch.bfloat16):
             return model(*args, **kwargs)
 
     return call
@@ -41,6 +43,21 @@ def eager_bf16(model: Any, inputs: Any) -> Call:
 def compiled(model: Any, inputs: Any) -> Call:
     """`torch.compile(model)`."""
     return eager(torch.compile(model), inputs)
+
+
+def compiled_bf16(model: Any, inputs: Any) -> Call:
+    """The same under autocast."""
+    return eager_bf16(torch.compile(model), inputs)
+
+
+def reduce_overhead(model: Any, inputs: Any) -> Call:
+    """`torch.compile(model, mode="reduce-overhead")`: with CUDA graphs."""
+    return eager(torch.compile(model, mode="reduce-overhead"), inputs)
+
+
+def reduce_overhead_bf16(model: Any, inputs: Any) -> Call:
+    """The same under autocast."""
+    return eager_bf16(torch.compile(model, mode="reduce-overhead"), inputs)
 
 
 def max_autotune(model: Any, inputs: Any) -> Call:
@@ -70,7 +87,7 @@ def aoti_frozen(model: Any, inputs: Any, dtype: torch.dtype | None = None) -> Ca
             self.model = model
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            with torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+            with torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None):
                 return pytree.tree_leaves(self.model(*args, **kwargs))
 
     args, kwargs = arguments_of(inputs)
@@ -125,7 +142,19 @@ def onnxruntime(model: Any, inputs: Any) -> Call:
 WAYS: dict[str, Callable[[Any, Any], Call]] = {
     way.__name__: way
     for way in (
-        eager, eager_bf16, compiled, max_autotune, compiled_frozen_bf16, aoti_frozen, aoti_frozen_bf16,
-        openvino, openvino_bf16, onnxruntime,
+        eager, eager_bf16, compiled, compiled_bf16, reduce_overhead, reduce_overhead_bf16, max_autotune,
+        compiled_frozen_bf16, aoti_frozen, aoti_frozen_bf16, openvino, openvino_bf16, onnxruntime,
     )
 }  # fmt: skip
+_ON_GPU = (
+    "eager", "eager_bf16", "compiled", "compiled_bf16", "reduce_overhead", "reduce_overhead_bf16", "max_autotune",
+    "aoti_frozen",
+)  # fmt: skip
+_GPU_ONLY = ("compiled_bf16", "reduce_overhead", "reduce_overhead_bf16")
+
+
+def ways(device: str) -> list[str]:
+    """Those that somebody would take on a device of this type; none in bfloat16 without instructions for it."""
+    if device == "cuda":
+        return list(_ON_GPU)
+    return [way for way in WAYS if way not in _GPU_ONLY and ("bf16" not in way or computes_in("bfloat16"))]

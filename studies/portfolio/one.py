@@ -1,6 +1,6 @@
 """One workload: every way by hand and what `autocompile.load` serves, timed in one process, interleaved.
 
-    python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; by default all ways
+    python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; by default all
 
 Blocks of all ways alternate in random order; each begins when the threads of the way before have stopped spinning, with
 a call that is not measured. A figure is the median over rounds of a way's time over eager's in the same round, with its
@@ -21,12 +21,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from by_hand import WAYS, arguments_of
+from by_hand import WAYS, arguments_of, ways
 from torch.utils import _pytree as pytree
-from workloads import workload
+from workloads import device_type, workload
 
 import autocompile
 from autocompile.heap import settle_heap
+from autocompile.trial.clock.devices import DEVICES
 from autocompile.trial.clock.intervals import median_interval
 from autocompile.trial.clock.timing import settle
 
@@ -44,7 +45,7 @@ def main() -> None:
     with torch.no_grad():
         reference = numbers(WAYS["eager"](model, inputs)())
         calls, said = {}, {}
-        for way, build in ((way, build) for way, build in WAYS.items() if not some or way in some):
+        for way, build in ((way, WAYS[way]) for way in some or ways(device_type())):
             calls[way], said[way] = tried(lambda build=build: build(*workload(name)), reference)
         args, kwargs = arguments_of(inputs)
         module = autocompile.load(directory, model)
@@ -74,7 +75,7 @@ def numbers(output: Any) -> Any:
     is_tensor = isinstance(output, (torch.Tensor, np.ndarray))
     leaves = list(output.values()) if not is_tensor and hasattr(output, "values") else pytree.tree_leaves(output)
     first = leaves[0]
-    return np.asarray(first.float() if isinstance(first, torch.Tensor) else first, dtype=np.float64)
+    return np.asarray(first.float().cpu() if isinstance(first, torch.Tensor) else first, dtype=np.float64)
 
 
 def error_of(values: Any, reference: Any) -> float | None:
@@ -102,18 +103,24 @@ def timed(calls: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 def once(call: Any) -> float:
     """Seconds of a call."""
+    synchronize = DEVICES[device_type()].synchronize
+    synchronize()
     began = time.perf_counter()
     call()
+    synchronize()
     return time.perf_counter() - began
 
 
 def block(call: Any, count: int) -> float:
     """Seconds a call."""
+    synchronize = DEVICES[device_type()].synchronize
     settle()
     call()
+    synchronize()
     began = time.perf_counter()
     for _ in range(count):
         call()
+    synchronize()
     return (time.perf_counter() - began) / count
 
 

@@ -5,9 +5,10 @@
     python studies/portfolio/table.py > studies/portfolio/README.md
 
 Each workload is tuned in a process of its own; what `load` serves is then timed in one process with all ways by hand,
-interleaved (`one.py`), and against eager alone in three more processes; and how much memory it takes in one process and
-in each of four is read (`shared.py`). Where the processor has no instructions for
-bfloat16, ways in it are left out. Rows are appended to results/, so that a recording that was ended goes on.
+interleaved (`one.py`), and against eager alone in three more processes; and, on a CPU, how much memory it takes in one
+process and in each of four is read (`shared.py`). Where the processor has no instructions for bfloat16, ways in it are
+left out. Where there is a GPU, all runs there, by the ways that are taken on one. Rows are appended to results/, so
+that a recording that was ended goes on.
 """
 
 import argparse
@@ -19,13 +20,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from by_hand import WAYS
+from by_hand import ways
 from shared import shares
-from workloads import WORKLOADS
+from workloads import chosen, device_type
 
 from autocompile.host import environment
 from autocompile.runtime.catalogue import kinds
-from autocompile.runtime.openvino.processor import computes_in, level
+from autocompile.runtime.openvino.processor import level
 
 HERE = Path(__file__).parent
 AGAIN, TOGETHER = 3, 4
@@ -41,14 +42,16 @@ autocompile.optimize(model, inputs, budget=sys.argv[2], output=sys.argv[3], seed
 def main() -> None:
     """Record what is not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=list(WORKLOADS), nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--only", choices=chosen(), nargs="*", default=chosen())
     parser.add_argument("--budget", default="5m")
+    parser.add_argument("--again", type=int, default=AGAIN, help="in so many more processes what is served is timed")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    path = results_path()
+    path = results_path(arguments.results, device_type())
     known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
     for name in arguments.only:
         if name not in known:
-            row = {"workload": name, "budget": arguments.budget, **recorded(name, arguments.budget)}
+            row = {"workload": name, "budget": arguments.budget, **recorded(name, arguments.budget, arguments.again)}
             with path.open("a") as stream:
                 stream.write(json.dumps(row) + "\n")
             print(
@@ -56,7 +59,7 @@ def main() -> None:
             )
 
 
-def recorded(name: str, budget: str) -> dict[str, Any]:
+def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
     """The verdict, the ways beside one another, and the speed-up of what is served in further processes."""
     with tempfile.TemporaryDirectory() as directory:
         rec = f"{directory}/rec"
@@ -64,9 +67,9 @@ def recorded(name: str, budget: str) -> dict[str, Any]:
         python(["-c", TUNE, name, budget, rec])
         took_s = time.perf_counter() - began
         document = json.loads((Path(rec) / "recommendation.json").read_text())
-        beside = json.loads(python([str(HERE / "one.py"), name, rec, *ways()]))
-        again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(AGAIN)]
-        memory = {"alone_mb": shares(rec, name, 1), "together_mb": shares(rec, name, TOGETHER)}
+        beside = json.loads(python([str(HERE / "one.py"), name, rec, *ways(device_type())]))
+        again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(more)]
+        memory = memory_of(rec, name) if device_type() == "cpu" else {}
     winner = document["winner"]
     return {
         "took_s": round(took_s, 1),
@@ -80,9 +83,9 @@ def recorded(name: str, budget: str) -> dict[str, Any]:
     }
 
 
-def ways() -> list[str]:
-    """Those by hand; none in bfloat16 where the processor has no instructions for it, as nobody would take it there."""
-    return [way for way in WAYS if "bf16" not in way or computes_in("bfloat16")]
+def memory_of(rec: str, name: str) -> dict[str, list[float]]:
+    """Mebibytes of what is served, in one process and in each of several."""
+    return {"alone_mb": shares(rec, name, 1), "together_mb": shares(rec, name, TOGETHER)}
 
 
 def python(arguments: list[str]) -> str:
@@ -94,20 +97,21 @@ def python(arguments: list[str]) -> str:
     return lines[-1] if lines else ""
 
 
-def results_path() -> Path:
+def results_path(directory: Path, device: str) -> Path:
     """The file of this kind of machine; its first line says which that is."""
     here = environment()
     # Processors of one name may differ in what matters most.
-    name = f"{here.cpu} {level()} {here.cores} cores torch{here.torch.split('+')[0]}".lower().replace(" ", "-")
-    path = HERE / "results" / f"{name}.jsonl"
+    kind = here.gpus[0].name if device == "cuda" else f"{here.cpu} {level()} {here.cores} cores"
+    path = directory / f"{kind} torch{here.torch.split('+')[0]}.jsonl".lower().replace(" ", "-")
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         libraries = {kind.name: kind.version() for kind in kinds() if kind.version()}
         machine = {
             "cpu": here.cpu,
             "cores": here.cores,
             "torch": here.torch,
             "features": here.cpu_features,
+            **({"gpu": kind, "driver": here.driver} if device == "cuda" else {}),
             **libraries,
         }
         path.write_text(json.dumps(machine) + "\n")

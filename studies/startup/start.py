@@ -17,7 +17,7 @@ import json  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from workloads import WORKLOADS  # noqa: E402
+from workloads import workload  # noqa: E402
 
 
 def eager(model, _directory):
@@ -61,12 +61,14 @@ WAYS = {
 def main() -> None:
     """Import, model, load, first call; then whether it is right, and how long a steady call takes."""
     way, name, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-    model, inputs = WORKLOADS[name]()
+    model, inputs = workload(name)
+    waited()
     built = time.perf_counter()
     run = WAYS[way](model, directory)
     loaded = time.perf_counter()
     with torch.no_grad():
         output = run(**inputs)
+    waited()
     done = time.perf_counter()
     expected = torch.load(directory / "expected.pt")
     first = next(iter(output.values()))
@@ -88,10 +90,17 @@ def main() -> None:
     )
 
 
+def waited() -> None:
+    """Until the GPU has done what it was given, if there is one."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
 def timed(run, inputs) -> float:
     """Seconds of one call."""
     began = time.perf_counter()
     run(**inputs)
+    waited()
     return time.perf_counter() - began
 
 

@@ -13,7 +13,9 @@ def main() -> None:
     print("Made by `table.py` from `results/`; recorded by `record.py` and `overhead.py`, which say how.\n")
     for path in sorted((HERE / "results").glob("*.jsonl")):
         machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
-        print(f"## {machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}\n")
+        device = machine.get("device", "")
+        where = device if device and not device.endswith("-cpu") else f"{machine['cpu']}, {machine['cores']} cores"
+        print(f"## {where}, torch {machine['torch']}\n")
         for name in dict.fromkeys(row["model"] for row in rows if row["kind"] == "start"):
             starts(name, [row for row in rows if row["kind"] == "start" and row["model"] == name])
         overheads([row for row in rows if row["kind"] == "overhead"])

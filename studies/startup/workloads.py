@@ -41,3 +41,10 @@ def gpt() -> tuple[Any, dict[str, torch.Tensor]]:
 
 
 WORKLOADS = {"minilm": minilm, "mobilenet": mobilenet, "gpt": gpt}
+
+
+def workload(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
+    """The model and its inputs, on the GPU if there is one."""
+    model, inputs = WORKLOADS[name]()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device), {key: tensor.to(device) for key, tensor in inputs.items()}

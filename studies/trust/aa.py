@@ -41,9 +41,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verdicts", type=int, default=100)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
     condition = "busy" if arguments.busy else "quiet"
-    path = results_path()
+    path = results_path(arguments.results)
     done = [row for row in read_rows(path) if row["kind"] == "aa" and row["condition"] == condition]
     with tempfile.TemporaryDirectory() as directory, beside(busy=arguments.busy):
         bench = Bench(Path(directory))
@@ -118,14 +119,17 @@ def beside(*, busy: bool):
         process.kill()
 
 
-def results_path() -> Path:
+def results_path(directory: Path = HERE / "results") -> Path:
     """One file for each kind of machine and version of torch."""
     machine = environment()
     cpu = machine.cpu.replace("(R)", "").lower()
     device = machine.gpus[0].name if machine.gpus else f"{cpu} {machine.cores} cores"
-    path = HERE / "results" / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
+    path = directory / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
     if not path.exists():
         described = {"kind": "machine", **{n: getattr(machine, n) for n in ("cpu", "cores", "cpu_features", "torch")}}
+        if machine.gpus:
+            described["gpu"] = device
+        directory.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(described) + "\n")
     return path
 

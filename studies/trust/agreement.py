@@ -71,7 +71,7 @@ class Table:
         model, inputs = workloads()["medium"]
         self.workload = spool(model, inputs, directory / "workload")
         self.reference = str(directory / "reference.pt")
-        reply_to(runner, ToolchainTask("cpu"), Limits(120.0), Toolchain, cache="toolchain")
+        reply_to(runner, ToolchainTask(self.workload.device_type), Limits(120.0), Toolchain, cache="toolchain")
         task = ProfileTask(self.workload, self.reference, TIMING, 0)
         reply = reply_to(runner, task, Limits(120.0), Profile, cache="profile")
         if not isinstance(reply, Profile):

@@ -21,7 +21,8 @@ def main() -> None:
     print("their own timed by `threads.py`.\n")
     for path in sorted((HERE / "results").glob("*.jsonl")):
         machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
-        print(f"## {machine['cpu']}, {machine['cores']} cores, torch {machine['torch']}\n")
+        where = machine.get("gpu", f"{machine['cpu']}, {machine['cores']} cores")
+        print(f"## {where}, torch {machine['torch']}\n")
         identical([row for row in rows if row["kind"] == "aa"])
         agreement([row for row in rows if row["kind"] == "agreement"])
         planted([row for row in rows if row["kind"] == "planted"])

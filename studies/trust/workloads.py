@@ -31,10 +31,12 @@ class Convolutions(nn.Module):
 
 
 def workloads() -> dict[str, tuple[nn.Module, torch.Tensor]]:
-    """Model and input by name."""
+    """Model and input by name, on the GPU if there is one."""
     torch.manual_seed(0)
-    return {
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    made = {
         "small": (Perceptron(192, 6).eval(), torch.randn(64, 192)),
         "medium": (Convolutions(16).eval(), torch.randn(8, 3, 160, 160)),
         "large": (Convolutions(32).eval(), torch.randn(12, 3, 192, 192)),
     }
+    return {name: (model.to(device), inputs.to(device)) for name, (model, inputs) in made.items()}
