@@ -15,6 +15,7 @@ from autocompile.core.units import format_bytes, format_duration
 from autocompile.host import current_load, environment
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.catalogue import broken, kinds, problem_here
+from autocompile.runtime.kind import Kind
 from autocompile.scratch import Scratch
 from autocompile.search.errand import reply_to
 from autocompile.space.surroundings import Surroundings
@@ -131,5 +132,14 @@ def _of_runtimes(machine: Environment, toolchains: Mapping[str, Toolchain]) -> I
         else:
             needs = f"{kind.library} {version}" if kind.library else f"torch {machine.torch}"
             yield Finding(subject=subject, state="good", found=f"{kind.meaning} ({needs.strip()})")
+            yield from _lacking(kind, toolchains)
     for fault in broken():
         yield Finding(subject="runtime", state="missing", found=fault, remedy="mend or uninstall its distribution")
+
+
+def _lacking(kind: Kind, toolchains: Mapping[str, Toolchain]) -> Iterator[Finding]:
+    """What a runtime that works on one device lacks on another."""
+    for device, toolchain in toolchains.items():
+        if kind.name in toolchain.missing:
+            found, _, remedy = toolchain.missing[kind.name].partition("; ")
+            yield Finding(subject=f"runtime {kind.name} on {device}", state="missing", found=found, remedy=remedy)

@@ -55,6 +55,15 @@ def test_one_that_lacks_a_compiler_is_told_and_one_device_is_enough(monkeypatch)
     assert findings(monkeypatch, cpu=NO_COMPILER, cuda=WORKS)["runtime inductor"].state == "good"
 
 
+def test_what_one_lacks_on_one_of_several_devices_is_told(monkeypatch):
+    headers = {"aot": "AOTInductor cannot compile for CUDA (cuda.h: No such file); install the CUDA toolkit"}
+    said = findings(monkeypatch, cpu=WORKS, cuda=Toolchain(1.0, "NVIDIA H100", missing=headers))
+    assert said["runtime aot"].state == "good"
+    on_gpu = said["runtime aot on cuda"]
+    assert (on_gpu.state, on_gpu.remedy) == ("missing", "install the CUDA toolkit")
+    assert "cuda.h: No such file" in on_gpu.found
+
+
 def test_what_is_broken_is_told(monkeypatch):
     said = findings(monkeypatch, broken=("the runtime 'x' of y cannot be imported (ValueError: z)",), cpu=WORKS)
     assert said["runtime"].state == "missing"

@@ -65,6 +65,6 @@ def install(files: Mapping[str, bytes]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             number, beside = tempfile.mkstemp(dir=target.parent, suffix=".part")
             with os.fdopen(number, "wb") as stream:
-                stream.write(put_down(data, target.parent) if is_group(target.name) else data)
+                stream.write(put_down(data, target.parent.absolute()) if is_group(target.name) else data)
             Path(beside).chmod(0o755 if target.suffix == ".so" else 0o644)
             os.replace(beside, target)
