@@ -15,13 +15,14 @@ from torch import nn
 
 from autocompile.artifact import starting
 from autocompile.artifact.integrity import Opened, open_artifact
-from autocompile.artifact.mismatch import Mismatch, grave_of, lacking, lacking_in, machine_mismatches, mismatches
+from autocompile.artifact.mismatch import Mismatch, grave_of, lacking, lacking_in, mismatches
 from autocompile.artifact.module import About, CompiledModule
 from autocompile.artifact.options import BY_DEFAULT, Asked, check_model, preferred
 from autocompile.artifact.programs import (
     UNREADABLE,
     Fallbacks,
     StandingBy,
+    differing,
     load_standby,
     loaded_programs,
     packed_weights,
@@ -66,8 +67,7 @@ def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> Compile
     weights = None if grave else packed_weights(manifest, model, asked.weight_check)
     differs = weights.difference() if weights and manifest.standby is None else ""
     if differs:
-        grave.append(Mismatch("weights", differs))
-        found = (*found, *grave)
+        grave = grave_of(found := (Mismatch("weights", differs), *found))
     if grave and asked.on_mismatch == "error":
         remedy = starting.either(grave[0].remedy, "tune it again for what is here")
         raise InvalidRecommendation(grave[0].message, where=str(path), remedy=remedy)
@@ -142,8 +142,8 @@ class _Loading:
         if problem:
             return rest.module(rest.eager(), absence=problem)
         if not kind_of(other.plan).compiles:
-            return rest.module(rest._ready(), absence=reason, notes=rest._own_limits())  # noqa: SLF001
-        notes = [rest._compiles(other.startup_s), *rest._own_limits()]  # noqa: SLF001
+            return rest.module(rest._ready(), absence=reason, notes=starting.own_limits(other.plan))  # noqa: SLF001
+        notes = [rest._compiles(other.startup_s), *starting.own_limits(other.plan)]  # noqa: SLF001
         return rest.module(rest._compiled(rest._unpacked), absence=reason, notes=notes)  # noqa: SLF001
 
     def instead(self, server: Server, reason: str, remedy: str = "") -> CompiledModule:
@@ -169,10 +169,7 @@ class _Loading:
         """What is said of an artifact that is the configuration alone; as a warning, where calls wait for it."""
         said = self._compiles(starting.start_of(self.manifest, self._unpacked))
         if not self._in_background:
-            why = starting.why_not_packed(self.manifest.absences)
-            one_thread = kind_of(self.manifest.plan).serves_one_thread(self.manifest.plan)
-            remedy = f"call it once before it has to answer{'' if one_thread else ', or load it with background=True'}"
-            warn(f"{self.manifest.label} {said}: it was not packed{f' ({why})' if why else ''}; {remedy}")
+            warn(starting.not_packed(self.manifest, said))
         return said
 
     def _ahead_of_time(self, found: Sequence[Mismatch]) -> CompiledModule:
@@ -205,7 +202,7 @@ class _Loading:
         served = ProgramServer(programs, watch, other_sizes, eager, self.tally, serving, self.manifest.label, others)
         served.differs = self.weights.difference() if self.weights else ""
         notes = [f"{served.differs}; {others.label} serves" if served.differs and others else ""]
-        notes += [mismatch.message for mismatch in found]
+        notes += map(str, found)
         notes += program_notes(self.manifest, self.weights, self.asked.weight_check)
         return self.module(served, notes=[*filter(None, notes), *starting.untimed(self.manifest)])
 
@@ -220,9 +217,7 @@ class _Loading:
     def _able_standby(self, device: torch.device) -> Server | None:
         """What stands by, where it fits this machine though the programs themselves do not."""
         standby = self.manifest.standby
-        if standby is None or device.type != self.manifest.device_type:
-            return None
-        if grave_of(machine_mismatches(standby.requirements, device.type, "load", device.index)):
+        if standby is None or device.type != self.manifest.device_type or differing(standby, device):
             return None
         return self._standing_by(device, Fallbacks(self.eager(), self._behind()))
 
@@ -235,8 +230,12 @@ class _Loading:
         serving = self.manifest.serving
         caching(serving.runtime).install_cache(self.opened.contents())
         starts = starting.starts_the_compiler(starting.start_of(self.manifest, serving))
-        noted = (mismatch.message for mismatch in found)
-        notes = [starts, *noted, *starting.untimed(self.manifest), *self._own_limits()]
+        notes = [
+            starts,
+            *map(str, found),
+            *starting.untimed(self.manifest),
+            *starting.own_limits(self.manifest.plan),
+        ]
         return self.module(self._compiled(serving), notes=notes)
 
     def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
@@ -244,7 +243,7 @@ class _Loading:
         if problem:
             return self.instead(self.eager(), problem)
         server = self._compiled(self._unpacked)
-        notes = [self._not_packed(), *(mismatch.message for mismatch in found), *self._own_limits()]
+        notes = [self._not_packed(), *map(str, found), *starting.own_limits(self.manifest.plan)]
         return self.module(server, notes=notes)
 
     def _lacks(self) -> str:
@@ -254,11 +253,6 @@ class _Loading:
     @property
     def _unpacked(self) -> Serving:
         return kind_of(self.manifest.plan).unpacked
-
-    def _own_limits(self) -> list[str]:
-        """What a plan does that keeps weights from being followed, and calls of other threads from being served."""
-        plan = self.manifest.plan
-        return [*filter(None, (kind_of(plan).keeps_weights(plan), kind_of(plan).serves_one_thread(plan)))]
 
     @property
     def _in_background(self) -> bool:
@@ -285,7 +279,7 @@ class _Loading:
         problem = lacking_in(found)
         if problem:
             return self.instead(self.eager(), problem)
-        notes = [*(mismatch.message for mismatch in found), *self._own_limits()]
+        notes = [*map(str, found), *starting.own_limits(self.manifest.plan)]
         return self.module(self._ready(), notes=notes)
 
     def _behind(self) -> Server:

@@ -58,6 +58,9 @@ class Mismatch:
     message: str
     remedy: str = ""
 
+    def __str__(self) -> str:
+        return self.message
+
     @property
     def is_of_the_model(self) -> bool:
         """Whether what was tuned is another model."""

@@ -118,12 +118,18 @@ class Fallbacks:
     behind: Server
 
 
+def differing(standby: Standby, device: torch.device) -> str:
+    """For what on this machine the program that stands by cannot run, or ""."""
+    grave = grave_of(machine_mismatches(standby.requirements, device.type, "load", device.index))
+    return grave[0].message if grave else ""
+
+
 def load_standby(
     opened: Opened, standby: Standby, model: Any, device: torch.device, rest: Fallbacks, tally: Tally
 ) -> Server:
     """The program that stands by. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
-    if differing := grave_of(machine_mismatches(standby.requirements, device.type, "load", device.index)):
-        raise NotLoadable(differing[0].message)
+    if found := differing(standby, device):
+        raise NotLoadable(found)
     watch = Watch(model, standby.identity.attributes)
     name = standby.plan.runtime
     programs = loaded_programs(opened, name, standby.programs, model, watch, device)

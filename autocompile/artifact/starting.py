@@ -8,6 +8,7 @@ from autocompile.core.manifest import Absence, Manifest
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.core.units import format_duration
+from autocompile.runtime.catalogue import kind_of
 
 
 def start_of(manifest: Manifest, serving: Serving, plan: Plan | None = None) -> float | None:
@@ -43,6 +44,20 @@ def why_not_packed(absences: Sequence[Absence]) -> str:
 def either(remedy: str, other: str) -> str:
     """What to do: the one or the other, where there is a remedy."""
     return f"{remedy}, or {other}" if remedy else other
+
+
+def not_packed(manifest: Manifest, said: str) -> str:
+    """That it was not packed, why, and what to do about what is `said` of its start."""
+    why, plan = why_not_packed(manifest.absences), manifest.plan
+    background = "" if kind_of(plan).serves_one_thread(plan) else ", or load it with background=True"
+    because = f" ({why})" if why else ""
+    return f"{manifest.label} {said}: it was not packed{because}; call it once before it has to answer{background}"
+
+
+def own_limits(plan: Plan) -> list[str]:
+    """What a plan does that keeps weights from being followed, and calls of other threads from being served."""
+    own = kind_of(plan)
+    return [*filter(None, (own.keeps_weights(plan), own.serves_one_thread(plan)))]
 
 
 def _some(startup_s: float | None) -> str:

@@ -109,6 +109,7 @@ def test_the_probe_for_headers_says_whether_programs_can_be_compiled(laboratory)
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own imports
 def test_cuda_graphs_serve_one_thread_and_others_are_served_right(laboratory):
     laboratory.prepare(stack(), torch.ones(4, 32, device=DEVICE))
     artifact = laboratory.pack(GRAPHS, CARRIED)
