@@ -11,6 +11,7 @@ studies/STUDY/results. The last thing printed is a table of all that is recorded
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,6 +35,8 @@ SITE = ROOT / "build" / "gpu"
 TRIED = ROOT / "build" / "gpu-tried"
 # Ten minutes, less what ending and printing take.
 LIMIT_S = 560.0
+# What is interrupted ends its own children within this.
+_TO_END_S = 10.0
 _LOOK = """
 import sys, torch
 from autocompile.host import environment
@@ -40,7 +44,8 @@ here = environment()
 on_gpu = sys.argv[1] == "cuda"
 if on_gpu and not torch.cuda.is_available():
     sys.exit("torch sees no GPU: " + str(torch.__version__))
-name = torch.cuda.get_device_name() if on_gpu else f"{here.cores}-core-cpu"
+gpu = here.gpus[0].name if here.gpus else on_gpu and torch.cuda.get_device_name()
+name = gpu if on_gpu else f"{here.cores}-core-cpu"
 print(name.replace(" ", "-") + "-torch" + here.torch.split("+")[0])
 """
 _OUTCOME = re.compile(r"^(?P<test>\S+::.+?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
@@ -178,17 +183,27 @@ def test(step: Step, results: Results, limit_s: float) -> tuple[int, str]:
 
 def ran(arguments: Sequence[str], limit_s: float) -> tuple[int, str]:
     """The exit status of a Python process, and what it printed; 124 where it and its children were ended."""
-    process = subprocess.Popen(
-        [sys.executable, *arguments], cwd=ROOT, env=variables(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-    )  # fmt: skip
-    try:
-        said, _ = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        said, _ = process.communicate()
-        return 124, said
-    return process.returncode, said
+    # A file, as a child that outlives it would hold a pipe open.
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, env=variables(), stdout=said, stderr=said, start_new_session=True
+        )
+        status = 124
+        try:
+            status = process.wait(max(1.0, limit_s - _TO_END_S))
+        except subprocess.TimeoutExpired:
+            ended(process)
+        said.seek(0)
+        return status, said.read()
+
+
+def ended(process: "subprocess.Popen[bytes]") -> None:
+    """Interrupt it, so that it ends what it started; kill its group if it does not."""
+    for how in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_TO_END_S)
 
 
 if __name__ == "__main__":

@@ -139,6 +139,20 @@ def test_the_last_outcome_of_a_test_is_the_one_that_is_kept(gpu, tmp_path, monke
     assert kept == {"test_one[a b]": "PASSED", "test_two": "FAILED"}
 
 
+@pytest.mark.parametrize(
+    ("code", "limit_s", "status", "said"),
+    [
+        ("print('all of it')", 60, 0, "all of it"),
+        ("import sys; print('some'); sys.exit(3)", 60, 3, "some"),
+        ("import time; time.sleep(600)", 0, 124, ""),
+    ],
+)
+def test_a_process_ends_at_its_limit_and_what_it_said_is_kept(gpu, code, limit_s, status, said):
+    found, text = gpu.run.ran(["-c", code], limit_s)
+    assert found == status
+    assert said in text
+
+
 def test_what_pytest_prints_is_read(gpu):
     said = "tests/gpu/test_cuda.py::test_one[a-b] PASSED      [ 5%]\nFAILED tests/gpu/test_cuda.py::test_two - x\n"
     assert [found.groups() for found in gpu.run._OUTCOME.finditer(said)] == [
