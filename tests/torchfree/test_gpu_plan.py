@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +16,8 @@ NAMES = ("plan", "wheels", "table", "run")
 @pytest.fixture(scope="module")
 def gpu():
     """Its modules, which find each other by their names alone."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pip's own, where setuptools was imported before it
         patch.syspath_prepend(str(REPOSITORY / "studies" / "gpu"))
         yield SimpleNamespace(**{name: importlib.import_module(name) for name in NAMES})
     for name in (*NAMES, "replay"):
