@@ -39,9 +39,8 @@ def main() -> None:
         print()
         for row in rows:
             said = "" if row["said"]["whole"] is None else f", whole texts {row['said']['whole']:.2f}x"
-            print(
-                f"- {row['model']}: {row['label']} after {row['budget']}; said: a decode step {row['said']['step']:.2f}x{said}."
-            )
+            step = f"said: a decode step {row['said']['step']:.2f}x{said}"
+            print(f"- {row['model']}: {row['label']} after {row['budget']}; {step}.")
 
 
 def line(row: Row, way: str) -> str:
