@@ -62,7 +62,7 @@ def of_profile(profile: Profile) -> Iterator[Notice]:
         drawn = "what is compiled draws other random numbers than the model from the same seed, distributed alike"
         yield Notice("random numbers", f"the model draws random numbers: {drawn}")
     if profile.contamination is not None and profile.contamination.noisy:
-        yield _others(_disturbance(profile.contamination))
+        yield _others(disturbance(profile.contamination))
 
 
 def of_loading(profile: Profile) -> Iterator[Notice]:
@@ -97,11 +97,16 @@ def of_missing(installs: Mapping[str, str]) -> Iterator[Notice]:
         yield Notice("runtimes", f"{names} would be tried, too, where installed: {'; '.join(installs.values())}")
 
 
-def _others(disturbance: str) -> Notice:
-    return Notice("host", f"{disturbance}: nothing will be called faster while they do; tune while it is quiet")
+def _others(told: str) -> Notice:
+    return Notice("host", f"{told}: nothing will be called faster while they do; tune while it is quiet")
 
 
-def _disturbance(seen: Contamination) -> str:
+def disturbance(seen: Contamination) -> str:
+    """What disturbed a timing on a noisy host, in words."""
     if seen.gpu_processes:
         return f"{seen.gpu_processes} other process{'es' * (seen.gpu_processes != 1)} use this GPU"
+    if seen.throttled:
+        return f"the clocks of this GPU are lowered ({seen.throttled})"
+    if seen.waited_share is not None and seen.waited_share > seen.steal_share:
+        return f"others kept the process that uses the GPU from a CPU for {seen.waited_share:.0%} of the time"
     return f"others use {max(seen.other_cpu_share, seen.steal_share):.0%} of this machine's CPU"

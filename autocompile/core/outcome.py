@@ -116,7 +116,11 @@ class Generated(Record, frozen=True):
 
 
 class Counters(Record, frozen=True):
-    """What the compiler counted; `unseen`: calls of sizes that no sample has, and for how many it compiles again."""
+    """What the compiler counted; `unseen`: calls of sizes that no sample has, and for how many it compiles again.
+
+    `captures`: functions that CUDA graphs were made of, one for each size that calls have; `unseen_captures`: for how
+    many of the unseen calls it captured another, which compiles nothing.
+    """
 
     graphs: int = 0
     graph_breaks: int = 0
@@ -126,6 +130,8 @@ class Counters(Record, frozen=True):
     cache_misses: int = 0
     unseen: int = 0
     unseen_recompiles: int = 0
+    captures: int = 0
+    unseen_captures: int = 0
 
 
 class Contamination(Record, frozen=True):
@@ -133,7 +139,9 @@ class Contamination(Record, frozen=True):
 
     `dropped` of `blocks` were disturbed and repeated; `other_cpu_share` and `steal_share` are shares
     of the host's CPU time taken by others over all of the timing; `noisy` says that it stayed so. On a
-    GPU, `throttled` names why its clocks were lowered, and `gpu_processes` counts others on it.
+    GPU, `throttled` names why its clocks were lowered, and `gpu_processes` counts others that computed on it.
+    `waited_share`: on a GPU, for which share of the time threads of the trial were ready to run and had no CPU, which
+    decides there, and not what others took of the CPUs; null on a CPU, and where the system does not tell.
     """
 
     blocks: int
@@ -144,6 +152,7 @@ class Contamination(Record, frozen=True):
     noisy: bool
     throttled: str = ""
     gpu_processes: int = 0
+    waited_share: float | None = None
 
 
 class Measurement(Record, tag="measurement", frozen=True):

@@ -14,6 +14,7 @@ from rich.text import Text
 from autocompile.core.document import Document, TrialEntry
 from autocompile.core.envelope import Segment
 from autocompile.core.estimate import Estimate
+from autocompile.core.notices import disturbance
 from autocompile.core.units import format_bytes, format_count, format_duration, format_ms
 from autocompile.core.words import Words, words_of
 from autocompile.report.delivery import artifact_notes, packed_words, start_of_training
@@ -113,10 +114,7 @@ def headline(document: Document) -> RenderableType:
         why = f"{document.stopped}; " if document.stopped else ""
         text.append(f" Stopped: {why}this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
-        text.append(
-            f" The host was noisy: others took {winner.contamination.other_cpu_share:.0%} of its CPU time.",
-            style="yellow",
-        )
+        text.append(f" The host was noisy: {disturbance(winner.contamination)}.", style="yellow")
     return text
 
 

@@ -113,7 +113,7 @@ class Runtime(ABC):
         """From now on, make it an error in this process to go on in eager where too much was compiled anew."""
 
     def forbid_recompiling(self) -> None:  # noqa: B027  by default there is nothing to do
-        """From now on, make it an error in this process that anything is compiled anew."""
+        """From now on, make it an error in this process that anything is compiled anew, and end what compiles."""
 
     def known_fault(self, _fault: BaseException) -> Fault | None:
         """What an exception was, if it is one of its own; it may have been raised by anything in this process."""

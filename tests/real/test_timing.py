@@ -2,9 +2,12 @@
 
 import os
 import random
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -211,14 +214,74 @@ def test_only_others_that_compute_on_a_gpu_count(monkeypatch, running, computing
     assert nvml.GpuWatch().other_processes() == others
 
 
-def test_a_gpus_process_does_not_feel_what_others_do_on_further_cores(monkeypatch):
+def watched(monkeypatch, device_type, *, others_s, waited_s, cores=16):
+    """The verdict over one second of `cores` CPUs, of which others took so much, and the process waited so long."""
     from autocompile.trial.clock import disturbance
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    assert disturbance._limits("cuda") == (0.875, 0.875)
-    assert disturbance._limits("cpu") == (0.15, 0.08)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert disturbance._limits("cuda") == (0.15, 0.08)
+    waits = (None, None) if waited_s is None else (5.0, 5.0 + waited_s)
+    before = disturbance.CpuTimes(100.0 * cores, 50.0, 0.0, 10.0, 0, at_s=7.0, waited_s=waits[0])
+    after = disturbance.CpuTimes(101.0 * cores, 51.0 + others_s, 0.0, 11.0, 0, at_s=8.0, waited_s=waits[1])
+    taken = iter((before, before, after, after))
+    monkeypatch.setattr(disturbance, "cpu_times", lambda _descendants: next(taken))
+    monkeypatch.setattr(disturbance, "GpuWatch", IdleGpu)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    watch = disturbance.HostWatch(device_type)
+    watch.begin()
+    watch.disturbed()
+    return watch.verdict()
+
+
+class IdleGpu:
+    """A GPU that nobody else uses."""
+
+    def throttled(self):
+        return ""
+
+    def other_processes(self):
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("device_type", "others_s", "waited_s", "noisy"),
+    [
+        ("cpu", 8.0, 0.0, True),  # half of the CPUs
+        ("cuda", 8.0, 0.0, False),  # which what launches kernels on the others does not feel
+        ("cuda", 0.5, 0.5, True),  # few are busy, but with the very cores that it may use
+        ("cuda", 8.0, None, False),  # the system does not tell: two cores are left to it
+        ("cuda", 15.0, None, True),
+    ],
+)
+def test_a_gpus_process_is_disturbed_by_what_it_feels(monkeypatch, device_type, others_s, waited_s, noisy):
+    verdict = watched(monkeypatch, device_type, others_s=others_s, waited_s=waited_s)
+    assert (verdict.noisy, verdict.dropped) == (noisy, int(noisy))
+    assert verdict.waited_share == (waited_s if device_type == "cuda" else None)
+
+
+def test_what_descendants_take_is_not_what_others_take():
+    from autocompile.trial.clock import disturbance
+
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            child = psutil.Process(busy.pid)
+            while sum(child.cpu_times()[:2]) < 0.1:
+                time.sleep(0.01)
+            alone, together = disturbance.cpu_times(), disturbance.cpu_times([child])
+        finally:
+            busy.kill()
+    assert together.own_s - alone.own_s > 0.05
+    assert disturbance.cpu_times([child]).own_s >= alone.own_s, "one that has ended takes nothing any more"
+
+
+def test_how_long_a_process_waited_for_a_cpu_is_read_of_all_its_threads(monkeypatch, tmp_path):
+    from autocompile.trial.clock import disturbance
+
+    monkeypatch.setattr(disturbance, "_TASKS", tmp_path)
+    assert disturbance.cpu_times().waited_s is None, "a system that does not tell"
+    for thread, account in (("11", "900 2000000000 5"), ("12", "100 500000000 3"), ("ended", None)):
+        (tmp_path / thread).mkdir()
+        if account:
+            (tmp_path / thread / "schedstat").write_text(f"{account}\n")
+    assert disturbance.cpu_times().waited_s == 2.5
 
 
 def test_without_nvml_a_gpu_is_not_called_noisy(monkeypatch):

@@ -61,6 +61,11 @@ def test_others_on_the_host_are_told_with_what_that_means():
     assert words(of_load(0.05)) == words(of_profile(profile())) == []
     shared = Contamination(100, 0, 0.0, 0.0, 0, noisy=True, gpu_processes=2)
     assert words(of_profile(profile(contamination=shared)))[0].startswith("2 other processes use this GPU: nothing")
+    hot = Contamination(100, 60, 0.0, 0.0, 0, noisy=True, throttled="heat")
+    assert words(of_profile(profile(contamination=hot)))[0].startswith("the clocks of this GPU are lowered (heat): ")
+    waiting = Contamination(100, 60, 0.9, 0.0, 0, noisy=True, waited_share=0.2)
+    kept = "others kept the process that uses the GPU from a CPU for 20% of the time: nothing"
+    assert words(of_profile(profile(contamination=waiting)))[0].startswith(kept)
 
 
 def test_why_nothing_can_be_compiled_is_told():

@@ -21,6 +21,7 @@ from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
 from autocompile.runtime.inductor.owned import Owned
 from autocompile.runtime.inductor.settings import Settings, settings_of
+from autocompile.runtime.inductor.workers import end_workers
 from autocompile.runtime.padding import Padder
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
@@ -71,6 +72,7 @@ class InductorRuntime(CachingRuntime):
         return "nothing was compiled: the compiler skips this code, as it does torch's own modules one by one"
 
     def forbid_recompiling(self) -> None:
+        end_workers()
         torch.compiler.set_stance("fail_on_recompile")
 
     def forbid_giving_up(self) -> None:
