@@ -197,13 +197,18 @@ class Goal:
         """How many calls a percentile takes to be told: some that lie beyond it."""
         return 0 if self.percentile is None else int(_BEYOND / (1 - self.percentile / 100))
 
+    @property
+    def is_of_single_calls(self) -> bool:
+        """Whether it takes the time of single calls, from start to end, and not how many are done in a time."""
+        return self.objective != "throughput" or self.max_latency is not None
+
     def spread_over(self, calls: float) -> float:
         """Over how many calls start-up is spread when candidates are ranked; infinity where it does not count."""
         return calls if self.objective == "time" else math.inf
 
-    def tolerance_for(self, autocast: str) -> Tolerance:
+    def tolerance_for(self, precision: str) -> Tolerance:
         """The limits for a candidate of this precision ("" is the model's own)."""
-        return published_tolerance(autocast) if self.tolerance is None else exactly(self.tolerance)
+        return published_tolerance(precision) if self.tolerance is None else exactly(self.tolerance)
 
     @property
     def acceptance_digest(self) -> str:

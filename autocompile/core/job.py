@@ -21,13 +21,16 @@ class Timing(Record, frozen=True):
     """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds.
 
     Stop too when the ratio is surely above `rival`, a ratio beyond which the candidate cannot win; 0 is none.
-    `calls`: no precision is enough before so many calls were timed, as a quantile takes.
+    `calls`: no precision is enough before so many calls were timed, as a quantile takes. `in_a_row`: calls follow one
+    another without waiting for the device, as for a throughput; it is waited for at the end of a block, so that a block
+    gives one time for all its calls. On a CPU that is no difference.
     """
 
     precision: float
     limit_s: float
     rival: float = 0.0
     calls: int = 0
+    in_a_row: bool = False
 
 
 class Acceptance(Record, frozen=True):

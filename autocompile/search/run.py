@@ -78,7 +78,7 @@ class Bench:
             workload=self.workload,
             plan=plan,
             reference=str(self.reference),
-            timing=replace(timing, calls=goal.calls_to_time),
+            timing=replace(timing, calls=goal.calls_to_time, in_a_row=not goal.is_of_single_calls),
             acceptance=self.acceptance(plan),
             seed=self.settings.seed + seed,
             learning_s=learning_s if self.workload.training or self.workload.generation else 0.0,
@@ -93,7 +93,7 @@ class Bench:
     def acceptance(self, plan: Plan) -> Acceptance:
         """When a plan's outputs are correct."""
         goal = self.settings.goal
-        return Acceptance(goal.tolerance_for(plan.autocast), self.metric, goal.max_drop)
+        return Acceptance(goal.tolerance_for(plan.precision), self.metric, goal.max_drop)
 
     def submit(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> Errand[ReplyT]:
         """Have a task run; its seconds are this run's. Raises what `Runner.submit` raises."""

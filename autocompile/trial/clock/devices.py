@@ -27,7 +27,7 @@ def _between_events(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
 
 @dataclass(frozen=True)
 class Device:
-    """`synchronize` waits until it has done all that it was given.
+    """`synchronize` waits until it has done all that it was given; `queues` says whether it is given work ahead.
 
     `matrix` is the size of a square matrix product that keeps all of it busy. `copied_bytes` are more than any cache of
     today holds, as a copy within a cache is another ceiling. `stamp` tells when the device gets there, without waiting
@@ -37,6 +37,7 @@ class Device:
     synchronize: Callable[[], None]
     matrix: int
     copied_bytes: int
+    queues: bool = False
     stamp: Callable[[], Any] = time.perf_counter
     elapsed_s: Callable[[Any, Any], float] = _between
 
@@ -44,6 +45,11 @@ class Device:
 DEVICES = {
     "cpu": Device(lambda: None, matrix=1024, copied_bytes=128 << 20),
     "cuda": Device(
-        torch.cuda.synchronize, matrix=4096, copied_bytes=512 << 20, stamp=_event, elapsed_s=_between_events
+        torch.cuda.synchronize,
+        matrix=4096,
+        copied_bytes=512 << 20,
+        queues=True,
+        stamp=_event,
+        elapsed_s=_between_events,
     ),
 }

@@ -102,7 +102,9 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
     back after the last. Raises InvalidWorkload if one changed what the other has too.
     """
     with baseline.step.preserved(), candidate.step.preserved(), _apart(baseline.step.state, candidate.step.state):
-        return _alternated(_side(baseline), _side(candidate), timing, random.Random(seed))  # noqa: S311
+        in_a_row = timing.in_a_row and DEVICES[candidate.device_type].queues
+        sides = _side(baseline, in_a_row=in_a_row), _side(candidate, in_a_row=in_a_row)
+        return _alternated(*sides, timing, random.Random(seed))  # noqa: S311
 
 
 @contextmanager
@@ -163,8 +165,8 @@ class _Block:
 class _Side:
     """One of the two, with the blocks that were timed of it."""
 
-    def __init__(self, subject: Subject, passes: int) -> None:
-        self.subject, self.passes = subject, passes
+    def __init__(self, subject: Subject, passes: int, *, in_a_row: bool) -> None:
+        self.subject, self.passes, self.in_a_row = subject, passes, in_a_row
         self._quiet: list[_Block] = []
         self._disturbed: list[_Block] = []
 
@@ -225,14 +227,14 @@ class _Ratios:
         return Estimate(value=math.exp(log.value), low=math.exp(log.low), high=math.exp(log.high))
 
 
-def _side(subject: Subject) -> _Side:
+def _side(subject: Subject, *, in_a_row: bool) -> _Side:
     """With as many passes to a block as it takes to last."""
     subject.apply_threads()
     subject.one_pass()
     fastest = subject.one_pass()
     if fastest < _BLOCK_S:
         fastest = min(fastest, subject.one_pass(), subject.one_pass())
-    return _Side(subject, max(1, math.ceil(_BLOCK_S / max(fastest, 1e-7))))
+    return _Side(subject, max(1, math.ceil(_BLOCK_S / max(fastest, 1e-7))), in_a_row=in_a_row)
 
 
 def settle() -> None:
@@ -260,9 +262,12 @@ def _block(side: _Side) -> _Block:
     for _ in range(passes):
         for sample in subject.samples:
             run(sample)
-            synchronize()
-            marks.append(clock())
+            if not side.in_a_row:
+                synchronize()
+                marks.append(clock())
+    synchronize()
     elapsed = clock() - started
     each = elapsed / (passes * len(subject.samples))
-    calls = np.diff(np.array([started, *marks])).tolist() if each >= _CALLS_WORTH_A_STAMP_S else [each]
+    stamped = each >= _CALLS_WORTH_A_STAMP_S and not side.in_a_row
+    calls = np.diff(np.array([started, *marks])).tolist() if stamped else [each]
     return _Block(elapsed / passes, calls)
