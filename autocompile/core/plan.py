@@ -27,6 +27,7 @@ class Plan(Record, frozen=True):
 
     `runtime`: the name of what runs it. `settings`: that runtime's own record as plain JSON, without what is as by
     default; the runtime's room has its fields. What all runtimes share: `autocast`, the reduced dtype, or "";
+    `float32`, what matrix products of float32 tensors are computed in on a GPU, `tf32`, or "" for what is set;
     `memory_format`, `channels_last`, or "" to leave it; `threads`, CPU threads within an operator, or 0 to leave
     torch's own; `batch`, samples in a call, or 0 for as many as were given; `sizes`, `fixed` for programs that take the
     sizes that were given and no others, or "" for as many as can be had; `optimizer`, which of the optimizer's
@@ -45,6 +46,12 @@ class Plan(Record, frozen=True):
     optimizer: str = ""
     recomputed: tuple[str, ...] = ()
     micro_batches: int = 1
+    float32: str = ""
+
+    @property
+    def precision(self) -> str:
+        """The dtype in which matrix products are computed, as `core.tolerance` names it; "" is the model's own."""
+        return self.autocast or self.float32
 
     @property
     def is_eager(self) -> bool:

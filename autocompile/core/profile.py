@@ -64,13 +64,15 @@ class Ceilings(Record, frozen=True):
     """The best that this device was seen to do, with the process's threads.
 
     `flops_per_s` in a large matrix product of `dtype`, `bytes_per_s` (read and written) in a large copy,
-    `dispatch_us` for an operator on one element, which is all overhead.
+    `dispatch_us` for an operator on one element, which is all overhead. `convolution_flops_per_s`: the same product in
+    TF32, where convolutions are computed in that and matrix products are not, as torch has it on a GPU; else 0.
     """
 
     flops_per_s: float
     bytes_per_s: float
     dispatch_us: float
     dtype: str
+    convolution_flops_per_s: float = 0.0
 
 
 class Profile(Record, tag="profile", frozen=True):
@@ -156,6 +158,13 @@ class Profile(Record, tag="profile", frozen=True):
         return better.setting if better else None
 
     @property
-    def busy(self) -> float:
-        """The device's busy share: as it was measured, or where nothing told it, by the intervals of the kernels."""
-        return 1 - self.outside_kernels_share if self.busy_share is None else self.busy_share
+    def busy(self) -> float | None:
+        """The device's busy share: what its kernels cover of a call, or less where that was measured; None if unknown.
+
+        NVML tells of spans in which any kernel ran at all, which with a GPU that waits for short ones is nearly all.
+        Where the profiler may not look into a GPU, it sees no kernels.
+        """
+        known = [self.busy_share] if self.busy_share is not None else []
+        if self.kernels_per_call:
+            known.append(1 - self.outside_kernels_share)
+        return min(known, default=None)

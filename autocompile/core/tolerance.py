@@ -27,14 +27,16 @@ class Tolerance(Record, frozen=True):
 
 _BY_PRECISION = {
     "": Tolerance(rmse=1e-5, element=1e-3, multiple=2.0),
+    # Its mantissa is as long as float16's.
+    "tf32": Tolerance(rmse=2e-3, element=3e-2, multiple=3.0, epsilon=2**-10),
     "float16": Tolerance(rmse=2e-3, element=3e-2, multiple=3.0, epsilon=2**-10),
     "bfloat16": Tolerance(rmse=1e-2, element=1e-1, multiple=3.0, epsilon=2**-7),
 }
 
 
-def published_tolerance(autocast: str) -> Tolerance:
+def published_tolerance(precision: str) -> Tolerance:
     """The limits for a plan's precision; "" is the model's own."""
-    return _BY_PRECISION[autocast]
+    return _BY_PRECISION[precision]
 
 
 def multiple_for(tolerance: Tolerance, elements: int) -> float:

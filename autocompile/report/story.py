@@ -147,6 +147,11 @@ def _unseen(document: Document) -> Iterator[str]:
         return
     if counters.unseen_recompiles:
         yield "For a size that no sample has it compiles again, which takes its start-up once more."
+    elif counters.unseen_captures:
+        yield (
+            "For a size that no sample has it is right, too, and compiles nothing, but captures another CUDA graph: "
+            "its first calls take longer, and the graph keeps memory of its own."
+        )
     else:
         yield "For a size that no sample has it is right, too, and compiles nothing."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.plan import Plan
 from autocompile.workload.call import Call
+from autocompile.workload.tf32 import TF32, products_in_tf32
 
 
 class Built(Call):
@@ -24,9 +26,10 @@ class Built(Call):
         module = target if isinstance(target, nn.Module) else None
         super().__init__(call, module=module, threads=plan.threads, device_type=device_type)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
+        self._products: AbstractContextManager[None] = products_in_tf32() if plan.float32 == TF32 else nullcontext()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad():
+        with torch.no_grad(), self._products:
             if self._autocast is None:
                 return self.model(*args, **kwargs)
             # Outside the compiled region: inside it, no compiler cache can be used.

@@ -188,16 +188,19 @@ def _owned(candidates: Iterable[Kind]) -> list[Dimension]:
 
 def known_values(name: str) -> tuple[Value, ...]:
     """All values that a dimension can take, wherever it runs."""
-    anywhere = Surroundings(
-        device_type="cpu",
-        cores=2,
-        is_module=True,
-        has_conv=True,
-        signature_count=2,
-        training=TrainingEntry("AdamW"),
-    )
+    everywhere = [
+        Surroundings(
+            device_type=device_type,
+            cores=2,
+            is_module=True,
+            has_conv=True,
+            signature_count=2,
+            training=TrainingEntry("AdamW"),
+        )
+        for device_type in ("cpu", "cuda")
+    ]
     dimension = next(dimension for dimension in dimensions() if dimension.name == name)
-    return tuple(choice.value for choice in dimension.choices(anywhere))
+    return tuple(dict.fromkeys(choice.value for around in everywhere for choice in dimension.choices(around)))
 
 
 # Every runtime is tried, unless a strategy says outright which it wants; batches are the goal's; only what is trained

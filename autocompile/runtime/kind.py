@@ -88,7 +88,10 @@ class Kind(ABC):
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
     draws_as_eager: bool = False
-    takes: tuple[str, ...] = ("amp", "memory_format", "threads", "batch", "optimizer", "activations", "micro_batches")
+    takes: tuple[str, ...] = (
+        *("amp", "float32", "memory_format", "threads", "batch"),
+        *("optimizer", "activations", "micro_batches"),
+    )
     has_own_threads: bool = False
     cached_for_programs: tuple[str, ...] = ("*",)
     arrays: str = ""

@@ -36,6 +36,8 @@ def snippet(
     """
     own = kind_of(plan).lines(plan)
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
+    if plan.float32:
+        lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
     if plan.threads:
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from autocompile.core.candidate import Value
 from autocompile.core.plan import Plan
-from autocompile.space.dimension import Choice, Dimension
+from autocompile.space.dimension import Choice, Dimension, Values
 from autocompile.space.surroundings import Surroundings
 
 
@@ -24,6 +24,29 @@ def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
 
 def _fold_amp(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, autocast={"off": "", "bf16": "bfloat16", "fp16": "float16"}[str(value)])
+
+
+def _float32_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.device_type != "cuda":
+        return (Choice(value="given"),)
+    reason = "" if around.has_matrix_products else "the model has no matrix product to run in it"
+    if around.reduced_precision:
+        reason = "the model is in reduced precision already"
+    if around.multiplies_in_tf32:
+        reason = "torch is set to do so already"
+    if around.training:
+        reason = "it is a setting of the process, which a training loop has to make for itself"
+    return Choice(value="given"), Choice(value="tf32", unavailable=reason)
+
+
+def _fold_float32(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return plan if value == "given" else replace(plan, float32=str(value))
+
+
+def _float32_conflict(values: Values, _around: Surroundings) -> str:
+    if values["float32"] != "given" and values["amp"] != "off":
+        return "under autocast matrix products are computed in its dtype"
+    return ""
 
 
 def _memory_format_choices(around: Surroundings) -> tuple[Choice, ...]:
@@ -112,6 +135,13 @@ SHARED = (
         meaning="automatic mixed precision",
         choices=_amp_choices,
         fold=_fold_amp,
+    ),
+    Dimension(
+        name="float32",
+        meaning="what a GPU computes matrix products of float32 tensors in: what torch is set to (given), or TF32",
+        choices=_float32_choices,
+        fold=_fold_float32,
+        conflict=_float32_conflict,
     ),
     Dimension(
         name="memory_format",

@@ -11,7 +11,7 @@ from autocompile.core.outcome import Toolchain
 from autocompile.core.plan import AxisRange
 from autocompile.core.profile import GraphBreak, Profile, RepeatedBlock, Submodule
 from autocompile.core.sizes import reach
-from autocompile.core.workload import Signature, TrainingEntry, Workload
+from autocompile.core.workload import Signature, TorchSettings, TrainingEntry, Workload
 
 # A child that takes nearly all of its parent's time stands for it; the parts below are looked at instead.
 _NEARLY_ALL, _WORTH_COMPILING = 0.9, 0.05
@@ -30,7 +30,7 @@ class Surroundings:
     known. `training`: how the model is trained, None where it is called. Of a training: `micro_batches`, by the number
     of equal parts why a batch is not to be cut into them, "" where it may be; `recompute_problem`, why blocks cannot be
     computed again, or ""; `limits_memory`, whether the goal does; `in_script`, whether a script that is left as it is
-    computes the loss.
+    computes the loss. `multiplies_in_tf32`: whether torch is set to compute float32 matrix products of a GPU in TF32.
     """
 
     device_type: str
@@ -59,6 +59,7 @@ class Surroundings:
     recompute_problem: str = ""
     limits_memory: bool = False
     in_script: bool = False
+    multiplies_in_tf32: bool = False
 
     @property
     def block_paths(self) -> tuple[str, ...]:
@@ -105,7 +106,16 @@ def surroundings_of(
         micro_batches=profile.micro_batches,
         recompute_problem=profile.recompute_problem,
         in_script=workload.script is not None,
+        multiplies_in_tf32=_multiplies_in_tf32(workload.settings),
     )
+
+
+def _multiplies_in_tf32(settings: TorchSettings | None) -> bool:
+    """As the user's process had it, by backend where this torch tells that."""
+    if settings is None:
+        return False
+    by_backend = settings.precisions.get("cuda.matmul", "")
+    return by_backend == "tf32" if by_backend else settings.matmul_precision in ("high", "medium")
 
 
 def varying_axes(signatures: Sequence[Signature]) -> tuple[AxisRange, ...]:

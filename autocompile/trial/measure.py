@@ -24,7 +24,7 @@ from autocompile.trial.check.randomness import lowering_fault
 from autocompile.trial.check.reference import Reference
 from autocompile.trial.clock.timing import Pairs, Subject, subject, time_pairs
 from autocompile.trial.measurand import Measurand, Warmup, building_phase, measurand_of
-from autocompile.trial.memory import peak_memory_bytes
+from autocompile.trial.memory import forget_peak, peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.step_memory import step_peak_bytes
 from autocompile.workload.axes import batch_of
@@ -97,7 +97,12 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
         baseline=pairs.baseline,
         startup=trial.measurand.startup(Warmup(first_pass_s, passes_s, steady_pass_s), phases),
         accuracy=compared.accuracy,
-        counters=replace(counted, unseen=unseen.tried, unseen_recompiles=unseen.compiled_again),
+        counters=replace(
+            counted,
+            unseen=unseen.tried,
+            unseen_recompiles=unseen.compiled_again,
+            unseen_captures=unseen.captured,
+        ),
         contamination=pairs.contamination,
         peak_memory_bytes=peak_bytes,
         decided=pairs.decided,
@@ -118,8 +123,6 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
             own_samples, reference = at_batch(samples, batch), reference.at_batch(batch)
             batch_factor = batch / batch_of(samples[0])
         threads = torch.get_num_threads()
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
     with phases("build"):
         eager = built(given, Plan())
     with phases(building_phase(task)):
@@ -142,8 +145,9 @@ def _first_pass(trial: _Trial) -> float:
 
 
 def _warm_up(trial: _Trial) -> tuple[float, ...]:
-    """Seconds of each of the next passes."""
+    """Seconds of each of the next passes; what compiling took of the GPU's memory is not the candidate's peak."""
     with trial.phases("warm-up"), trial.candidate.step.preserved():
+        forget_peak(trial.task.workload.device_type)
         passes_s: list[float] = []
         while len(passes_s) < _WARMUP_PASSES and (len(passes_s) < _FEWEST_PASSES or sum(passes_s) < _WARMUP_S):
             passes_s.append(trial.candidate.one_pass())

@@ -195,3 +195,18 @@ def test_where_nothing_tells_how_busy_a_gpu_is_its_kernels_do(outside, starves):
     unknown = profile(busy_share=None, outside_kernels_share=outside)
     assert Evidence(unknown, environment(), "cuda").gpu_starves == starves
     assert unknown.busy == pytest.approx(1 - outside)
+    overstated = profile(busy_share=0.99, outside_kernels_share=outside)
+    assert overstated.busy == pytest.approx(1 - outside), "any kernel at all makes NVML's span a busy one"
+    assert profile(busy_share=0.3, outside_kernels_share=outside).busy == pytest.approx(min(0.3, 1 - outside))
+    blind = profile(busy_share=None, outside_kernels_share=1.0, kernels_per_call=0)
+    assert blind.busy is None
+    assert not Evidence(blind, environment(), "cuda").gpu_starves
+
+
+@pytest.mark.parametrize(("bound", "seeded"), [("compute", True), ("memory", False)])
+def test_products_in_tf32_are_expected_to_pay_where_products_bound_a_gpu(bound, seeded):
+    space = open_space(dataclasses.replace(AROUND, device_type="cuda"), load_strategy("balanced").dimensions)[0]
+    forecast = Forecast(space, Evidence(profile(bound=bound), environment(), "cuda"), ())
+    fast, plain = space.candidate(runtime="inductor", float32="tf32"), space.plain_compile()
+    assert forecast.ratio(fast).mean < forecast.ratio(plain).mean
+    assert (math.exp(forecast.ratio(fast).mean) < 0.55) == seeded

@@ -12,6 +12,8 @@ from autocompile.trial.profile.roofline import Figures, bound_of
 
 CEILINGS = Ceilings(flops_per_s=100e9, bytes_per_s=10e9, dispatch_us=2.0, dtype="float32")
 
+IN_TF32 = Ceilings(flops_per_s=100e9, bytes_per_s=10e9, dispatch_us=2.0, dtype="float32", convolution_flops_per_s=500e9)
+
 
 def figures(**fields):
     """A call of 10 ms that reaches none of the ceilings."""
@@ -54,6 +56,14 @@ def figures(**fields):
         ({"idle_share": 0.34, "flops": 800_000_000}, "overhead", "the GPU is idle for 34% of the time"),
         ({"idle_share": 0.33, "flops": 800_000_000}, "compute", "80%"),
         ({"idle_share": 0.1, "flops": 800_000_000}, "compute", "80%"),
+        ({"outside_share": 1.0, "kernels": 0}, "unknown", "no ceiling is near"),  # the profiler may not look into it
+        ({"flops": 800_000_000, "convolution_flops": 800_000_000, "ceilings": IN_TF32}, "unknown", "FLOPs 16%"),
+        (
+            {"flops": 800_000_000, "convolution_flops": 400_000_000, "ceilings": IN_TF32},
+            "compute",
+            "48% of what a large float32 matrix product reaches here, convolutions measured by one in TF32",
+        ),
+        ({"flops": 800_000_000, "convolution_flops": 400_000_000}, "compute", "80% of what a large"),
         ({"input_share": 0.8, "input_ms": 40.0}, "input", "a batch takes 40 ms to come and 10 ms to compute: 80%"),
         ({"input_share": 0.4, "input_ms": 6.0, "flops": 800_000_000}, "compute", "80%"),
     ],

@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from autocompile.core.plan import AxisRange, Plan
 from autocompile.core.profile import RepeatedBlock
+from autocompile.core.tolerance import published_tolerance
+from autocompile.core.workload import TrainingEntry
 from autocompile.runtime import catalogue
 from autocompile.runtime.catalogue import dimensions, kinds, open_space
 from autocompile.runtime.compiler_options import MODES
@@ -170,6 +172,31 @@ def test_cuda_graphs_of_chained_blocks_are_ruled_out_with_the_reason():
     assert not space_of(CPU).conflict(
         space_of(CPU).candidate(runtime="inductor", mode="reduce-overhead", scope="blocks")
     )
+
+
+def test_products_in_tf32_are_a_choice_on_a_gpu_and_change_what_is_accepted():
+    space = space_of(GPU)
+    plan = space.plan(space.candidate(runtime="inductor", float32="tf32"))
+    assert (plan.float32, plan.precision) == ("tf32", "tf32")
+    assert published_tolerance(plan.precision).epsilon == 2**-10
+    assert "torch.backends.cuda.matmul.allow_tf32 = True\n" in snippet(plan, device_type="cuda", is_module=True)
+    assert "dtype" in space.conflict(space.candidate(runtime="inductor", float32="tf32", amp="bf16"))
+    assert space.candidate(runtime="aot", float32="tf32")["float32"] == "given", "programs are not built for it yet"
+    assert space_of(CPU).open_values["float32"] == ("given",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"multiplies_in_tf32": True}, "torch is set to do so already"),
+        ({"reduced_precision": True}, "the model is in reduced precision already"),
+        ({"has_matrix_products": False}, "the model has no matrix product"),
+        ({"training": TrainingEntry("AdamW")}, "it is a setting of the process"),
+    ],
+)
+def test_why_products_are_not_tried_in_tf32_is_said(changes, said):
+    _space, left_out = open_space(dataclasses.replace(GPU, **changes), ALL)
+    assert dict(left_out)["float32=tf32"].startswith(said)
 
 
 def test_what_is_not_possible_is_left_out_with_its_reason():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from autocompile.core.outcome import Counters
 
 
@@ -17,4 +19,16 @@ def counters() -> Counters:
         cudagraph_skips=inductor["cudagraph_skips"],
         cache_hits=inductor["fxgraph_cache_hit"] + ahead["autograd_cache_hit"],
         cache_misses=inductor["fxgraph_cache_miss"] + ahead["autograd_cache_miss"],
+        captures=_captures(),
     )
+
+
+def _captures() -> int:
+    """Functions that this thread's CUDA graphs are of, whether they are recorded yet or warming up.
+
+    Torch keeps them for each device by the sizes that are numbers in a call (2.11 to 2.13).
+    """
+    trees = sys.modules.get("torch._inductor.cudagraph_trees")
+    containers = getattr(trees.local, "tree_manager_containers", {}) if trees else {}
+    managers = (container.tree_manager for container in containers.values())
+    return sum(len(manager.ids_to_funcs) for manager in managers if manager is not None)

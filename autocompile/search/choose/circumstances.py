@@ -64,6 +64,13 @@ CIRCUMSTANCES = (
         ),
     ),
     Circumstance(
+        lambda evidence: not evidence.on_cpu and evidence.profile.bound == "compute",
+        {feature(float32="tf32"): Usual(-0.7, 0.5)},
+        _always("products of float32 bound it, which the GPU computes several times as fast in TF32"),
+        urgency=1,
+        order=lambda _evidence: "matrix products bound it, which are several times as fast in TF32: first",
+    ),
+    Circumstance(
         lambda evidence: evidence.blocks_outside_breaks,
         {feature(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8)},
         _always("the whole model's graph breaks, which its repeated blocks may not"),

@@ -28,7 +28,8 @@ class Evidence:
     @property
     def gpu_starves(self) -> bool:
         """Whether a GPU waits for its launches."""
-        return self.device_type == "cuda" and self.profile.busy < STARVED_GPU
+        busy = self.profile.busy
+        return self.device_type == "cuda" and busy is not None and busy < STARVED_GPU
 
     @property
     def starting_bounds_cpu(self) -> bool:

@@ -18,7 +18,7 @@ from autocompile.space.space import Space
 # What a value has to be slower by in eager, beyond noise, to be left out of what is compiled.
 _HOPELESS = 1.5
 # These can be tried in eager, which tells about what is compiled.
-_PROBED = ("amp", "memory_format", "threads")
+_PROBED = ("amp", "float32", "memory_format", "threads")
 
 
 @dataclass(frozen=True)

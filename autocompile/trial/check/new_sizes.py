@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autocompile.core.job import TrialTask
+from autocompile.runtime.building import runtime
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference
 from autocompile.trial.faults import is_recompile
@@ -23,11 +24,15 @@ _WORTH_ITS_TIME = 0.25
 
 @dataclass(frozen=True)
 class Unseen:
-    """How many such calls were tried, for how many it would compile again, and what was wrong, or ""."""
+    """How many such calls were tried, for how many it would compile again, and what was wrong, or "".
+
+    `captured`: for how many it captured another CUDA graph.
+    """
 
     tried: int = 0
     compiled_again: int = 0
     fault: str = ""
+    captured: int = 0
 
 
 def probe_unseen(
@@ -41,7 +46,8 @@ def probe_unseen(
     """
     if len(by_form(samples)) != 1:
         return Unseen()
-    tried = again = 0
+    tried = again = captured = 0
+    counters = runtime(task.plan.runtime).counters
     for sample, size in _between_samples(samples):
         began = time.monotonic()
         try:
@@ -51,16 +57,19 @@ def probe_unseen(
         if time.monotonic() - began > _WORTH_ITS_TIME * left_s:
             break
         tried += 1
+        graphs = counters().captures
         try:
             compared = compare(candidate, reference, task.acceptance)
         except Exception as fault:
             if not is_recompile(fault):
-                return Unseen(tried, again, f"for size {size}, which no sample has, it fails: {describe_fault(fault)}")
+                told = f"for size {size}, which no sample has, it fails: {describe_fault(fault)}"
+                return Unseen(tried, again, told, captured)
             again += 1
             continue
+        captured += counters().captures > graphs
         if compared.fault and not (task.acceptance.metric and compared.by_figure):
-            return Unseen(tried, again, f"for size {size}, which no sample has, {compared.fault}")
-    return Unseen(tried, again)
+            return Unseen(tried, again, f"for size {size}, which no sample has, {compared.fault}", captured)
+    return Unseen(tried, again, captured=captured)
 
 
 def _between_samples(samples: Sequence[Sample]) -> list[tuple[Sample, int]]:

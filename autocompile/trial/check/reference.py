@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from autocompile.trial.check.narrow_draws import NarrowDraws
+from autocompile.trial.check.stored import Each, store, stored
 from autocompile.workload.observation import Observation, Sequel, after_call, gradient_of
 from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
@@ -41,10 +42,10 @@ class Reference:
     """All cases, and in which precision they are: `float64`, or the model's own where that fails.
 
     `sequel`: what must follow from a part of what is observed, or None. `random`: whether the baseline draws random
-    numbers that make a difference.
+    numbers that make a difference. The cases of one that was loaded are read when they are looked at.
     """
 
-    cases: tuple[Case, ...]
+    cases: Sequence[Case]
     precision: str
     seed: int
     notes: tuple[str, ...] = ()
@@ -63,7 +64,8 @@ class Reference:
 
     def at_batch(self, size: int) -> Reference:
         """The same cases in batches of another size, which holds where samples are proved to be independent."""
-        return replace(self, cases=tuple(_at_batch(case, size) for case in self.cases))
+        given = self.cases
+        return replace(self, cases=Each(len(given), lambda number: _at_batch(given[number], size)))
 
     def against(self, step: Step) -> Reference:
         """The same cases with another baseline: what `step` makes of them."""
@@ -82,13 +84,14 @@ class Reference:
 
     def save(self, path: Path, *, with_outputs: bool) -> None:
         """Keep it for the trials; the outputs as the model returns them only where a metric needs them."""
-        kept = self if with_outputs else replace(self, cases=tuple(_without_outputs(case) for case in self.cases))
-        torch.save(kept, path, pickle_module=cloudpickle)
+        store(self.cases if with_outputs else [_without_outputs(case) for case in self.cases], path)
+        torch.save((len(self.cases), replace(self, cases=())), path, pickle_module=cloudpickle)
 
     @staticmethod
     def load(path: Path) -> Reference:
-        """Read what `save` wrote, each tensor when it is looked at."""
-        return torch.load(path, weights_only=False, mmap=True)  # type: ignore[no-any-return]
+        """Read what `save` wrote, each case when it is looked at."""
+        count, rest = torch.load(path, weights_only=False, mmap=True)
+        return replace(rest, cases=stored(count, path))  # type: ignore[no-any-return]
 
 
 def make_reference(

@@ -12,6 +12,7 @@ from torch import nn
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.literals import is_literal
 from autocompile.trial.check.reference import writes_into_inputs
+from autocompile.trial.clock.devices import DEVICES
 from autocompile.workload.samples import Sample, named_leaves
 from autocompile.workload.step import Step
 
@@ -49,8 +50,11 @@ def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
     children = _children(step)
     again = step.observe(sample, seed).leaves
     replaced = _first_difference(children, _children(step))
+    synchronize = DEVICES[step.device_type].synchronize
+    synchronize()
     started = time.perf_counter()
     other = step.observe(sample, seed, draws=seed + 1).leaves
+    synchronize()
     call_s = time.perf_counter() - started
     _check_outputs(step, first, again)
     deterministic = _same(first, again)

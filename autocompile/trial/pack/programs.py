@@ -147,7 +147,7 @@ class Programs:
         guarded = self._guarded([program], form[0])
         acceptance = self._task.acceptance
         metric = unspool_metric(acceptance.metric)
-        reduced = build(self._eager, Plan(autocast=self._task.plan.autocast))
+        reduced = build(self._eager, Plan(autocast=self._task.plan.autocast, float32=self._task.plan.float32))
         found = []
         for sample in (form[0], *_across(form[0], axes)):
             reference = make_reference(self._eager, (sample,), variants=0, seed=0).against(reduced)

@@ -93,6 +93,7 @@ def _bound(
             idle_share=max(0.0, 1 - kernels.busy_ms / ms) if device == "cuda" else None,
             ceilings=ceilings,
             one="step",
+            convolution_flops=counted.convolution_flops,
         )
     )
 

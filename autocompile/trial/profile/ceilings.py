@@ -9,6 +9,8 @@ import torch
 
 from autocompile.core.profile import Ceilings
 from autocompile.trial.clock.devices import DEVICES
+from autocompile.workload.settings import current_settings
+from autocompile.workload.tf32 import TF32, products_in_tf32
 
 _LOOK_S = 0.15
 _DISPATCHES = 500
@@ -23,6 +25,10 @@ def measure_ceilings(device: str, dtype: str) -> Ceilings:
         left, right = (torch.ones(size, size, dtype=kind, device=device) for _ in range(2))
         product = torch.empty(size, size, dtype=kind, device=device)
         product_s = _best_s(lambda: torch.mm(left, right, out=product), synchronize)
+        convolved_s = 0.0
+        if convolves_in_tf32(device, kind):
+            with products_in_tf32():
+                convolved_s = _best_s(lambda: torch.mm(left, right, out=product), synchronize)
         source = torch.ones(DEVICES[device].copied_bytes, dtype=torch.uint8, device=device)
         target = torch.empty_like(source)
         copy_s = _best_s(lambda: target.copy_(source), synchronize)
@@ -33,7 +39,21 @@ def measure_ceilings(device: str, dtype: str) -> Ceilings:
         bytes_per_s=2 * source.numel() / copy_s,
         dispatch_us=dispatches_s / _DISPATCHES * 1e6,
         dtype=str(kind).removeprefix("torch."),
+        convolution_flops_per_s=2 * size**3 / convolved_s if convolved_s else 0.0,
     )
+
+
+def convolves_in_tf32(device: str, dtype: torch.dtype) -> bool:
+    """Whether convolutions of such tensors are computed in TF32 and matrix products are not, which is torch's default.
+
+    Each backend has a precision of its own; where this torch does not tell it, the older switches do.
+    """
+    if device != "cuda" or dtype != torch.float32:
+        return False
+    settings = current_settings()
+    matmul, convolution = (settings.precisions.get(name, "") for name in ("cuda.matmul", "cudnn.conv"))
+    multiplies = matmul == TF32 if matmul else settings.matmul_precision not in ("", "highest")
+    return not multiplies and (convolution == TF32 if convolution else bool(settings.cudnn_tf32))
 
 
 def _repeated(element: torch.Tensor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
@@ -30,17 +30,18 @@ _GATHERS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_s
 
 @dataclass(frozen=True)
 class Counted:
-    """What something does."""
+    """What something does; of the FLOPs, `convolution_flops` are in convolutions."""
 
     flops: int = 0
     bytes: int = 0
     operators: int = 0
+    convolution_flops: int = 0
 
     def __add__(self, other: Counted) -> Counted:
-        return Counted(self.flops + other.flops, self.bytes + other.bytes, self.operators + other.operators)
+        return Counted(*(own + more for own, more in zip(astuple(self), astuple(other), strict=True)))
 
     def __sub__(self, other: Counted) -> Counted:
-        return Counted(self.flops - other.flops, self.bytes - other.bytes, self.operators - other.operators)
+        return Counted(*(own - less for own, less in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ def work_of(step: Step, sample: Sample) -> Work:
     flops = FlopCounterMode(display=False)
 
     def so_far() -> Counted:
-        return Counted(flops.get_total_flops(), traffic.bytes, traffic.operators)
+        by_operator = flops.get_flop_counts().get("Global", {})
+        convolved = sum(count for operator, count in by_operator.items() if "convolution" in str(operator))
+        return Counted(flops.get_total_flops(), traffic.bytes, traffic.operators, convolved)
 
     with (
         following(step.module, traffic.enter, traffic.leave),

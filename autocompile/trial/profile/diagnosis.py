@@ -99,11 +99,12 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
         kernels=profile.kernels_per_call,
         median_kernel_us=profile.median_kernel_us,
         outside_share=profile.outside_kernels_share,
-        idle_share=1 - profile.busy if device == "cuda" else None,
+        idle_share=1 - profile.busy if device == "cuda" and profile.busy is not None else None,
         ceilings=measure_ceilings(device, examined.workload.parameter_dtype),
         input_ms=pipeline.own.batch_ms * _batches(examined) if pipeline else 0.0,
         input_share=pipeline.share(latency_ms / _batches(examined)) if pipeline else 0.0,
         one=words_of(examined.workload.kind).one,
+        convolution_flops=work.whole.convolution_flops,
     )
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Acceptance, ProfileTask
-from autocompile.core.notices import of_training
+from autocompile.core.notices import disturbance, of_training
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
@@ -28,7 +28,7 @@ from autocompile.trial.check.reference import Reference, make_reference
 from autocompile.trial.check.repeatability import Repeatability, repeatability
 from autocompile.trial.clock.nvml import utilization
 from autocompile.trial.clock.timing import Pairs, subject, time_pairs
-from autocompile.trial.memory import peak_memory_bytes
+from autocompile.trial.memory import forget_peak, peak_memory_bytes
 from autocompile.trial.phases import Phases
 from autocompile.trial.profile import diagnosis
 from autocompile.trial.profile.blocks import repeated_blocks
@@ -122,8 +122,14 @@ def _measured(eager: Step, compared: _Compared, figures: Profile, task: ProfileT
 
 
 def _peak_bytes(eager: Step, samples: Sequence[Sample], device_type: str) -> int:
-    """Of a step of training what is its own, else what the process took."""
-    return step_peak_bytes(eager, samples) if isinstance(eager, TrainingStep) else peak_memory_bytes(device_type)
+    """Of a step of training what is its own, else what the process took, or on a GPU what calls take of it."""
+    if isinstance(eager, TrainingStep):
+        return step_peak_bytes(eager, samples)
+    if device_type == "cuda":
+        forget_peak(device_type)
+        for sample in samples:
+            eager.run(sample)
+    return peak_memory_bytes(device_type)
 
 
 @dataclass(frozen=True)
@@ -232,7 +238,7 @@ def _reference(task: ProfileTask, eager: Step, samples: tuple[Sample, ...], *, r
     if metric is not None:
         for case in reference.cases:
             metric(case.baseline.output)
-    return reference
+    return Reference.load(Path(task.reference))  # which takes no memory of what is profiled
 
 
 def _baseline_ms(pairs: Pairs) -> Estimate:
@@ -255,8 +261,7 @@ def _notes(task: ProfileTask, compared: _Compared, steady: _Steady, given: int) 
     if compared.repeats.random:
         notes.append(_RANDOM[task.workload.kind])
     if steady.pairs.contamination.noisy:
-        share = steady.pairs.contamination.other_cpu_share
-        notes.append(f"the host is noisy: others took {share:.0%} of its CPU time during the baseline's timing")
+        notes.append(f"the host is noisy: {disturbance(steady.pairs.contamination)}")
     if len(compared.samples) < given:
         notes.append(f"{len(compared.samples)} of {given} samples were profiled, as all would take too long")
     return notes

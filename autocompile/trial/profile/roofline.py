@@ -22,7 +22,7 @@ _MOSTLY = 0.5
 class Figures:
     """Of one call: what it takes and what it does; `idle_share` is of the device, None where it is not known.
 
-    `one` is what it is called in texts.
+    `one` is what it is called in texts. Of the `flops`, `convolution_flops` are in convolutions.
     """
 
     latency_ms: float
@@ -37,11 +37,15 @@ class Figures:
     input_ms: float = 0.0
     input_share: float = 0.0
     one: str = "call"
+    convolution_flops: int = 0
 
     @property
     def flops_share(self) -> float:
         """Of the time, what its FLOPs would take at best."""
-        return self.flops / self.ceilings.flops_per_s / (self.latency_ms / 1e3)
+        convolves_at = self.ceilings.convolution_flops_per_s or self.ceilings.flops_per_s
+        multiplied = self.flops - self.convolution_flops
+        best_s = multiplied / self.ceilings.flops_per_s + self.convolution_flops / convolves_at
+        return best_s / (self.latency_ms / 1e3)
 
     @property
     def bandwidth_share(self) -> float:
@@ -73,7 +77,7 @@ def bound_of(call: Figures) -> tuple[Bound, str]:
     largest = max(shares, key=lambda name: shares[name])
     if shares[largest] >= _EXPLAINS:
         return largest, f"{_SENTENCES[largest](call)} ({_others(shares, largest)})"
-    if call.outside_share > _MOSTLY:
+    if call.outside_share > _MOSTLY and call.kernels:
         return "overhead", (
             f"{call.outside_share:.0%} of the time lies outside of kernels ({_kernels(call)}): Python, the dispatcher "
             "or waiting take it"
@@ -90,9 +94,11 @@ def _kernels(call: Figures) -> str:
 
 def _of_compute(call: Figures) -> str:
     rate = call.flops / (call.latency_ms / 1e3)
+    in_tf32 = call.convolution_flops and call.ceilings.convolution_flops_per_s
+    convolved = ", convolutions measured by one in TF32" if in_tf32 else ""
     return (
         f"{call.flops / 1e9:.3g} GFLOP a {call.one} run at {rate / 1e9:.3g} GFLOP/s, {call.flops_share:.0%} of what a "
-        f"large {call.ceilings.dtype} matrix product reaches here"
+        f"large {call.ceilings.dtype} matrix product reaches here{convolved}"
     )
 
 
