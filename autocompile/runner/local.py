@@ -120,6 +120,10 @@ class LocalRunner:
             left = self._seed / kind.name
             if left.exists():
                 shutil.copytree(left, cache / kind.name, ignore=shutil.ignore_patterns(*kind.cached_for_programs))
+            for file in (found for pattern in kind.cached_for_machine for found in left.rglob(pattern)):
+                target = cache / kind.name / file.relative_to(left)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(file, target)
 
 
 def _plain(path: Path) -> bool:

@@ -71,7 +71,8 @@ class Kind(ABC):
     runtimes share which mean something to it. `has_own_threads`: whether it computes in threads of its own, and not in
     torch's.
     `cached_for_programs`: patterns of the names of what its cache holds for single programs; the rest is the machine's
-    toolchain's, made once, and every new cache starts with it. `arrays`: the module whose `load_arrays` serves NumPy
+    toolchain's, made once, and every new cache starts with it; `cached_for_machine`: of what is left out so, patterns
+    of the names of files that are the toolchain's all the same. `arrays`: the module whose `load_arrays` serves NumPy
     arrays where torch is not imported, "" if that cannot be. `library`: the distribution that it needs beside torch,
     as pip names it, or ""; `extra`: this package's own that installs it, or "". `formats`: the files that it can write,
     which its library runs without this one.
@@ -94,6 +95,7 @@ class Kind(ABC):
     )
     has_own_threads: bool = False
     cached_for_programs: tuple[str, ...] = ("*",)
+    cached_for_machine: tuple[str, ...] = ()
     arrays: str = ""
     library: str = ""
     extra: str = ""

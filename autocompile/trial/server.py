@@ -22,6 +22,7 @@ import torch
 
 from autocompile.core.protocol import LOG_FILE
 from autocompile.trial.child import run_job
+from autocompile.trial.forking import forked_can_use_cuda
 from autocompile.trial.phases import announce
 
 
@@ -41,16 +42,18 @@ def main() -> None:
 def _preload(modules: list[str], search_path: list[str]) -> dict[str, object]:
     """Import what the workload's pickle will import; what fails here is left for the child to say.
 
-    An import that starts CUDA or a team of threads (which computing at module level does) spoils this
-    process for forking, as neither survives it: the parent then starts another.
+    An import that starts CUDA, or as little as asks its driver, or a team of threads (which computing at module level
+    does) spoils this process for forking, as none of that survives it: the parent then starts another.
     """
     threads = psutil.Process().num_threads()
+    has_gpu = bool(modules) and forked_can_use_cuda()
     sys.path[:] = search_path
     for name in modules:
         with contextlib.suppress(Exception):  # a user's module may raise anything
             importlib.import_module(name)
     started_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return {"preloaded": not started_cuda and psutil.Process().num_threads() <= threads}
+    is_whole = not started_cuda and psutil.Process().num_threads() <= threads
+    return {"preloaded": is_whole and (not has_gpu or forked_can_use_cuda())}
 
 
 def _pipe_of_ended_children() -> int:

@@ -1,5 +1,7 @@
 """What is done on a GPU, as far as a machine without one can tell: torch's answers there are made up."""
 
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -325,3 +327,30 @@ def test_tf32_is_put_back_to_what_was_set_when_the_last_call_ends(precision, own
         assert precision.fp32_precision == "tf32", "another call is under way"
     assert precision.fp32_precision == own
     assert current_settings() == before
+
+
+PRELOADING = """
+import sys, torch
+from autocompile.trial import server
+
+def start():
+    if not has_gpu:
+        raise RuntimeError("Found no NVIDIA driver on your system")
+    if "touches_driver" in sys.modules:
+        raise RuntimeError("CUDA error: initialization error")
+
+torch.cuda.init, torch.version.cuda = start, "13.0"
+for has_gpu, module in ((True, "harmless"), (True, "touches_driver"), (False, "touches_driver")):
+    sys.modules.pop(module, None)
+    print(server._preload([module], [sys.argv[1], *sys.path]))
+has_gpu = True
+print(server._preload([], list(sys.path)))
+"""
+
+
+def test_a_module_that_touches_the_driver_is_not_preloaded_where_there_is_a_gpu(tmp_path):
+    for name in ("harmless", "touches_driver"):
+        (tmp_path / f"{name}.py").write_text("")
+    done = subprocess.run([sys.executable, "-c", PRELOADING, str(tmp_path)], capture_output=True, text=True, check=True)
+    kept = [line == "{'preloaded': True}" for line in done.stdout.splitlines()]
+    assert kept == [True, False, True, True], done.stdout

@@ -106,6 +106,10 @@ def test_a_cache_is_made_when_its_turn_comes(runner_with, tmp_path):
     left.mkdir()
     (left / "probes").write_text("what the compiler check leaves")
     (left / "fxgraph").write_text("what it leaves of a program")
+    for name in ("ABC/cuda_utils.cpython-311-x86_64-linux-gnu.so", "DEF/kernel.cubin", "GHI/__triton_launcher.so"):
+        file = left / "triton" / name
+        file.parent.mkdir(parents=True)
+        file.write_text("what Triton leaves of itself and of kernels")
     (tmp_path / "seed" / "precompiled_headers").mkdir()
     others = tmp_path / "seed" / "eager"
     others.mkdir()
@@ -113,7 +117,10 @@ def test_a_cache_is_made_when_its_turn_comes(runner_with, tmp_path):
     cache = tmp_path / "jobs" / "caches" / "trial"
     assert not cache.exists()
     toolchain.answer()
-    assert [path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()] == ["inductor/probes"]
+    assert sorted(path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()) == [
+        "inductor/probes",
+        "inductor/triton/ABC/cuda_utils.cpython-311-x86_64-linux-gnu.so",
+    ]
     assert not (cache / "precompiled_headers").exists()
     trial.answer()
 

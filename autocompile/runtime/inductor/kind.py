@@ -46,6 +46,8 @@ class InductorKind(Kind):
     trains = True
     draws_as_eager = True
     cached_for_programs = ("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
+    # Triton's own half in C, by which it loads kernels; it is built when the first one is launched.
+    cached_for_machine = ("cuda_utils.*.so", "cuda_utils.so")
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
