@@ -12,6 +12,7 @@ from autocompile.core.notices import BUSY_SHARE
 from autocompile.core.outcome import Toolchain
 from autocompile.core.serde import Record
 from autocompile.core.units import format_bytes, format_duration
+from autocompile.gpus import GpuState, gpu_states
 from autocompile.host import current_load, environment
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.catalogue import broken, kinds, problem_here
@@ -39,7 +40,8 @@ class Finding(Record, frozen=True):
 def check_up() -> list[Finding]:
     """Look at the machine, then compile something trivial on every device type there is."""
     machine = environment()
-    return [*_of_machine(machine), *_of_load(), *_of_torch(machine)]
+    gpus = [finding for state in gpu_states() for finding in of_gpu(state)]
+    return [*_of_machine(machine), *gpus, *_of_load(), *_of_torch(machine)]
 
 
 def _of_machine(machine: Environment) -> Iterator[Finding]:
@@ -60,6 +62,36 @@ def _of_machine(machine: Environment) -> Iterator[Finding]:
             found="none on PATH: on a CPU only eager configurations can be tried",
             remedy="apt-get install g++, or set CXX",
         )
+
+
+def of_gpu(state: GpuState) -> Iterator[Finding]:
+    """What is in the way of measuring on a GPU, or is otherwise than on a whole one of one's own."""
+    name = state.gpu.name
+    if state.is_sliced and state.slices:
+        seen = ", ".join(map(str, state.slices))
+        told = "NVML tells neither how busy a slice is nor who else computes on its GPU; kernels are looked at instead"
+        yield Finding(subject="GPU", state="good", found=f"{name} is cut into MIG slices; seen here: {seen}. {told}")
+    elif state.is_sliced:
+        remedy = "make one by nvidia-smi mig -cgi PROFILE -C, or give this container one"
+        yield Finding(
+            subject="GPU", state="missing", found=f"{name} is cut into MIG slices, and none is seen here", remedy=remedy
+        )
+    if state.open_to == "none":
+        remedy = "nvidia-smi -c DEFAULT, as root"
+        yield Finding(subject="GPU", state="missing", found=f"nobody may compute on {name}", remedy=remedy)
+    if state.open_to == "one process":
+        found = f"one process at a time may compute on {name}: a trial fails while any other holds it"
+        yield Finding(subject="GPU", state="poor", found=found, remedy="nvidia-smi -c DEFAULT, as root")
+    if state.has_display:
+        found = f"a display is drawn by {name}, whose work is in all timings and whose memory is not free"
+        remedy = "leave the desktop idle while tuning, or have another GPU draw it"
+        yield Finding(subject="GPU", state="poor", found=found, remedy=remedy)
+    if state.busy_share is not None and state.busy_share > BUSY_SHARE:
+        found, remedy = f"{name} is {state.busy_share:.0%} busy", "end what else computes on it: see nvidia-smi"
+        yield Finding(subject="GPU", state="poor", found=found, remedy=remedy)
+    if state.throttled:
+        found, remedy = f"the clocks of {name} are lowered ({state.throttled})", "cool it, or wait until it has cooled"
+        yield Finding(subject="GPU", state="poor", found=found, remedy=remedy)
 
 
 def _of_load() -> Iterator[Finding]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import psutil
-import pynvml
 
 from autocompile.compilers import cpp_compiler
-from autocompile.core.environment import Environment, Gpu
+from autocompile.core.environment import Environment
 from autocompile.core.serde import Record
+from autocompile.gpus import nvidia_gpus
 from autocompile.processor import cpu_features, cpu_model
 
 
@@ -71,39 +69,6 @@ def current_load(interval_s: float = 0.3) -> Load:
         steal_share=steal / total,
         runnable_per_core=psutil.getloadavg()[0] / (psutil.cpu_count() or 1),
     )
-
-
-def nvidia_gpus() -> tuple[tuple[Gpu, ...], str]:
-    """The NVIDIA GPUs of this machine and the driver's version; nothing where NVML does not answer.
-
-    What it refuses to tell, as it does of a device that is cut into MIG slices, is unknown by itself.
-    """
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return (), ""
-    try:
-        handles = (_told(pynvml.nvmlDeviceGetHandleByIndex, i) for i in range(_told(pynvml.nvmlDeviceGetCount) or 0))
-        gpus = tuple(
-            Gpu(
-                name=_told(pynvml.nvmlDeviceGetName, handle) or "a GPU whose name NVML does not tell",
-                uuid=_told(pynvml.nvmlDeviceGetUUID, handle) or "",
-                memory_bytes=getattr(_told(pynvml.nvmlDeviceGetMemoryInfo, handle), "total", None),
-            )
-            for handle in handles
-            if handle is not None
-        )
-        return gpus, _told(pynvml.nvmlSystemGetDriverVersion) or ""
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _told(ask: Callable[..., Any], *about: Any) -> Any:
-    """What NVML answers, or None where it may not, cannot, or knows no such question."""
-    try:
-        return ask(*about)
-    except pynvml.NVMLError:
-        return None
 
 
 def user_cache_directory() -> Path:

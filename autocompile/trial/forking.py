@@ -1,4 +1,4 @@
-"""Whether processes that are forked from this one can use a GPU: once CUDA's driver was started, it survives no fork."""
+"""Whether processes forked from this one can use a GPU: once CUDA's driver was started, it survives no fork."""
 
 from __future__ import annotations
 

@@ -201,6 +201,7 @@ def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
         ({41, 42}, {41: 90}, 0),  # the host's numbers: one of them is this process
         ({41, 42}, {41: 90, 42: 10}, 1),
         ({41}, None, 0),  # the driver does not tell
+        ({"own"}, {"own": 90, 0: 7, 12: 2**32 - 1}, 0),  # entries of no process, or beyond all
     ],
 )
 def test_only_others_that_compute_on_a_gpu_count(monkeypatch, running, computing, others):
@@ -282,6 +283,25 @@ def test_how_long_a_process_waited_for_a_cpu_is_read_of_all_its_threads(monkeypa
         if account:
             (tmp_path / thread / "schedstat").write_text(f"{account}\n")
     assert disturbance.cpu_times().waited_s == 2.5
+
+
+@pytest.mark.parametrize("known", ["GPU-1a2b", "MIG-1a2b"])
+@pytest.mark.parametrize("prefix", ["", "GPU-", "MIG-"])
+def test_a_gpu_and_a_slice_of_one_are_found_by_the_uuid_that_torch_tells(monkeypatch, known, prefix):
+    from autocompile.trial.clock import nvml
+
+    class Nvml:
+        NVMLError = RuntimeError
+
+        def nvmlDeviceGetHandleByUUID(self, uuid):  # noqa: N802  as NVML calls it
+            if uuid != known:
+                raise self.NVMLError("Not Found")
+            return uuid
+
+    monkeypatch.setattr(nvml, "pynvml", Nvml())
+    monkeypatch.setattr(nvml.torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(nvml.torch.cuda, "get_device_properties", lambda _number: SimpleNamespace(uuid=f"{prefix}1a2b"))
+    assert nvml._handle() == known
 
 
 def test_without_nvml_a_gpu_is_not_called_noisy(monkeypatch):

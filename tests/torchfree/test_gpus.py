@@ -4,8 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from autocompile import host
+from autocompile import checkup, gpus
+from autocompile.checkup import check_up, of_gpu
 from autocompile.core.environment import Gpu
+from autocompile.core.outcome import Toolchain
+from autocompile.host import Load
 
 
 class FakeNvml:
@@ -63,8 +66,8 @@ WHOLE = (Gpu("GPU 0", "GPU-00", 2**30), Gpu("GPU 1", "GPU-11", 2**30))
 )
 def test_what_nvml_refuses_is_unknown_and_nothing_else(monkeypatch, refused, told):
     fake = FakeNvml(refused)
-    monkeypatch.setattr(host, "pynvml", fake)
-    assert host.nvidia_gpus() == told
+    monkeypatch.setattr(gpus, "pynvml", fake)
+    assert gpus.nvidia_gpus() == told
     assert fake.was_shut_down == ("init" not in refused)
 
 
@@ -73,3 +76,136 @@ def test_a_gpu_of_unknown_memory_is_named_so():
         "GPU 0 (1 GiB)",
         "H200 MIG (memory not told)",
     ]
+
+
+MIB = 2**20
+SHARED = 0
+IDLE = SimpleNamespace(gpu=0, memory=0)
+
+
+def memory(mib):
+    return SimpleNamespace(total=mib * MIB)
+
+
+class Recorded:
+    """NVML with one GPU: its answers by the names of NVML's questions; it refuses to tell what is not among them."""
+
+    NVMLError = RuntimeError
+
+    def __init__(self, **answers):
+        self.answers = answers
+
+    def __getattr__(self, name):
+        if name in ("nvmlInit", "nvmlShutdown"):
+            return lambda: None
+        question = name.removeprefix("nvmlDeviceGet").removeprefix("nvmlSystemGet")
+        return lambda *about: self._answer(question, about)
+
+    def _answer(self, question, about):
+        if question == "MigDeviceHandleByIndex":
+            answer = dict(enumerate(self.answers.get("slices", ()))).get(about[1])
+        elif question == "HandleByIndex":
+            answer = self.answers
+        else:
+            answer = {"Count": 1, "DriverVersion": "580.159.04", **(about[0] if about else {})}.get(question)
+        if answer is None:
+            raise self.NVMLError("Not Supported")
+        return answer
+
+
+# As nvidia-smi shows these devices; of one that is cut into slices, what NVML documents that it refuses to tell.
+H100 = Recorded(
+    Name="NVIDIA H100 80GB HBM3", UUID="GPU-6f3a0f5c", MemoryInfo=memory(81559), MigMode=[0, 0],
+    UtilizationRates=IDLE, ComputeMode=SHARED, CurrentClocksEventReasons=0x1, DisplayActive=0,
+)  # fmt: skip
+H200 = Recorded(
+    Name="NVIDIA H200", UUID="GPU-2b1c9d77", MemoryInfo=memory(143771), MigMode=[0, 0],
+    UtilizationRates=IDLE, ComputeMode=SHARED, CurrentClocksEventReasons=0x4, DisplayActive=0,
+)  # fmt: skip
+CUT = Recorded(
+    Name="NVIDIA H100 80GB HBM3", UUID="GPU-6f3a0f5c", MigMode=[1, 1], MaxMigDeviceCount=7, ComputeMode=SHARED
+)
+SLICE = {"Name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "UUID": "MIG-8c1e", "MemoryInfo": memory(9984)}
+MIG = Recorded(**CUT.answers, slices=(None, SLICE))
+# A desktop's, warm, which has no MIG and is in use.
+RTX = Recorded(
+    Name="NVIDIA GeForce RTX 4090", UUID="GPU-aa10", MemoryInfo=memory(24564), ComputeMode=SHARED, DisplayActive=1,
+    UtilizationRates=SimpleNamespace(gpu=37, memory=9), CurrentClocksEventReasons=0x20 | 0x4,
+)  # fmt: skip
+
+
+def states(monkeypatch, recorded):
+    monkeypatch.setattr(gpus, "pynvml", recorded)
+    return gpus.gpu_states()
+
+
+def told_of(monkeypatch, recorded):
+    return [(one.state, one.found) for state in states(monkeypatch, recorded) for one in of_gpu(state)]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "name"), [(H100, "NVIDIA H100 80GB HBM3 (79.6 GiB)"), (H200, "NVIDIA H200 (140 GiB)")]
+)
+def test_doctor_finds_nothing_in_the_way_on_a_whole_gpu_of_ones_own(monkeypatch, recorded, name):
+    assert told_of(monkeypatch, recorded) == []
+    (gpu,), driver = gpus.nvidia_gpus()
+    assert (str(gpu), driver) == (name, "580.159.04")
+
+
+def test_doctor_names_the_slices_that_are_seen_and_what_is_not_told_of_them(monkeypatch):
+    (state,) = states(monkeypatch, MIG)
+    assert (state.gpu.memory_bytes, state.busy_share, state.throttled) == (None, None, "")
+    ((good, found),) = told_of(monkeypatch, MIG)
+    assert good == "good"
+    assert "slices; seen here: NVIDIA H100 80GB HBM3 MIG 1g.10gb (9.75 GiB). NVML tells neither" in found
+
+
+def test_a_gpu_that_is_cut_into_slices_of_which_none_is_seen_is_no_gpu(monkeypatch):
+    assert told_of(monkeypatch, CUT) == [
+        ("missing", "NVIDIA H100 80GB HBM3 is cut into MIG slices, and none is seen here")
+    ]
+
+
+def test_doctor_tells_what_disturbs_a_gpu_with_a_display(monkeypatch):
+    assert [(state, found.split(",")[0]) for state, found in told_of(monkeypatch, RTX)] == [
+        ("poor", "a display is drawn by NVIDIA GeForce RTX 4090"),
+        ("poor", "NVIDIA GeForce RTX 4090 is 37% busy"),
+        ("poor", "the clocks of NVIDIA GeForce RTX 4090 are lowered (heat)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        (3, ("poor", "one process at a time may compute on NVIDIA H200: a trial fails while any other holds it")),
+        (2, ("missing", "nobody may compute on NVIDIA H200")),
+    ],
+)
+def test_doctor_tells_who_may_compute_on_a_gpu(monkeypatch, mode, told):
+    assert told_of(monkeypatch, Recorded(**{**H200.answers, "ComputeMode": mode})) == [told]
+
+
+@pytest.mark.parametrize("recorded", [H100, H200, MIG, RTX], ids=["H100", "H200", "MIG", "display"])
+def test_doctor_goes_through_on_every_recorded_gpu(monkeypatch, recorded):
+    assert states(monkeypatch, recorded)
+    monkeypatch.setattr(checkup, "current_load", lambda _seconds: Load(0.0, 0.0, 0.0))
+    monkeypatch.setattr(checkup, "LocalRunner", Unlaunched)
+    said = {one.subject: one for one in check_up() if one.state == "good"}
+    assert "driver 580.159.04" in next(one.found for one in check_up() if "driver" in one.found)
+    assert said["torch.compile on cuda"].found.startswith("works for")
+
+
+class Unlaunched:
+    """A runner whose children find that all works."""
+
+    def __init__(self, *_where):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_fault):
+        pass
+
+    def submit(self, *_task, **_how):
+        return SimpleNamespace(answer=lambda: Toolchain(1.0, "it"), is_done=lambda: True, span_s=(0.0, 1.0))

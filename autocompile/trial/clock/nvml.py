@@ -13,6 +13,10 @@ import psutil
 import pynvml
 import torch
 
+from autocompile.gpus import THROTTLES
+
+_ALL = 100
+
 
 def utilization(work: Callable[[], object], *, seconds: float) -> float | None:
     """The device's busy share in 0..1 while `work` is repeated, or None where NVML does not tell (MIG, no driver).
@@ -46,15 +50,6 @@ def utilization(work: Callable[[], object], *, seconds: float) -> float | None:
     return mean(readings) if readings else None
 
 
-# Reasons that lower the clocks below what the work asked for. The power cap is none: under load it is the rule.
-_THROTTLES = {
-    "heat": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
-    "hardware slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
-    "hardware heat": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
-    "power brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
-}
-
-
 class GpuWatch:
     """Throttling and other processes on the GPU that torch uses; silent where NVML does not answer."""
 
@@ -75,7 +70,7 @@ class GpuWatch:
             reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(self._device)
         except pynvml.NVMLError:
             return ""
-        return ", ".join(name for name, bit in _THROTTLES.items() if reasons & bit)
+        return ", ".join(name for name, bit in THROTTLES.items() if reasons & bit)
 
     def other_processes(self) -> int:
         """How many other processes computed on it since this watch began; those that only hold memory do not count.
@@ -90,7 +85,8 @@ class GpuWatch:
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._device, self._began_us)
         except pynvml.NVMLError:  # no samples since then, a MIG slice, or a driver that does not tell
             return 0
-        computing = {sample.pid for sample in samples if sample.smUtil > 0}
+        # Some drivers leave entries of no process, or with figures beyond all.
+        computing = {sample.pid for sample in samples if sample.pid and 0 < sample.smUtil <= _ALL}
         family = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
         if running & family:
             return len(computing - family)
@@ -98,6 +94,13 @@ class GpuWatch:
 
 
 def _handle() -> Any:
-    """By UUID: NVML ignores CUDA_VISIBLE_DEVICES, so positions do not match."""
+    """By UUID: NVML ignores CUDA_VISIBLE_DEVICES, so positions do not match. Raises NVMLError if it knows none such.
+
+    Torch tells it without what NVML puts before it: whether it is a GPU's or that of a MIG slice.
+    """
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-    return pynvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+    bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{bare}")
+    except pynvml.NVMLError:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{bare}")
