@@ -67,7 +67,7 @@ class Laboratory:
         return self.submit(plan, limits, cache, artifact).answer()
 
     def task(self, plan, artifact=""):
-        acceptance = Acceptance(published_tolerance(plan.autocast))
+        acceptance = Acceptance(published_tolerance(plan.precision))
         return TrialTask(self.workload, plan, self.reference, TIMING, acceptance, 0, artifact)
 
     def submit(self, plan, limits=None, cache="trial", artifact=""):
@@ -78,7 +78,7 @@ class Laboratory:
         directory = self.directory / f"artifact{self.count}"
         own = as_program(plan) if serving == AHEAD else plan
         task = PackTask(
-            self.workload, own, serving, self.reference, Acceptance(published_tolerance(plan.autocast)),
+            self.workload, own, serving, self.reference, Acceptance(published_tolerance(plan.precision)),
             str(directory / serving.name),
         )  # fmt: skip
         reply = reply_to(self.runner, task, Limits(200.0), cache=self.packs_in(serving, cache))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.plan import Plan
 from autocompile.workload.call import Call
-from autocompile.workload.tf32 import TF32, products_in_tf32
+from autocompile.workload.tf32 import products_as
 
 
 class Built(Call):
@@ -26,7 +25,7 @@ class Built(Call):
         module = target if isinstance(target, nn.Module) else None
         super().__init__(call, module=module, threads=plan.threads, device_type=device_type)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
-        self._products: AbstractContextManager[None] = products_in_tf32() if plan.float32 == TF32 else nullcontext()
+        self._products = products_as(plan.float32)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with torch.no_grad(), self._products:

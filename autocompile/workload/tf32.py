@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -42,6 +42,11 @@ def products_in_tf32() -> AbstractContextManager[None]:
     default. On a CPU, and on GPUs before compute capability 8.0, it changes nothing.
     """
     return _IN_TF32
+
+
+def products_as(float32: str) -> AbstractContextManager[None]:
+    """Have them run as a plan's `float32` says meanwhile: in TF32, or as the process has it set."""
+    return _IN_TF32 if float32 == TF32 else nullcontext()
 
 
 def _allow() -> str:

@@ -129,7 +129,7 @@ def main() -> None:
             print(rows[-1], flush=True)
         for label, plan in RIGHT.items():
             torch._dynamo.reset()  # noqa: SLF001
-            found = compare(build(Call(model), plan), reference, Acceptance(published_tolerance(plan.autocast)))
+            found = compare(build(Call(model), plan), reference, Acceptance(published_tolerance(plan.precision)))
             rows.append({"kind": "planted", "model": name, "candidate": label, "wrong": False, "said": found.fault})
             print(rows[-1], flush=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in (*kept, *rows)))

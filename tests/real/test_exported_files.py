@@ -98,7 +98,7 @@ def exported(tmp_path, model, inputs, name, **settings):
     reference = tmp_path / "reference.pt"
     make_reference(Call(model), as_samples(inputs), variants=1, seed=0).save(reference, with_outputs=False)
     plan = Plan(runtime=format_named(name)[0].name, **settings)
-    acceptance = Acceptance(published_tolerance(plan.autocast))
+    acceptance = Acceptance(published_tolerance(plan.precision))
     return export(ExportTask(workload, plan, name, str(reference), acceptance, str(tmp_path / "made")), Phases())
 
 

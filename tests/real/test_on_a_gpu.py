@@ -14,7 +14,11 @@ from torch._C._autograd import DeviceType
 
 from autocompile.core.job import Acceptance, Timing
 from autocompile.core.plan import Plan
+from autocompile.core.program import Program
 from autocompile.core.tolerance import published_tolerance
+from autocompile.runtime.aot import compile as aot_compile
+from autocompile.runtime.aot import runtime as aot
+from autocompile.runtime.aot.package import package_of
 from autocompile.runtime.eager.runtime import RUNTIME as EAGER
 from autocompile.runtime.inductor import workers
 from autocompile.runtime.inductor.counters import counters
@@ -315,6 +319,27 @@ def test_a_plan_in_tf32_has_it_during_its_calls_and_leaves_no_trace(precision):
     with pytest.raises(TypeError):
         built(x)
     assert current_settings() == before, "after an exception, too"
+
+
+def test_a_program_compiled_ahead_in_tf32_is_compiled_and_called_in_it(monkeypatch, precision):
+    seen = []
+
+    def compiled(*_what):
+        seen.append(precision.fp32_precision)
+        return Program(0, (), "", (), (), "", (), ("code",), own={"code": "code", "code_files": ["code"]})
+
+    def loaded(*_what):
+        return lambda tensors: seen.append(precision.fp32_precision)
+
+    monkeypatch.setattr(aot_compile, "compile_ahead", compiled)
+    monkeypatch.setattr(aot, "loaded", loaded)
+    for plan, expected in ((Plan(float32="tf32"), True), (Plan(), False)):
+        program = aot.RUNTIME.compile_ahead(None, plan, None, (), None, "program")
+        aot.RUNTIME.load(program, None, None, None)([])
+        assert package_of(program).float32 == plan.float32
+        assert [one == "tf32" for one in seen] == [expected, expected]
+        seen.clear()
+    assert precision.fp32_precision != "tf32"
 
 
 @pytest.mark.parametrize("own", ["none", "ieee", "tf32"])

@@ -248,7 +248,7 @@ def test_steps_in_less_memory_are_verified(name, dropout, plan):
     step = step if dropout else without_dropout(step)
     reference = make_reference(step, (sample,), variants=1, seed=0)
     assert reference.precision == "float64"
-    compared = compare(as_trained(step, plan), reference, Acceptance(published_tolerance(plan.autocast)))
+    compared = compare(as_trained(step, plan), reference, Acceptance(published_tolerance(plan.precision)))
     assert compared.fault == ""
 
 

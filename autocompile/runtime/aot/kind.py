@@ -42,7 +42,7 @@ class AheadOfTimeKind(Kind):
     akin = "inductor"
     compiles = "build"
     packs_as = "load"
-    takes = ("amp", "memory_format", "threads", "batch", "sizes")
+    takes = ("amp", "float32", "memory_format", "threads", "batch", "sizes")
     formats = (_PACKAGE,)
 
     @property

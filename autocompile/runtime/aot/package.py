@@ -47,7 +47,7 @@ class Package(Record, frozen=True):
 
     `weights` are taken from the model, and `constants` from `constants_file`, which has `constants_bytes`. `is_closed`:
     it has all its constants within its code, and takes none. `placement_file`: the compiled check of where the weights
-    lie, "" if there is none.
+    lie, "" if there is none. `float32`: as in the plan that it was compiled for.
     """
 
     code: str
@@ -59,6 +59,7 @@ class Package(Record, frozen=True):
     is_closed: bool = False
     device_type: str = "cpu"
     placement_file: str = ""
+    float32: str = ""
 
     @property
     def files(self) -> tuple[str, ...]:

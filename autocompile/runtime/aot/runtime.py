@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from msgspec.structs import replace
+
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.ahead import AheadRuntime
@@ -15,6 +18,7 @@ from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
+from autocompile.workload.tf32 import TF32, products_as, products_in_tf32
 
 
 class AheadOfTimeRuntime(AheadRuntime):
@@ -25,7 +29,9 @@ class AheadOfTimeRuntime(AheadRuntime):
     ) -> Program:
         from autocompile.runtime.aot.compile import compile_ahead  # noqa: PLC0415  production imports no packer
 
-        return compile_ahead(model, plan, sample, axes, directory, name)
+        with products_as(plan.float32):
+            program = compile_ahead(model, plan, sample, axes, directory, name)
+        return replace(program, own={**program.own, "float32": plan.float32}) if plan.float32 else program
 
     def problem_on(self, device_type: str) -> str:
         from autocompile.runtime.aot.cuda_home import problem  # noqa: PLC0415  production imports no packer
@@ -33,7 +39,19 @@ class AheadOfTimeRuntime(AheadRuntime):
         return problem() if device_type == "cuda" else ""
 
     def load(self, program: Program, files: Files, model: Any, watch: Watch) -> Loaded:
-        return loaded(program, files, model, watch)
+        run = loaded(program, files, model, watch)
+        products = program.own.get("float32", "")
+        return _in_tf32(run) if products == TF32 else run
+
+
+def _in_tf32(run: Loaded) -> Loaded:
+    """Kernels of the program's own have it in their code; what it calls of cuBLAS asks the process at each call."""
+
+    def called(tensors: list[torch.Tensor]) -> Any:
+        with products_in_tf32():
+            return run(tensors)
+
+    return called
 
 
 RUNTIME = AheadOfTimeRuntime()

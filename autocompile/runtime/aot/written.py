@@ -9,6 +9,7 @@ from autocompile.runtime.aot.settings import settings_of
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.example import Arrays, Code
 from autocompile.runtime.writer import Source, Wiring, Writer
+from autocompile.workload.tf32 import products_as
 
 _IMPORTS = """
 from pathlib import Path
@@ -20,7 +21,7 @@ _SETUP = """
 DEVICE = "{device}"
 # How the inputs lie in memory: the program was compiled for that, and does not look.
 LAYOUTS = [{layouts}]
-{threads}program = torch._inductor.aoti_load_package(str(MODEL))
+{settings}program = torch._inductor.aoti_load_package(str(MODEL))
 """
 _RUN = """
     laid_out = [one.contiguous(memory_format=layout) for one, layout in zip(inputs, LAYOUTS, strict=True)]
@@ -39,18 +40,22 @@ class PackageWriter(Writer):
         strange = next((guard.path for guard in source.guards if guard.layout not in _LAYOUTS), "")
         if strange:
             raise NotPackable(f"argument {strange} is not contiguous; give it as .contiguous()")
-        write_package(source.export.program, {**settings_of(source.plan).options, IN_THE_CODE: True}, path)
+        with products_as(source.plan.float32):
+            write_package(source.export.program, {**settings_of(source.plan).options, IN_THE_CODE: True}, path)
         return Wiring(tuple(range(len(source.inputs))), tuple(range(len(source.outputs))))
 
     def code(self, source: Source) -> Code:
         threads = source.plan.threads
+        settings = [f"torch.set_num_threads({threads})\n"] if threads else []
+        if source.plan.float32:
+            settings.append("torch.backends.cuda.matmul.allow_tf32 = True\n")
         return Code(
             needs="torch, of the version that README.md names and on such a machine",
             imports=_IMPORTS,
             setup=_SETUP.format(
                 device=source.device_type,
                 layouts=", ".join(_LAYOUTS[guard.layout] for guard in source.guards),
-                threads=f"torch.set_num_threads({threads})\n" if threads else "",
+                settings="".join(settings),
             ),
             run=_RUN,
         )
