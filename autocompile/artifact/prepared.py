@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from autocompile.runtime.base import Trainable
 from autocompile.runtime.building import runtime
 from autocompile.runtime.catalogue import kind_of
 from autocompile.workload.state import State
+from autocompile.workload.tf32 import products_as
 from autocompile.workload.training.cutting import parts_of, uncut
 from autocompile.workload.training.step import check_loss
 from autocompile.workload.training.training import Loss
@@ -140,9 +141,9 @@ class PreparedStep:
         return self._loss(self._trainable, batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The precision in which the plan computes the loss, as a context."""
+        """The precision in which the plan computes the loss, as a context: autocast, or matrix products in TF32."""
         if not self._how.plan.autocast:
-            return nullcontext()
+            return products_as(self._how.plan.float32)
         return torch.autocast(self._how.device_type, dtype=getattr(torch, self._how.plan.autocast))
 
     def backward(self, loss: torch.Tensor, count: int | None = None) -> None:
@@ -229,7 +230,8 @@ class PreparedStep:
     def _add(self, loss: torch.Tensor, count: int) -> torch.Tensor:
         """Add the gradients of a loss; its share of the step's."""
         share = loss / count if count > 1 else loss
-        share.backward()  # type: ignore[no-untyped-call]
+        with products_as(self._how.plan.float32):
+            share.backward()  # type: ignore[no-untyped-call]
         return share.detach()
 
     def tried(self, learn: Callable[[], Made], *, otherwise: Callable[[], Made]) -> Made:

@@ -9,7 +9,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.core.serde import Record
 from autocompile.core.serving import Serving
-from autocompile.core.workload import GenerationEntry, Signature, TrainingEntry
+from autocompile.core.workload import GenerationEntry, Signature, TorchSettings, TrainingEntry
 
 MANIFEST_VERSION = 5
 
@@ -89,8 +89,9 @@ class Manifest(Record, frozen=True):
     `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them;
     `weight_samples`: of a sample of each. `training`: how the model was trained, where it is a training's
     configuration, which `autocompile.prepare` takes; `generation`: how it generates text, where `identity` is that of
-    its decode step, a `Decoding`; `signatures`: the steps that it was tuned with. Its `files`, if it
-    has any, are the compiler's cache, from which a process starts sooner than `serving` says.
+    its decode step, a `Decoding`; `signatures`: the steps that it was tuned with. Its `files`, if it has any, are the
+    compiler's cache, from which a process starts sooner than `serving` says. `settings`: torch's own, precision among
+    them, as they were when it was tuned and packed.
     """
 
     manifest_version: int
@@ -112,6 +113,7 @@ class Manifest(Record, frozen=True):
     training: TrainingEntry | None = None
     generation: GenerationEntry | None = None
     signatures: tuple[Signature, ...] = ()
+    settings: TorchSettings | None = None
 
     @property
     def all_files(self) -> tuple[FileEntry, ...]:

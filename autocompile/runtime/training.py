@@ -36,6 +36,7 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
         model=made.model,
         recipe=step.recipe.implemented(plan.optimizer),
         autocast=plan.autocast,
+        float32=plan.float32,
         micro_batches=plan.micro_batches,
         device_type=step.device_type,
     )

@@ -72,6 +72,7 @@ def manifest_of(
         weights=packed.weights,
         weight_samples=packed.weight_samples,
         generation=workload.generation,
+        settings=workload.settings,
     )
 
 

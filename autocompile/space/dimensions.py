@@ -34,8 +34,8 @@ def _float32_choices(around: Surroundings) -> tuple[Choice, ...]:
         reason = "the model is in reduced precision already"
     if around.multiplies_in_tf32:
         reason = "torch is set to do so already"
-    if around.training:
-        reason = "it is a setting of the process, which a training loop has to make for itself"
+    if around.in_script and around.training:
+        reason = "the script's own backward would not have it, as it is a setting of the process"
     return Choice(value="given"), Choice(value="tf32", unavailable=reason)
 
 

@@ -194,8 +194,8 @@ def _learn(trial: _Trial) -> Alongside:
     with trial.phases("verify"), compiling_aside() if trial.reference.random else nullcontext():
         limit_s = min(task.learning_s, _LEARNING_SHARE * trial.phases.left_s)
         lesson = Lesson(tuple(trial.candidate.samples), task.seed, limit_s)
-        precision = task.plan.autocast
-        near = as_trained(given, Plan(autocast=precision)) if precision else given
+        plan = task.plan
+        near = as_trained(given, Plan(autocast=plan.autocast, float32=plan.float32)) if plan.precision else given
         trial.baseline.apply_threads()
         yardstick = yardstick_of(given, near, lesson, random=drawn is not own)
         trial.candidate.apply_threads()

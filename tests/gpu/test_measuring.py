@@ -22,6 +22,7 @@ from autocompile.trial.clock.disturbance import HostWatch
 from autocompile.trial.clock.nvml import GpuWatch, _handle
 from autocompile.trial.profile.ceilings import convolves_in_tf32, measure_ceilings
 from autocompile.workload.tf32 import products_in_tf32
+from autocompile.workload.training.training import Training
 
 pytestmark = pytest.mark.gpu
 
@@ -63,6 +64,18 @@ def test_a_plan_in_tf32_is_measured_within_its_own_limits_in_eager_and_compiled(
         assert isinstance(found, Measurement), found
         assert found.accuracy.error > found.accuracy.baseline_error
         assert found.counters.recompiles == 0
+
+
+def fitted(model, batch):
+    return model(batch).square().mean()
+
+
+def test_a_training_in_tf32_is_measured_within_its_own_limits(laboratory):
+    model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 8)).cuda().train()
+    training = Training(loss=fitted, optimizer=torch.optim.AdamW)
+    assert isinstance(laboratory.prepare(model, [torch.randn(64, 512, device="cuda")], training=training), Profile)
+    found = laboratory.trial(Plan(float32="tf32"))
+    assert isinstance(found, Measurement), found
 
 
 def test_this_process_is_recognized_or_mapped_while_it_computes():

@@ -12,13 +12,17 @@ from msgspec.structs import replace
 from torch import nn
 from torch._C._autograd import DeviceType
 
+from autocompile.artifact.prepared import How, PreparedStep
 from autocompile.core.job import Acceptance, Timing
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
+from autocompile.core.serving import Serving
 from autocompile.core.tolerance import published_tolerance
+from autocompile.core.workload import TrainingEntry
 from autocompile.runtime.aot import compile as aot_compile
 from autocompile.runtime.aot import runtime as aot
 from autocompile.runtime.aot.package import package_of
+from autocompile.runtime.building import as_trained
 from autocompile.runtime.eager.runtime import RUNTIME as EAGER
 from autocompile.runtime.inductor import workers
 from autocompile.runtime.inductor.counters import counters
@@ -34,6 +38,8 @@ from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.settings import current_settings
 from autocompile.workload.tf32 import products_in_tf32
+from autocompile.workload.training.step import TrainingStep
+from autocompile.workload.training.training import Training
 
 
 class Gpu:
@@ -319,6 +325,56 @@ def test_a_plan_in_tf32_has_it_during_its_calls_and_leaves_no_trace(precision):
     with pytest.raises(TypeError):
         built(x)
     assert current_settings() == before, "after an exception, too"
+
+
+class Seeing(torch.autograd.Function):
+    """Tells in which precision products would be computed, forward and backward."""
+
+    seen = []
+
+    @staticmethod
+    def forward(_context, x):
+        Seeing.seen.append(("forward", torch.backends.cuda.matmul.fp32_precision == "tf32"))
+        return x.clone()
+
+    @staticmethod
+    def backward(_context, gradient):
+        Seeing.seen.append(("backward", torch.backends.cuda.matmul.fp32_precision == "tf32"))
+        return gradient
+
+
+def fitted(model, batch):
+    return Seeing.apply(model(batch)).square().mean()
+
+
+@pytest.fixture
+def seen():
+    Seeing.seen.clear()
+    return Seeing.seen
+
+
+@pytest.mark.parametrize("float32", ["tf32", ""])
+def test_a_step_of_training_in_tf32_has_it_forward_and_backward(precision, seen, float32):
+    given = TrainingStep(nn.Linear(3, 2), Training(loss=fitted, optimizer=torch.optim.SGD))
+    step = as_trained(given, Plan(float32=float32), isolate=True)
+    step.run(Sample((torch.ones(4, 3),), {}))
+    assert seen == [("forward", bool(float32)), ("backward", bool(float32))]
+    step.in_float64().run(Sample((torch.ones(4, 3, dtype=torch.float64),), {}))
+    assert seen[2:] == [("forward", False), ("backward", False)]
+    assert precision.fp32_precision != "tf32"
+
+
+def test_a_prepared_step_trains_in_tf32_whole_and_in_its_parts(precision, seen):
+    model = nn.Linear(3, 2)
+    how = How("tf32", Plan(float32="tf32"), Serving("eager", "none"), TrainingEntry("SGD"), fitted, "cuda")
+    step = PreparedStep(model, torch.optim.SGD(model.parameters()), how)
+    step(torch.ones(4, 3))
+    step.backward(step.loss(torch.ones(4, 3)))
+    with step.autocast():
+        loss = fitted(step.model, torch.ones(4, 3))
+    step.backward(loss)
+    assert seen == [("forward", True), ("backward", True)] * 3
+    assert precision.fp32_precision != "tf32"
 
 
 def test_a_program_compiled_ahead_in_tf32_is_compiled_and_called_in_it(monkeypatch, precision):

@@ -16,11 +16,13 @@ from autocompile.artifact.integrity import manifest_digest, open_manifest, write
 from autocompile.artifact.store import deliver
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
-from autocompile.core.job import FreshTask, TrialTask
-from autocompile.core.manifest import FileEntry
+from autocompile.core.job import FreshTask, Packed, TrialTask
+from autocompile.core.manifest import FileEntry, Requirements
 from autocompile.core.plan import Plan
+from autocompile.core.workload import TorchSettings
 from autocompile.report.story import story
 from autocompile.report.text import as_text
+from autocompile.search.packages import manifest_of
 
 FOREVER = Goal(calls=1_000_000)
 NOT_AHEAD = failure("unsupported", "pack", "it does not export")
@@ -420,3 +422,12 @@ def test_a_killed_delivery_leaves_the_old_artifact_whole(kept, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         deliver(runner.directory, kept)
     assert open_manifest(kept).serving.runtime == "aot"
+
+
+def test_an_artifact_records_the_precision_that_torch_was_set_to(tmp_path):
+    settings = TorchSettings(2, "high", "float32", False, False, True, precisions={"cuda.matmul": "tf32"})
+    (tmp_path / AHEAD.name).mkdir()
+    packed = Packed((), Requirements("2.13.0", "x86_64", (), ""))
+    manifest = manifest_of(workload(settings=settings), Plan(runtime=AHEAD.runtime), AHEAD, packed, tmp_path)
+    write_manifest(tmp_path, manifest)
+    assert open_manifest(tmp_path).settings == settings

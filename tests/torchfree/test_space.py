@@ -194,7 +194,7 @@ def test_products_in_tf32_are_a_choice_on_a_gpu_and_change_what_is_accepted():
         ({"multiplies_in_tf32": True}, "torch is set to do so already"),
         ({"reduced_precision": True}, "the model is in reduced precision already"),
         ({"has_matrix_products": False}, "the model has no matrix product"),
-        ({"training": TrainingEntry("AdamW")}, "it is a setting of the process"),
+        ({"training": TrainingEntry("AdamW"), "in_script": True}, "the script's own backward would not have it"),
     ],
 )
 def test_why_products_are_not_tried_in_tf32_is_said(changes, said):

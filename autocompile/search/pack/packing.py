@@ -85,6 +85,7 @@ def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
         training=bench.workload.training,
         generation=bench.workload.generation,
         signatures=bench.workload.signatures if bench.workload.training else (),
+        settings=bench.workload.settings,
     )
     directory = package_of(bench, trial.plan)
     directory.mkdir(parents=True, exist_ok=True)

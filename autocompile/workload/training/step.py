@@ -14,6 +14,7 @@ from autocompile.workload.observation import NORM, Observation
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import State
 from autocompile.workload.step import Step
+from autocompile.workload.tf32 import products_as
 from autocompile.workload.training.course import Course
 from autocompile.workload.training.cutting import parts_of
 from autocompile.workload.training.recipe import Recipe, recipe_for, recipe_of
@@ -34,9 +35,10 @@ class TrainingStep(Step):
 
     It trains the `module` itself, and an optimizer of its own: the user's is only read. `model` is what the loss is
     given, where that is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss
-    is computed, or is "". `recipe` is a variant of the user's optimizer. Each batch is cut into `micro_batches` equal
-    parts, whose gradients are added, divided by their number. `norm` is the gradient's before it was last clipped.
-    Raises InvalidWorkload where no recipe can be had of the optimizer.
+    is computed, or is ""; `float32`: what its products and its gradients' are computed in, as in a plan. `recipe` is a
+    variant of the user's optimizer. Each batch is cut into `micro_batches` equal parts, whose gradients are added,
+    divided by their number. `norm` is the gradient's before it was last clipped. Raises InvalidWorkload where no recipe
+    can be had of the optimizer.
     """
 
     def __init__(
@@ -49,10 +51,12 @@ class TrainingStep(Step):
         autocast: str = "",
         micro_batches: int = 1,
         device_type: str = "cpu",
+        float32: str = "",
     ) -> None:
         self.module: nn.Module = module
         self.model = module if model is None else model
         self.training, self.autocast, self.device_type = training, autocast, device_type
+        self.float32 = float32
         recipe = recipe or recipe_for(training.optimizer, self.parameters)
         self.norm: torch.Tensor | None = None
         self.widens = False
@@ -95,12 +99,13 @@ class TrainingStep(Step):
         return sum(others, start=first)
 
     def _learn_part(self, part: Any, count: int) -> torch.Tensor:
-        self.begin("forward")
-        loss = self.loss(part)
-        if count > 1:
-            loss = loss / count
-        self.begin("backward")
-        loss.backward()  # type: ignore[no-untyped-call]
+        with products_as(self.float32):
+            self.begin("forward")
+            loss = self.loss(part)
+            if count > 1:
+                loss = loss / count
+            self.begin("backward")
+            loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach().clone()  # a CUDA graph writes the next one where this one is
 
     def loss(self, batch: Any) -> torch.Tensor:
@@ -180,7 +185,7 @@ class TrainingStep(Step):
         """With parameters, buffers and the optimizer's state in double precision; without autocast and compiler."""
         module = copy.deepcopy(self.module).double()
         other = self._with(module, module, self.recipe.in_float64())
-        other.autocast, other.widens = "", True
+        other.autocast, other.float32, other.widens = "", "", True
         return other
 
     def _with(self, model: Any, module: nn.Module, recipe: Recipe) -> Self:
