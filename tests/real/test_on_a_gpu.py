@@ -46,7 +46,7 @@ class Gpu:
     """A device that is given its work, and takes its time only when it is waited for; a clock tells that."""
 
     def __init__(self, monkeypatch, *, each_s, launch_s=1e-5, wait_s=2e-4):
-        self.now, self.waits, self._given, self._free = 0.0, 0, 0.0, 0.0
+        self.now, self.waits, self.launched, self._free = 0.0, 0, 0, 0.0
         self.each_s, self.launch_s, self.wait_s = each_s, launch_s, wait_s
         row = devices.Device(self.synchronize, matrix=64, copied_bytes=1024, queues=True)
         monkeypatch.setitem(devices.DEVICES, "cuda", row)
@@ -54,6 +54,7 @@ class Gpu:
         monkeypatch.setattr(timing, "HostWatch", Quiet)
 
     def launch(self, each_s=None):
+        self.launched += 1
         self.now += self.launch_s
         self._free = max(self._free, self.now) + (self.each_s if each_s is None else each_s)
 
@@ -89,9 +90,11 @@ def test_calls_in_a_row_are_waited_for_once_a_block(monkeypatch):
     """Waiting takes as long after a fast call as after a slow one, so waiting for each makes the fast look slower."""
     each = paired(Gpu(monkeypatch, each_s=1e-4), in_a_row=False)
     assert each.ratio.value == pytest.approx((1e-4 + 2.1e-4) / (4e-4 + 2.1e-4), rel=0.01)
-    row = paired(Gpu(monkeypatch, each_s=1e-4), in_a_row=True)
+    gpu = Gpu(monkeypatch, each_s=1e-4)
+    row = paired(gpu, in_a_row=True)
     assert row.ratio.value == pytest.approx(0.25, rel=0.05)
     assert row.candidate.mean_ms == pytest.approx(0.1, rel=0.05)
+    assert gpu.launched > 40 * gpu.waits, "as many as a block of 25 ms takes"
 
 
 def test_on_a_cpu_every_call_is_timed_all_the_same():

@@ -234,7 +234,14 @@ def _side(subject: Subject, *, in_a_row: bool) -> _Side:
     fastest = subject.one_pass()
     if fastest < _BLOCK_S:
         fastest = min(fastest, subject.one_pass(), subject.one_pass())
-    return _Side(subject, max(1, math.ceil(_BLOCK_S / max(fastest, 1e-7))), in_a_row=in_a_row)
+    side = _Side(subject, _passes_of(fastest), in_a_row=in_a_row)
+    # In a row they take less than one by one.
+    return _Side(subject, _passes_of(_block(side).seconds), in_a_row=True) if in_a_row else side
+
+
+def _passes_of(pass_s: float) -> int:
+    """How many of these it takes for a block to last."""
+    return max(1, math.ceil(_BLOCK_S / max(pass_s, 1e-7)))
 
 
 def settle() -> None:
