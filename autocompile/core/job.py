@@ -139,6 +139,20 @@ class TrialTask(Record, tag="trial-task", frozen=True):
     learning_s: float = 0.0
 
 
+class CompileTask(Record, tag="compile-task", frozen=True):
+    """Compile `plan` as a trial of it does, and leave nothing but the compiler's cache, from which that one starts."""
+
+    workload: Workload
+    plan: Plan
+
+
+class CompiledAhead(Record, tag="compiled-ahead", frozen=True):
+    """It was compiled, in the phase `compile`, which ends with a pass over the samples; a steady one takes so long."""
+
+    steady_pass_s: float
+    phases_s: dict[str, float] = {}
+
+
 class PackTask(Record, tag="pack-task", frozen=True):
     """Make what production loads of `plan`, to be served so, and leave its files in `directory`."""
 
@@ -220,9 +234,10 @@ class FreshStart(Record, tag="fresh-start", frozen=True):
 
 
 _Timed = ProfileTask | LoaderTask | BatchTask | TrialTask | FreshTask
-Task = CaptureTask | ToolchainTask | PackTask | ExportTask | _Timed
+Task = CaptureTask | ToolchainTask | CompileTask | PackTask | ExportTask | _Timed
 
-Reply = Measurement | Failure | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported | FreshStart
+_Made = CompiledAhead | Packed | Exported
+Reply = Measurement | Failure | Profile | Loaders | BatchProbe | Workload | Toolchain | FreshStart | _Made
 
 
 class Limits(Record, frozen=True):

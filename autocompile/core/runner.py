@@ -32,19 +32,28 @@ class PendingReply(Protocol):
         """When the task began to run and when it ended, on the run's clock; known once it has ended."""
         ...
 
+    @property
+    def pauses_s(self) -> tuple[tuple[float, float], ...]:
+        """Parts of that span in which it was paused, for another to be alone; its phases do not count them."""
+        ...
+
 
 class Runner(Protocol):
     """Runs tasks somewhere else and answers with records; a fault there is a `Failure`."""
 
     @property
     def lanes(self) -> int:
-        """How many tasks may run side by side; those beyond wait for their turn, in the order of submission."""
+        """How many tasks may run side by side; those beyond wait for their turn, in the order of submission.
+
+        With one, whatever is submitted runs alone. With several, so many that are not exclusive do.
+        """
         ...
 
     def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> PendingReply:
         """Have `task` run to its end, or be killed at its limits, which count from when it begins to run.
 
-        `exclusive`: it is timed, and needs its device to itself, so nothing runs beside it. `cache` names a compiler
+        `exclusive`: it is timed, and needs its device to itself, so nothing runs beside it: others wait, or are paused.
+        `total_s` of a task that is paused is wall time all the same, `compile_s` is not. `cache` names a compiler
         cache: a new name is an empty one, a name that came before is as it was left.
 
         Raises what `PendingReply.answer` raises.

@@ -18,6 +18,7 @@ import psutil
 
 from autocompile.core.errors import RunnerError
 from autocompile.core.protocol import EVENTS_VARIABLE, LOG_FILE
+from autocompile.runner.pausing import pause_tree, resume_tree
 
 _SERVER_START_S = 300.0
 Event = dict[str, Any]
@@ -40,6 +41,14 @@ class Launcher(Protocol):
 
     def kill(self) -> None:
         """Kill the child that was started last, with all that it started, if it runs."""
+        ...
+
+    def pause(self) -> None:
+        """Stop the child that runs, with all that it started, until `resume`; it can be killed meanwhile."""
+        ...
+
+    def resume(self) -> None:
+        """Let the child go on."""
         ...
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
@@ -81,6 +90,14 @@ class ForkServer:
             self.close()
         else:
             kill_tree(self._child)
+
+    def pause(self) -> None:
+        if self._child is not None:
+            pause_tree(self._child)
+
+    def resume(self) -> None:
+        if self._child is not None:
+            resume_tree(self._child)
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
         self._send({"preload": modules, "search_path": search_path})
@@ -141,6 +158,14 @@ class Spawner:
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
             kill_tree(self._process.pid)
+
+    def pause(self) -> None:
+        if self._process is not None:
+            pause_tree(self._process.pid)
+
+    def resume(self) -> None:
+        if self._process is not None:
+            resume_tree(self._process.pid)
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
         """Nothing to do: every child imports for itself."""

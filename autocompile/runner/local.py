@@ -1,10 +1,16 @@
-"""Trials on this machine: a child each, with limits, a compiler cache of its own, and no way to end the study."""
+"""Trials on this machine: a child each, with limits, a compiler cache of its own, and no way to end the study.
+
+Launchers are driven by the parent itself, and not by a backend's workers: a launcher's fork server is a process of its
+own already, so a worker between the two would only be another to start, to pause and to kill, and threads would have to
+agree on who is timed. What children tell is read by a thread for each launcher, which sleeps until there is something.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,8 +20,9 @@ from autocompile.core.runner import PendingReply
 from autocompile.core.workload import Workload
 from autocompile.host import can_fork
 from autocompile.runner.interrupts import Interrupts
-from autocompile.runner.lane import Lane, Turn
+from autocompile.runner.lane import Lane
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
+from autocompile.runner.turns import Turn, Turns
 from autocompile.runtime.catalogue import kinds
 from autocompile.scratch import Scratch, sweep
 
@@ -23,11 +30,15 @@ _HEADERS = "precompiled_headers"
 
 
 class LocalRunner:
-    """Runs one child at a time, in the order in which they are submitted, and sleeps meanwhile.
+    """Runs what is timed alone, and beside one another what `workers` children compile; sleeps while one is timed.
+
+    With one worker, all runs one by one, in the order in which it is submitted. With several, a lane for timing is
+    added for them when the workload is known (`preload`). On a CPU, children that compile are paused while another is
+    timed; beside a GPU they go on, until a timing is disturbed.
 
     `directory` is where jobs, logs and compiler caches lie; `seed` is the toolchain's cache directory,
-    whose contents every new cache starts with; `on_phase` hears what the child is doing. Children have a
-    temporary directory of their own; what killed runs left of these is removed first.
+    whose contents every new cache starts with; `on_phase` hears what the child is doing; `launch` makes a launcher of
+    this name. Children have a temporary directory of their own; what killed runs left of these is removed first.
     """
 
     def __init__(
@@ -35,8 +46,9 @@ class LocalRunner:
         directory: Path,
         seed: Path,
         *,
+        workers: int = 1,
         on_phase: Callable[[str], None] = lambda _phase: None,
-        launcher: Launcher | None = None,
+        launch: Callable[[str], Launcher] | None = None,
     ) -> None:
         self._directory = directory
         sweep()
@@ -45,10 +57,11 @@ class LocalRunner:
         self._caches = directory / "caches" if _plain(directory) else scratch / "caches"
         self._seed = seed if _plain(seed) else scratch / "toolchain"
         self._count = 0
+        self._workers = workers
+        self._on_phase = on_phase
         directory.mkdir(parents=True, exist_ok=True)
-        log = directory / "server.log"
-        self._launcher = launcher or (ForkServer(log, scratch) if can_fork() else Spawner(log, scratch))
-        self._lane = Lane(self._launcher, prepare=self._prepare, on_phase=on_phase)
+        self._launch = launch or self._launcher
+        self._turns = self._over([Lane(self._launch("server"))])
         self._interrupts = Interrupts()
         self._interrupts.install()
 
@@ -63,25 +76,34 @@ class LocalRunner:
     def close(self) -> None:
         """End the server and whatever runs."""
         self._interrupts.uninstall()
-        self._lane.clear()
-        self._launcher.close()
+        self._turns.clear()
+        for lane in self._turns.lanes:
+            lane.launcher.close()
         self._scratch.close()
 
     def preload(self, workload: Workload) -> None:
-        """Have children start with the workload's modules imported. Nothing may be under way."""
-        self._launcher.preload(workload.modules, workload.search_path)
+        """Open all lanes, and have children start with the workload's modules imported. Nothing may be under way."""
+        (timing,) = self._turns.lanes
+        names = [f"server{number}" for number in range(1, self._workers + 1)] if self._workers > 1 else []
+        with ThreadPoolExecutor(len(names) + 1) as pool:  # each waits for a process to import torch
+            compiling = [Lane(launcher) for launcher in pool.map(self._launch, names)]
+            lanes = [timing, *compiling]
+            self._turns = self._over(lanes)
+            list(pool.map(lambda lane: lane.launcher.preload(workload.modules, workload.search_path), lanes))
+        if workload.device_type != "cpu":
+            self._turns.beside = "go on"
 
     @property
     def lanes(self) -> int:
-        """One."""
-        return 1
+        """How many compile side by side."""
+        return self._workers
 
-    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> Turn:  # noqa: ARG002  all are
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> Turn:
         """A child of its own for `task`; see `core.runner.Runner`. After a Ctrl-C nothing is run any more."""
         try:
             self._interrupts.check()
         except KeyboardInterrupt:
-            self._lane.clear()
+            self._turns.clear()
             raise
         self._count += 1
         name = f"{self._count:04d}"
@@ -93,15 +115,24 @@ class LocalRunner:
             headers_directory=str(self._seed / _HEADERS),
             limits=limits,
         )
-        return self._lane.add(job)
+        return self._turns.add(job, exclusive=exclusive)
 
     def first_done(self, pending: Sequence[PendingReply]) -> PendingReply:
         """See `core.runner.Runner`."""
-        return self._lane.wait_for([turn for turn in pending if isinstance(turn, Turn)])
+        return self._turns.wait_for([turn for turn in pending if isinstance(turn, Turn)])
 
     def forget(self, cache: str) -> None:
         """Delete a compiler cache that no task will name again."""
         shutil.rmtree(self._caches / cache, ignore_errors=True)
+
+    def _launcher(self, name: str) -> Launcher:
+        log = self._directory / f"{name}.log"
+        return ForkServer(log, self._scratch.path) if can_fork() else Spawner(log, self._scratch.path)
+
+    def _over(self, lanes: Sequence[Lane]) -> Turns:
+        """Turns on these: the first is for timing, and the only one for all."""
+        timing, *compiling = lanes
+        return Turns(timing, compiling or [timing], prepare=self._prepare, on_phase=self._on_phase)
 
     def _cache(self, name: str) -> Path:
         return self._seed if name == "toolchain" else self._caches / name

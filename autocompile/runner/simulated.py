@@ -51,6 +51,10 @@ class SimulatedTask:
         assert self.ended is not None
         return self.ended if self.began is None else self.began, self.ended
 
+    @property
+    def pauses_s(self) -> tuple[tuple[float, float], ...]:
+        return ()
+
 
 @dataclass
 class SimulatedLanes:

@@ -43,6 +43,12 @@ def options_of(plan: Plan) -> dict[str, Option]:
     return dict(plan.settings.get("options", {}))
 
 
+def times_variants(plan: Plan) -> bool:
+    """Whether the compiler times variants of matrix products or kernels with a plan's options."""
+    options = options_of(plan)
+    return bool(options.get("max_autotune") or options.get("coordinate_descent_tuning"))
+
+
 def with_options(plan: Plan, extra: dict[str, Option]) -> Plan:
     """The plan with more of them, sorted by key."""
     options = dict(sorted({**options_of(plan), **extra}.items()))

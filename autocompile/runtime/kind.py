@@ -152,6 +152,10 @@ class Kind(ABC):
         """What this machine lacks to run it in production, or ""."""
         return ""
 
+    def times_variants(self, _plan: Plan) -> bool:
+        """Whether its compiler times variants and keeps the fastest, for which it needs the device to itself."""
+        return False
+
     def holds_weights(self, _plan: Plan) -> bool:
         """Whether what it makes of a model has a copy of the weights.
 

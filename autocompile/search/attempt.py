@@ -1,4 +1,4 @@
-"""One candidate's trial: begun under a claim, and told of when its answer is there; several may be under way."""
+"""One candidate's trial: begun under a claim, and told of when its outcome is there; several may be under way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.job import TrialTask
+from autocompile.core.outcome import Failure, Measurement, Outcome
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
@@ -43,39 +44,62 @@ def begin(bench: Bench, space: Space, archive: Archive, claim: Claim) -> Attempt
     recalled = archive.recalled(plan.key)
     if recalled is not None:
         return Attempt(claim, recalled, bound)
-    timing = replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, plan))
-    task = bench.trial_task(plan, timing, claim.number)
     try:
-        return Attempt(claim, submit_trial(bench, space.label(claim.candidate), task, limits), bound)
+        trial = submit_trial(bench, space.label(claim.candidate), task_of(bench, known, claim), limits)
     except BaseException:
         archive.abandon(claim.number)
         raise
+    return Attempt(claim, trial, bound)
+
+
+def task_of(bench: Bench, known: Sequence[Trial], claim: Claim) -> TrialTask:
+    """What a child is asked that measures a claimed candidate, as far as it can still win."""
+    timing = replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, claim.plan))
+    return bench.trial_task(claim.plan, timing, claim.number)
 
 
 def finish(bench: Bench, space: Space, archive: Archive, attempt: Attempt) -> Trial:
-    """Wait for its outcome, and tell of it: the archive, the journal, and whoever listens.
+    """Wait for its outcome, and tell of it; see `conclude`. What is interrupted is abandoned, for a later run to try.
 
-    It is judged among all that is known by then. What is interrupted is abandoned, for a later run to try.
+    Raises what `PendingReply.answer` raises.
     """
-    claim, source = attempt.claim, attempt.source
+    source = attempt.source
     try:
-        outcome = source.outcome if isinstance(source, Trial) else _with_cache(claim.plan, source.reply())
+        outcome = source.outcome if isinstance(source, Trial) else source.reply()
     except BaseException:
-        archive.abandon(claim.number)
+        archive.abandon(attempt.claim.number)
         raise
+    finals = source.finals if isinstance(source, Trial) else ()
+    return conclude(bench, space, archive, attempt.claim, outcome, bound=attempt.bound, finals=finals)
+
+
+def conclude(
+    bench: Bench,
+    space: Space,
+    archive: Archive,
+    claim: Claim,
+    outcome: Outcome,
+    *,
+    bound: str,
+    finals: tuple[Measurement, ...] = (),
+) -> Trial:
+    """Tell of an outcome: the archive, the journal, and whoever listens. It is judged among all that is known by now.
+
+    `bound`: why compiling might take no longer, in words.
+    """
     trial = Trial(
         number=claim.number,
         label=space.label(claim.candidate),
         candidate=claim.candidate,
         plan=claim.plan,
         origin=claim.origin,
-        outcome=outcome,
+        outcome=_with_cache(claim.plan, outcome),
         changes=len(space.changes(claim.candidate)),
-        finals=source.finals if isinstance(source, Trial) else (),
+        finals=finals,
     )
-    if isinstance(outcome, Failure):
-        _write_down(bench, trial, outcome, attempt.bound)
-    elif outcome.decided:
+    if isinstance(trial.outcome, Failure):
+        _write_down(bench, trial, trial.outcome, bound)
+    elif trial.outcome.decided:
         drop(bench, trial.plan)
         bench.ledger.decide("stopped", trial.label, "its timing was ended: surely behind the best so far")
     known = archive.trials()
@@ -85,7 +109,7 @@ def finish(bench: Bench, space: Space, archive: Archive, attempt: Attempt) -> Tr
     return trial
 
 
-def _with_cache(plan: Plan, outcome: Measurement | Failure) -> Measurement | Failure:
+def _with_cache(plan: Plan, outcome: Outcome) -> Outcome:
     """Where production starts from the compiler's cache, filling that is what is compiled once for all processes."""
     if isinstance(outcome, Failure) or kind_of(plan).packs_as != "cache":
         return outcome

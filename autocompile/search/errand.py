@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from autocompile.core.job import (
     BatchProbe,
     BatchTask,
+    CompiledAhead,
+    CompileTask,
     Exported,
     FreshStart,
     FreshTask,
     Limits,
     LoaderTask,
     Packed,
+    PackTask,
     ProfileTask,
     Reply,
     Task,
@@ -24,12 +27,25 @@ from autocompile.core.pipeline import Loaders
 from autocompile.core.profile import Profile
 from autocompile.core.runner import PendingReply, Runner
 from autocompile.core.workload import Workload
+from autocompile.runtime.catalogue import kind_of
 
 ReplyT = TypeVar(
-    "ReplyT", bound=Measurement | Profile | Loaders | BatchProbe | Workload | Toolchain | Packed | Exported | FreshStart
+    "ReplyT",
+    bound=Measurement
+    | Profile
+    | Loaders
+    | BatchProbe
+    | Workload
+    | Toolchain
+    | CompiledAhead
+    | Packed
+    | Exported
+    | FreshStart,
 )
-# Books what a task's phases took, which lies in a span of the run's clock; see `search.ledger.Ledger.charge`.
-Charge = Callable[[Mapping[str, float], tuple[float, float]], None]
+# Books what a task's phases took, which lies in a span of the run's clock but for pauses; see
+# `search.ledger.Ledger.charge`.
+Span = tuple[float, float]
+Charge = Callable[[Mapping[str, float], Span, Sequence[Span]], None]
 
 # What these find out is a time, which whatever runs beside them would change.
 _TIMED = (ProfileTask, LoaderTask, BatchTask, TrialTask, FreshTask)
@@ -57,22 +73,29 @@ class Errand(Generic[ReplyT]):
         assert isinstance(reply, self._expected | Failure), f"{type(reply).__name__} is no answer to this task"
         if not self._is_charged:
             self._is_charged = True
-            self._charge(reply.phases_s, self.pending.span_s)
+            self._charge(reply.phases_s, self.pending.span_s, self.pending.pauses_s)
         return reply
 
 
 def submit(
-    runner: Runner, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str, charge: Charge
+    runner: Runner, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str, charge: Charge, alone: bool
 ) -> Errand[ReplyT]:
-    """Have a task run, alone on its device if it is timed. Raises what `Runner.submit` raises."""
-    pending = runner.submit(task, limits, cache=cache, exclusive=isinstance(task, _TIMED))
+    """Have a task run; alone on its device if it is timed, or is to be. Raises what `Runner.submit` raises."""
+    pending = runner.submit(task, limits, cache=cache, exclusive=alone or _is_timed(task))
     return Errand(pending, expected, charge)
+
+
+def _is_timed(task: Task) -> bool:
+    """Whether what it finds out depends on a time: what it measures, or what the compiler chooses by measuring."""
+    if isinstance(task, CompileTask | PackTask):
+        return kind_of(task.plan).times_variants(task.plan)
+    return isinstance(task, _TIMED)
 
 
 def reply_to(runner: Runner, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> ReplyT | Failure:
     """Run a task to its end where no ledger is kept. Raises what `PendingReply.answer` raises."""
-    return submit(runner, task, limits, expected, cache=cache, charge=_unbooked).reply()
+    return submit(runner, task, limits, expected, cache=cache, charge=_unbooked, alone=False).reply()
 
 
-def _unbooked(_phases_s: Mapping[str, float], _span_s: tuple[float, float]) -> None:
+def _unbooked(_phases_s: Mapping[str, float], _span_s: Span, _pauses_s: Sequence[Span]) -> None:
     """Nobody keeps account of it; in a run, it is overhead."""

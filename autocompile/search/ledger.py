@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -32,15 +32,27 @@ _MEASURING = ("compiling", "toolchain", "warming up", "verifying", "timing", "pa
 
 @dataclass(frozen=True)
 class Work:
-    """What one task took, by purpose, between two times on the run's clock, in seconds."""
+    """What one task took, by purpose, between two times on the run's clock, in seconds, of which it was paused some."""
 
     purposes: Mapping[str, float]
     began: float
     ended: float
+    pauses: Sequence[tuple[float, float]] = ()
+
+    @property
+    def ran_s(self) -> float:
+        """For how long it was under way."""
+        return self.ended - self.began - sum(until - since for since, until in self.pauses)
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """When it began or ended to be under way."""
+        return self.began, self.ended, *(time_s for pause in self.pauses for time_s in pause)
 
     def runs_at(self, time_s: float) -> bool:
         """Whether it was under way then."""
-        return self.began <= time_s < self.ended
+        paused = any(since <= time_s < until for since, until in self.pauses)
+        return self.began <= time_s < self.ended and not paused
 
 
 class Ledger:
@@ -75,12 +87,14 @@ class Ledger:
         """Seconds of the budget that are left, but for what is kept for later; never negative."""
         return max(0.0, self.budget_s - keeping_s - self.elapsed_s)
 
-    def charge(self, phases_s: Mapping[str, float], span_s: tuple[float, float]) -> None:
-        """Book what a child did, by phase, and when it began and ended on the run's clock."""
+    def charge(
+        self, phases_s: Mapping[str, float], span_s: tuple[float, float], pauses_s: Sequence[tuple[float, float]] = ()
+    ) -> None:
+        """Book what a child did, by phase, and when it began, ended, and was paused, on the run's clock."""
         purposes: dict[str, float] = defaultdict(float)
         for phase, seconds in phases_s.items():
             purposes[_PURPOSES.get(phase.split()[0], OVERHEAD)] += seconds
-        self._works.append(Work(purposes, *span_s))
+        self._works.append(Work(purposes, *span_s, pauses_s))
 
     def worked_s(self) -> dict[str, float]:
         """Seconds of the children's work by purpose, whatever ran beside them; none of them is overhead."""
@@ -102,16 +116,16 @@ class Ledger:
 
     def _share(self, work: Work) -> float:
         """The part of a task's time that is its own: of a second in which k tasks were under way, a k-th."""
-        if work.began == work.ended:
+        if work.ran_s <= 0:
             return 1.0
         beside = [other for other in self._works if other.began < work.ended and work.began < other.ended]
-        ends = sorted({time_s for other in beside for time_s in (other.began, other.ended)})
+        ends = sorted({time_s for other in beside for time_s in other.times})
         own_s = sum(
             (until - since) / sum(other.runs_at(since) for other in beside)
             for since, until in pairwise(ends)
             if work.runs_at(since)
         )
-        return own_s / (work.ended - work.began)
+        return own_s / work.ran_s
 
     def decide(self, action: str, subject: str, reason: str, *, saved_s: float = 0.0) -> None:
         """Write a decision into the journal, and tell it."""

@@ -38,7 +38,9 @@ def is_packed(bench: Bench, plan: Plan) -> bool:
     return (package_of(bench, plan) / MANIFEST).exists()
 
 
-def submit_packing(bench: Bench, plan: Plan, directory: Path, limits: Limits, *, cache: str) -> Errand[Packed]:
+def submit_packing(
+    bench: Bench, plan: Plan, directory: Path, limits: Limits, *, cache: str, alone: bool = False
+) -> Errand[Packed]:
     """Have `plan` packed into `directory`, in place of what lies there. Raises what `Runner.submit` raises."""
     serving = serving_of(plan)
     shutil.rmtree(directory / serving.name, ignore_errors=True)
@@ -50,7 +52,7 @@ def submit_packing(bench: Bench, plan: Plan, directory: Path, limits: Limits, *,
         acceptance=bench.acceptance(plan),
         directory=str(directory / serving.name),
     )
-    return bench.submit(task, limits, Packed, cache=cache)
+    return bench.submit(task, limits, Packed, cache=cache, alone=alone)
 
 
 def manifest_of(
@@ -87,38 +89,64 @@ def drop(bench: Bench, plan: Plan) -> None:
 
 
 @dataclass(frozen=True)
-class PackedFirst:
-    """A trial of a plan that is loaded: it is packed by one child, and measured by the next.
-
-    `task` is what that one is asked; together they are to keep to `limits`.
-    """
+class Packing:
+    """The first half of a trial of a plan that is loaded: one child packs it, and the next measures what that made."""
 
     bench: Bench
     label: str
+    plan: Plan
+    errand: Errand[Packed]
+
+    def finish(self) -> Packed | Failure:
+        """Wait for its end, and put the program where it is loaded. Raises what `PendingReply.answer` raises."""
+        packed = self.errand.reply()
+        if isinstance(packed, Packed):
+            plan, directory = self.plan, package_of(self.bench, self.plan)
+            manifest = manifest_of(self.bench.workload, plan, serving_of(plan), packed, directory, self.label)
+            write_manifest(directory, manifest)
+            for note in packed.notes:
+                self.bench.ledger.decide("noted", self.label, note)
+        return packed
+
+    def measure(self, task: TrialTask, limits: Limits) -> Errand[Measurement]:
+        """Have what was packed measured. Raises what `Runner.submit` raises."""
+        task = replace(task, artifact=str(package_of(self.bench, self.plan)))
+        return self.bench.submit(task, limits, Measurement, cache=f"{self.plan.key}-loaded")
+
+    def completed(self, packed: Packed, measured: Measurement | Failure) -> Measurement | Failure:
+        """The outcome of both halves."""
+        phases_s = added(packed.phases_s, measured.phases_s)
+        if isinstance(measured, Failure):
+            drop(self.bench, self.plan)
+            return replace(measured, phases_s=phases_s)
+        return with_packing(replace(measured, phases_s=phases_s), packed.phases_s.get("compile", 0.0))
+
+
+def begin_packing(bench: Bench, label: str, plan: Plan, limits: Limits, *, alone: bool = False) -> Packing:
+    """Have a plan packed for its trial. Raises what `Runner.submit` raises."""
+    errand = submit_packing(bench, plan, package_of(bench, plan), limits, cache=plan.key, alone=alone)
+    return Packing(bench, label, plan, errand)
+
+
+@dataclass(frozen=True)
+class PackedFirst:
+    """A trial of a plan that is loaded, both halves one after the other.
+
+    `task` is what the second is asked; together they are to keep to `limits`.
+    """
+
+    packing: Packing
     task: TrialTask
     limits: Limits
-    packing: Errand[Packed]
 
     def reply(self) -> Measurement | Failure:
         """Wait for the end of both. Raises what `PendingReply.answer` raises."""
-        packed = self.packing.reply()
+        packed = self.packing.finish()
         if isinstance(packed, Failure):
             return packed
-        plan = self.task.plan
-        directory = package_of(self.bench, plan)
-        write_manifest(
-            directory, manifest_of(self.bench.workload, plan, serving_of(plan), packed, directory, self.label)
-        )
-        for note in packed.notes:
-            self.bench.ledger.decide("noted", self.label, note)
         left_s = self.limits.total_s - sum(packed.phases_s.values())
         limits = replace(self.limits, total_s=max(1.0, left_s), compile_s=0.0)
-        measured = self.bench.reply_to(self.task, limits, Measurement, cache=f"{plan.key}-loaded")
-        phases_s = _added(packed.phases_s, measured.phases_s)
-        if isinstance(measured, Failure):
-            drop(self.bench, plan)
-            return replace(measured, phases_s=phases_s)
-        return with_packing(replace(measured, phases_s=phases_s), packed.phases_s.get("compile", 0.0))
+        return self.packing.completed(packed, self.packing.measure(self.task, limits).reply())
 
 
 def submit_trial(bench: Bench, label: str, task: TrialTask, limits: Limits) -> Errand[Measurement] | PackedFirst:
@@ -128,9 +156,7 @@ def submit_trial(bench: Bench, label: str, task: TrialTask, limits: Limits) -> E
     """
     if not is_loaded(task.plan):
         return bench.submit(task, limits, Measurement, cache=task.plan.key)
-    directory = package_of(bench, task.plan)
-    packing = submit_packing(bench, task.plan, directory, limits, cache=task.plan.key)
-    return PackedFirst(bench, label, replace(task, artifact=str(directory)), limits, packing)
+    return PackedFirst(begin_packing(bench, label, task.plan, limits), task, limits)
 
 
 def submit_again(bench: Bench, label: str, task: TrialTask, limits: Limits) -> Errand[Measurement] | PackedFirst:
@@ -146,5 +172,6 @@ def with_packing(measured: Measurement, pack_s: float) -> Measurement:
     return replace(measured, startup=replace(measured.startup, pack_s=pack_s))
 
 
-def _added(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+def added(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by phase of two children, one after the other."""
     return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in (*first, *second)}

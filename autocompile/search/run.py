@@ -95,9 +95,14 @@ class Bench:
         goal = self.settings.goal
         return Acceptance(goal.tolerance_for(plan.precision), self.metric, goal.max_drop)
 
-    def submit(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> Errand[ReplyT]:
-        """Have a task run; its seconds are this run's. Raises what `Runner.submit` raises."""
-        return submit(self.runner, task, limits, expected, cache=cache, charge=self.ledger.charge)
+    def submit(
+        self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str, alone: bool = False
+    ) -> Errand[ReplyT]:
+        """Have a task run; its seconds are this run's. `alone`: beside no other, whatever it does.
+
+        Raises what `Runner.submit` raises.
+        """
+        return submit(self.runner, task, limits, expected, cache=cache, charge=self.ledger.charge, alone=alone)
 
     def reply_to(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> ReplyT | Failure:
         """Run a task to its end. Raises what `PendingReply.answer` raises."""

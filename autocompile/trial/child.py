@@ -14,6 +14,7 @@ from autocompile.runtime.preparing import keep_in  # isort: skip  first, as it t
 from autocompile.core.job import (
     BatchTask,
     CaptureTask,
+    CompileTask,
     ExportTask,
     FreshTask,
     Job,
@@ -28,6 +29,7 @@ from autocompile.core.protocol import JOB_FILE, LOG_FILE, REPLY_FILE, SCRIPT_LOG
 from autocompile.core.serde import from_json, to_json, write_atomically
 from autocompile.core.workload import Workload
 from autocompile.heap import settle_heap
+from autocompile.trial.ahead import compile_ahead
 from autocompile.trial.batches import probe_batches
 from autocompile.trial.faults import failure_of
 from autocompile.trial.loaders import try_loaders
@@ -79,6 +81,8 @@ def _do(job: Job, phases: Phases) -> Reply:
         return take_profile(task, phases)
     if isinstance(task, BatchTask | LoaderTask):
         return probe_batches(task, phases) if isinstance(task, BatchTask) else try_loaders(task, phases)
+    if isinstance(task, CompileTask):
+        return compile_ahead(task, phases)
     if isinstance(task, PackTask | ExportTask):
         return pack(task, phases) if isinstance(task, PackTask) else export(task, phases)
     assert isinstance(task, TrialTask | FreshTask)

@@ -43,6 +43,7 @@ class FakePending:
     def __init__(self, run, clock):
         self.run, self.clock = run, clock
         self.reply = None
+        self.pauses_s = ()
 
     def answer(self):
         if self.reply is None:

@@ -6,11 +6,11 @@ from collections import deque
 import pytest
 
 from autocompile.core.errors import RunnerError
-from autocompile.core.job import Job, Limits, ToolchainTask
+from autocompile.core.job import Limits, ToolchainTask
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.protocol import JOB_FILE, REPLY_FILE
 from autocompile.core.serde import to_json
-from autocompile.runner.lane import Course
+from autocompile.runner.course import Course
 from autocompile.runner.local import LocalRunner
 
 TASK, AMPLE = ToolchainTask("cpu"), Limits(60.0)
@@ -68,7 +68,7 @@ def runner_with(tmp_path):
 
     def runner(*children):
         launcher = Scripted(*children)
-        runners.append(LocalRunner(tmp_path / "jobs", tmp_path / "seed", launcher=launcher))
+        runners.append(LocalRunner(tmp_path / "jobs", tmp_path / "seed", launch=lambda _name: launcher))
         return runners[-1], launcher
 
     yield runner
@@ -200,7 +200,7 @@ def test_a_child_that_cannot_be_started_is_told_to_whom_it_concerns(runner_with)
 
 
 def test_what_compiles_in_two_phases_has_one_limit_for_both():
-    course = Course(Job("1", TASK, ".", ".", ".", Limits(60.0, compile_s=10.0)))
+    course = Course(Limits(60.0, compile_s=10.0))
     began = course.began
     course.enter("compile", began + 1.0)
     assert course.deadline == pytest.approx(began + 11.0)

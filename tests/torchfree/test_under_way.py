@@ -24,8 +24,9 @@ from autocompile.search.choose.policy import Stakes, choose
 from autocompile.search.ledger import Ledger
 from autocompile.search.reserve import kept_for_later_s
 from autocompile.search.run import Bench, Settings
-from autocompile.search.screening import following, one_trial, try_first
+from autocompile.search.screening import one_trial, try_first
 from autocompile.search.strategy import SearchRules, load_strategy
+from autocompile.search.wanted import following
 
 PLAIN = SPACE.plain_compile()
 FROZEN = SPACE.candidate(runtime="inductor", freezing=True)

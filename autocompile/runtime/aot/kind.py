@@ -8,7 +8,7 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.aot.settings import settings_of
 from autocompile.runtime.aot.snippet import lines_of
 from autocompile.runtime.aot.usual import NAME, USUAL
-from autocompile.runtime.compiler_options import FREEZING, MODE, mode_options
+from autocompile.runtime.compiler_options import FREEZING, MODE, mode_options, times_variants
 from autocompile.runtime.format import Format
 from autocompile.runtime.kind import Compiled, Kind, Lines
 from autocompile.space.dimension import Dimension, Values
@@ -68,6 +68,9 @@ class AheadOfTimeKind(Kind):
         if "max_autotune" in options and around.device_type == "cpu" and around.is_module:
             return "tuned matrix products on a CPU have copies of the weights, so they go with freezing only"
         return ""
+
+    def times_variants(self, plan: Plan) -> bool:
+        return times_variants(plan)
 
     def holds_weights(self, plan: Plan) -> bool:
         return settings_of(plan).is_frozen

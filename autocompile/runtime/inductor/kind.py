@@ -8,6 +8,7 @@ from autocompile.compilers import c_compiler, cpp_compiler, python_headers
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.serde import to_plain
+from autocompile.runtime.compiler_options import times_variants
 from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
@@ -80,6 +81,9 @@ class InductorKind(Kind):
 
     def serves_one_thread(self, plan: Plan) -> str:
         return _ONE_THREAD if settings_of(plan).options.get("triton.cudagraphs") else ""
+
+    def times_variants(self, plan: Plan) -> bool:
+        return times_variants(plan)
 
     def keeps_weights(self, plan: Plan) -> str:
         if settings_of(plan).options.get("freezing"):

@@ -1,0 +1,46 @@
+"""Trials that start from a compiler's cache which another child has filled, side by side with others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from autocompile.core.job import CompiledAhead, CompileTask, Limits, TrialTask
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
+from autocompile.search.errand import Errand
+from autocompile.search.packages import added
+from autocompile.search.run import Bench
+
+
+@dataclass(frozen=True)
+class Compiling:
+    """The first half of a trial of a plan that compiles in its own process: its cache is filled."""
+
+    bench: Bench
+    plan: Plan
+    errand: Errand[CompiledAhead]
+
+    def finish(self) -> CompiledAhead | Failure:
+        """Wait for its end. Raises what `PendingReply.answer` raises."""
+        return self.errand.reply()
+
+    def measure(self, task: TrialTask, limits: Limits) -> Errand[Measurement]:
+        """Have the plan measured, compiled from its cache. Raises what `Runner.submit` raises."""
+        return self.bench.submit(task, limits, Measurement, cache=self.plan.key)
+
+    @staticmethod
+    def completed(compiled: CompiledAhead, measured: Measurement | Failure) -> Measurement | Failure:
+        """The outcome of both halves, as of a process that began with an empty cache."""
+        measured = replace(measured, phases_s=added(compiled.phases_s, measured.phases_s))
+        if isinstance(measured, Failure):
+            return measured
+        cold_s = max(0.0, compiled.phases_s.get("compile", 0.0) - compiled.steady_pass_s)
+        return replace(measured, startup=replace(measured.startup, compile_s=cold_s))
+
+
+def begin_compiling(bench: Bench, plan: Plan, limits: Limits, *, alone: bool = False) -> Compiling:
+    """Have a plan's cache filled. Raises what `Runner.submit` raises."""
+    task = CompileTask(bench.workload, plan)
+    return Compiling(bench, plan, bench.submit(task, limits, CompiledAhead, cache=plan.key, alone=alone))
