@@ -16,7 +16,7 @@ from autocompile.workload.spool import at_batch, unspool_step
 
 
 def compile_ahead(task: CompileTask, phases: Phases) -> CompiledAhead | Failure:
-    """Build and run a plan for once, as `trial.measure` does, so that the trial finds in the cache what it looks for."""
+    """Build and run a plan once, as `trial.measure` does, so that the trial finds in the cache what it looks for."""
     plan = task.plan
     with phases("load"):
         given, samples = unspool_step(task.workload)

@@ -81,12 +81,16 @@ def _do(job: Job, phases: Phases) -> Reply:
         return take_profile(task, phases)
     if isinstance(task, BatchTask | LoaderTask):
         return probe_batches(task, phases) if isinstance(task, BatchTask) else try_loaders(task, phases)
-    if isinstance(task, CompileTask):
-        return compile_ahead(task, phases)
-    if isinstance(task, PackTask | ExportTask):
-        return pack(task, phases) if isinstance(task, PackTask) else export(task, phases)
+    if isinstance(task, CompileTask | PackTask | ExportTask):
+        return _made(task, phases)
     assert isinstance(task, TrialTask | FreshTask)
     return measure(task, phases) if isinstance(task, TrialTask) else start_afresh(task, phases)
+
+
+def _made(task: CompileTask | PackTask | ExportTask, phases: Phases) -> Reply:
+    if isinstance(task, CompileTask):
+        return compile_ahead(task, phases)
+    return pack(task, phases) if isinstance(task, PackTask) else export(task, phases)
 
 
 def _captured(task: CaptureTask, job: Job) -> Workload:

@@ -182,9 +182,11 @@ def test_a_model_that_rejects_its_inputs_is_a_failure_with_the_users_line(runner
 def test_a_child_can_be_spawned_where_none_can_be_forked(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("import torch\nmodel = torch.sin\ninputs = torch.ones(3)\nprint('noise')\n")
-    with LocalRunner(
-        tmp_path / "jobs", tmp_path / "seed", launch=lambda name: Spawner(tmp_path / name, tmp_path)
-    ) as runner:
+
+    def spawner(name):
+        return Spawner(tmp_path / name, tmp_path)
+
+    with LocalRunner(tmp_path / "jobs", tmp_path / "seed", launch=spawner) as runner:
         reply = reply_to(runner, CaptureTask(str(script), str(tmp_path / "workload")), Limits(60.0), cache="capture")
         assert isinstance(reply, Workload), reply
         slow = tmp_path / "slow.py"

@@ -10,6 +10,8 @@ from autocompile.core.job import (
     BatchPoint,
     BatchProbe,
     BatchTask,
+    CompiledAhead,
+    CompileTask,
     FreshStart,
     FreshTask,
     LoaderTask,
@@ -22,6 +24,7 @@ from autocompile.core.job import (
 from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.program import Program
+from autocompile.runner.simulated import SimulatedLanes, SimulatedTask
 from autocompile.runtime.catalogue import kind_of, serving_of
 
 LOAD_S = 0.05
@@ -112,12 +115,25 @@ class FakeRunner:
         if isinstance(task, BatchTask):
             self.probed.append(task)
             return self.probes(task)
+        if isinstance(task, CompileTask):
+            return self.compile(task, limits)
         if isinstance(task, PackTask):
             self.packed.append(task.serving)
             self.packed_plans.append(task.plan)
             return self.pack(task, limits)
         assert isinstance(task, TrialTask | FreshTask)
         return self.start(task, limits) if isinstance(task, FreshTask) else self.measure(task, limits)
+
+    def compile(self, task, limits):
+        self.ran.append(task.plan)
+        answered = self.answer(task.plan)
+        if isinstance(answered, Failure):
+            return answered
+        seconds = answered[1]
+        if seconds > limits.compile_s:
+            self.clock.now += limits.compile_s
+            return replace(failure("timeout", "compile", "killed"), phases_s={"compile": limits.compile_s})
+        return self._spend(seconds, limits) or CompiledAhead(0.0, {"compile": seconds})
 
     def pack(self, task, limits):
         answered = self.answer(task.plan) if task.serving.start == "load" else ()
@@ -177,6 +193,30 @@ class FakeRunner:
 
     def forget(self, cache):
         self.forgotten.append(cache)
+
+
+class LanesRunner(FakeRunner):
+    """The same in several lanes. `log`: each task that ended, what it was of, when it ran, and whether it was alone."""
+
+    def __init__(self, answer, clock, lanes, **fields):
+        super().__init__(answer, clock, **fields)
+        self.lanes = lanes
+        self.log = []
+        self._running = SimulatedLanes(lanes, clock, self._note)
+
+    def submit(self, task, limits, *, cache, exclusive):
+        began = self.clock.now
+        reply = self.run(task, limits)
+        seconds, self.clock.now = self.clock.now - began, began
+        pending = SimulatedTask(reply, seconds, exclusive, f"{type(task).__name__} {cache}", self._running)
+        self._running.add(pending)
+        return pending
+
+    def first_done(self, pending):
+        return self._running.wait_for(pending)
+
+    def _note(self, task):
+        self.log.append((task.name, task.span_s, task.exclusive))
 
 
 def packs_a_program(task):

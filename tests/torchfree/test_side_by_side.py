@@ -271,7 +271,7 @@ def test_what_cannot_be_started_is_told_with_nothing_left_running(runner_of, chi
     children.launchers[0].start = refuse
     with pytest.raises(RunnerError, match="no memory to fork"):
         timed(runner)
-    assert children.log[-1] == "server1 kills 0001 while it is paused"
+    assert children.log[-1] == "server1 kills 0001"
     assert first.is_done()
 
 
