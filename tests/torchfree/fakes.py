@@ -110,11 +110,9 @@ class FakeRunner:
         if isinstance(task, ProfileTask):
             self.clock.now += self.profile_s
             return self.profiled
-        if isinstance(task, LoaderTask):
-            return self.loaders(task)
-        if isinstance(task, BatchTask):
-            self.probed.append(task)
-            return self.probes(task)
+        if isinstance(task, LoaderTask | BatchTask):
+            self.probed += [task] if isinstance(task, BatchTask) else []
+            return self.probes(task) if isinstance(task, BatchTask) else self.loaders(task)
         if isinstance(task, CompileTask):
             return self.compile(task, limits)
         if isinstance(task, PackTask):
@@ -196,15 +194,19 @@ class FakeRunner:
 
 
 class LanesRunner(FakeRunner):
-    """The same in several lanes. `log`: each task that ended, what it was of, when it ran, and whether it was alone."""
+    """The same in several lanes.
+
+    `log`: each task that ended, what it was of, when it ran, and whether it was alone; `asked`: each, with its limits.
+    """
 
     def __init__(self, answer, clock, lanes, **fields):
         super().__init__(answer, clock, **fields)
         self.lanes = lanes
-        self.log = []
+        self.log, self.asked = [], []
         self._running = SimulatedLanes(lanes, clock, self._note)
 
     def submit(self, task, limits, *, cache, exclusive):
+        self.asked.append((type(task).__name__, limits))
         began = self.clock.now
         reply = self.run(task, limits)
         seconds, self.clock.now = self.clock.now - began, began

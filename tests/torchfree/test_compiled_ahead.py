@@ -1,0 +1,152 @@
+"""A search on several lanes: candidates are compiled side by side and measured one by one, with the same verdict."""
+
+from itertools import combinations, product
+
+import pytest
+from builders import failure, trial
+from fakes import FakeClock, LanesRunner, packs_either
+from msgspec.structs import replace
+from test_search import run, said
+
+from autocompile.core.errors import RunnerError
+from autocompile.core.goal import Goal
+from autocompile.core.plan import Plan
+from autocompile.runtime.inductor.settings import compiled, settings_of
+from autocompile.search.side_by_side import compiles_ahead
+
+AHEAD = ("CompileTask", "PackTask")
+
+
+def slow(plan):
+    """Compiling takes long enough that another process is worth its start; freezing gains most, autocast fails."""
+    if plan.is_eager:
+        return (1.0 if plan.threads == 0 else 1.6), 0.0
+    if plan.autocast:
+        return failure("wrong_result", "verify", "output is off by 0.1")
+    ratio = 0.5 if plan.runtime == "inductor" else 0.6
+    return (0.7 * ratio if plan.settings.get("options", {}).get("freezing") else ratio), 40.0
+
+
+def searched(lanes, answer=slow, *, budget_s=1800.0, calls=10**7, deploy="artifact", **fields):
+    runner = LanesRunner(answer, FakeClock(), lanes, packs=packs_either, **fields)
+    document, runner = run(runner=runner, budget_s=budget_s, goal=Goal(calls=calls, deploy=deploy))
+    return document, runner
+
+
+def spans(runner, *tasks):
+    return [span for name, span, _alone in runner.log if name.startswith(tasks)]
+
+
+def overlap(one, other):
+    return one[0] < other[1] and other[0] < one[1]
+
+
+@pytest.mark.parametrize("lanes", [2, 4])
+def test_several_lanes_find_what_one_finds_sooner(lanes):
+    alone, alone_runner = searched(1, budget_s=6000.0)
+    together, runner = searched(lanes, budget_s=6000.0)
+    assert together.winner.label == alone.winner.label
+    assert together.winner.speedup == alone.winner.speedup
+    assert {entry.label for entry in together.trials} == {entry.label for entry in alone.trials}
+    assert runner.clock.now < alone_runner.clock.now
+
+
+def test_what_is_measured_has_the_machine_to_itself_and_no_candidate_is_measured_twice():
+    document, runner = searched(2)
+    ahead, alone = spans(runner, *AHEAD), [span for _name, span, is_alone in runner.log if is_alone]
+    assert any(overlap(one, other) for one, other in combinations(ahead, 2))
+    assert not any(overlap(one, other) for one, other in combinations(alone, 2))
+    assert not any(overlap(one, other) for one, other in product(alone, ahead))
+    screened = [entry.number for entry in document.trials]
+    assert len(screened) == len(set(screened)) == len({entry.label for entry in document.trials})
+    compiled_ahead = [name for name, _span, _alone in runner.log if name.startswith("CompileTask")]
+    assert len(compiled_ahead) == len(set(compiled_ahead)) > 0
+
+
+def test_a_trial_from_a_filled_cache_is_told_as_one_from_an_empty_cache():
+    together, runner = searched(2, deploy="jit")
+    alone, _runner = searched(1, deploy="jit")
+    assert spans(runner, "CompileTask")
+    seconds = {entry.label: entry.startup_s for entry in alone.trials if entry.startup_s is not None}
+    measured = [entry for entry in together.trials if entry.startup_s is not None]
+    assert len(measured) > 5
+    for entry in measured:
+        if entry.label in seconds:
+            assert entry.startup_s == pytest.approx(seconds[entry.label])
+
+
+def test_where_compiling_is_short_no_other_process_is_started_for_it():
+    _document, runner = searched(2, lambda plan: (slow(plan)[0], 3.0) if not plan.autocast else slow(plan))
+    assert not spans(runner, "CompileTask")
+    assert spans(runner, "PackTask"), "what is loaded has to be packed by another process anyway"
+
+
+def test_compilers_that_time_variants_are_left_alone():
+    inductor = [replace(trial(startup_s=40.0), plan=compiled())]
+    assert compiles_ahead(compiled(), inductor, 2)
+    tuned = compiled(options={"max_autotune": True})
+    assert settings_of(tuned).options["max_autotune"]
+    assert not compiles_ahead(tuned, inductor, 2)
+    assert not compiles_ahead(Plan(runtime="aot", settings={"options": {"max_autotune": True}}), inductor, 2)
+    assert compiles_ahead(Plan(runtime="aot"), [], 2)
+    assert not compiles_ahead(Plan(), inductor, 2)
+
+
+def test_what_ran_out_of_memory_beside_others_is_compiled_once_more_alone():
+    tried = []
+
+    def scarce(plan):
+        if plan.runtime == "aot" and not plan.autocast:
+            tried.append(plan.key)
+            if tried.count(plan.key) == 1:
+                return failure("out_of_memory", "compile", "killed by the system")
+        return slow(plan)
+
+    document, runner = searched(2, scarce)
+    again = [(name, alone) for name, _span, alone in runner.log if name.split()[-1] in tried]
+    assert [alone for _name, alone in again[:2]] == [False, True]
+    assert any("beside others; it is compiled once more, alone" in line for line in said(document, "noted"))
+    measured = [entry for entry in document.trials if entry.label.startswith("aot") and entry.speedup]
+    assert measured
+
+
+def test_what_runs_out_of_memory_alone_too_has_failed():
+    def scarce(plan):
+        if plan.runtime == "aot":
+            return failure("out_of_memory", "compile", "killed by the system")
+        return slow(plan)
+
+    document, _runner = searched(2, scarce)
+    failed = [entry.failure.kind for entry in document.trials if entry.label.startswith("aot")]
+    assert set(failed) == {"out_of_memory"}
+
+
+def test_compiling_beside_others_may_take_as_many_times_longer_as_there_are_of_them():
+    _document, one = searched(1, calls=20_000, budget_s=600.0)
+    _document, two = searched(2, calls=20_000, budget_s=600.0)
+    (alone,), (shared,) = ([limits for name, limits in runner.asked if name == "PackTask"][:1] for runner in (one, two))
+    assert shared.compile_s == pytest.approx(2 * alone.compile_s)
+    assert shared.total_s == pytest.approx(alone.total_s, abs=5.0)
+    assert shared.memory_bytes < 0.75 * alone.memory_bytes
+
+
+def test_the_budget_is_kept_and_what_was_not_measured_is_told():
+    document, runner = searched(4, budget_s=150.0)
+    assert runner.clock.now <= 150.0 * 1.05
+    assert document.complete
+    assert said(document, "stopped")
+
+
+def test_a_broken_runner_ends_the_search_with_what_is_known_and_leaves_nothing_under_way():
+    class Breaking(LanesRunner):
+        def first_done(self, pending):
+            if len([one for one in self.log if one[0].startswith(AHEAD)]) >= 4:
+                self.left = pending
+                raise RunnerError("the server is gone")
+            return super().first_done(pending)
+
+    runner = Breaking(slow, FakeClock(), 2, packs=packs_either)
+    document, _runner = run(runner=runner, budget_s=1800.0, goal=Goal(calls=10**7))
+    assert document.stopped == "the server is gone"
+    assert runner.left
+    assert all(pending.is_done() for pending in runner.left)
