@@ -20,6 +20,7 @@ from autocompile.profiling import USUAL_S, ReadableProfile, profile_workload
 from autocompile.recommendation import Exporter, Recommendation
 from autocompile.report.limits import unmet
 from autocompile.report.progress import LiveProgress
+from autocompile.runner.workers import parse_workers
 from autocompile.scratch import Scratch
 from autocompile.search.run import Settings
 from autocompile.search.strategy import load_strategy
@@ -51,6 +52,7 @@ def optimize(  # noqa: PLR0913
     progress: bool = True,
     on_unmet: OnUnmet = "nearest",
     training: Training | None = None,
+    workers: int | str = 1,
 ) -> Recommendation:
     """Find the fastest correct way to run `model` on `inputs`, or to train it, by measuring.
 
@@ -62,7 +64,8 @@ def optimize(  # noqa: PLR0913
     `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
     `storage`, an Optuna storage URL for the study instead; `on_unmet`, what to do if nothing that was measured
     keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
-    (`error`).
+    (`error`); `workers`, how many candidates are compiled side by side on this machine, at most one a core: they are
+    measured one by one all the same, with the machine to themselves.
 
     Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
     are decode steps; `rec.module.generate` takes these as recommended.
@@ -87,6 +90,7 @@ def optimize(  # noqa: PLR0913
         output=str(output) if output is not None else None,
         keep=None if output is not None else str(keeps.path),
         metric=_spooled(goal.metric) if goal.metric else None,
+        workers=parse_workers(workers),
     )
     given, samples = _Given.of(model, inputs, training), keeps.path / _SAMPLES
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:

@@ -57,6 +57,8 @@ class Request:
     `began` is when the budget's clock started, on `time.monotonic`; None is when the run does.
 
     `metric` puts the goal's metric where children find it, and tells where that is.
+
+    `workers`: how many candidates are compiled side by side.
     """
 
     settings: Settings
@@ -65,6 +67,7 @@ class Request:
     metric: Callable[[Path], str] | None = None
     keep: str | None = None
     began: float | None = None
+    workers: int = 1
 
 
 def tune(source: Source, request: Request, listener: Listener) -> Document:
@@ -136,7 +139,9 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
     ledger.notice(of_load(current_load().busy_share))
     with (
         working_directory(output) as work,
-        LocalRunner(work / "jobs", _toolchain_cache(machine), on_phase=listener.on_phase) as runner,
+        LocalRunner(
+            work / "jobs", _toolchain_cache(machine), workers=request.workers, on_phase=listener.on_phase
+        ) as runner,
     ):
         workload = source(runner, work / "workload", request.budget_s)
         listener.on_workload(workload)

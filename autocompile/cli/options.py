@@ -38,5 +38,6 @@ Seed = Annotated[int, Option(help="For the sampler and the random inputs.")]
 Storage = Annotated[
     str | None, Option(help="Optuna storage URL for the study (default: SQLite in the output directory).")
 ]
+Workers = Annotated[str, Option(help="Compile so many candidates side by side; they are measured one by one.")]
 Json = Annotated[bool, Option("--json", help="Print the recommendation as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]

@@ -35,6 +35,7 @@ def tune(
     tolerance: options.Tolerance = None,
     seed: options.Seed = 0,
     storage: options.Storage = None,
+    workers: options.Workers = "1",
     module: options.Module = "",
     watch: options.Watch = "30s",
     watch_calls: options.WatchCalls = 2000,
@@ -51,6 +52,7 @@ def tune(
     from autocompile.core.units import parse_duration
     from autocompile.report.brief import brief
     from autocompile.report.text import terminal
+    from autocompile.runner.workers import parse_workers
     from autocompile.search.run import Settings
     from autocompile.search.strategy import load_strategy
     from autocompile.tuning import Request, from_script
@@ -65,6 +67,7 @@ def tune(
         budget_s=parse_duration(budget, where="--budget"),
         output=str(output),
         began=began,
+        workers=parse_workers(workers, where="--workers"),
     )
     source = from_script(script, arguments or (), watching=_watching(watch, watch_calls, module))
     document = _run(source, request, quiet=quiet)

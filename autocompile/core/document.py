@@ -168,6 +168,25 @@ class WithoutArtifact(Record, frozen=True):
     envelope: tuple[Segment, ...]
 
 
+class LaneEntry(Record, frozen=True):
+    """One candidate's time on a lane, in a run that has several: `compiling` beside others, or `measuring` alone.
+
+    `lane` 0 is the one that measures. It ran from `began_s` to `ended_s` after the run's begin, of which it was paused
+    for `paused_s`, as another was measured; before, it had waited for its turn for `waited_s`. `noisy`: whether it was
+    measured while others than this run's own took the host's CPU or GPU; `throttled`: why its GPU was slowed down.
+    """
+
+    lane: int
+    label: str
+    doing: Literal["compiling", "measuring"]
+    began_s: float
+    ended_s: float
+    waited_s: float
+    paused_s: float
+    noisy: bool = False
+    throttled: str = ""
+
+
 class Document(Record, frozen=True):
     """A recommendation as data.
 
@@ -183,7 +202,8 @@ class Document(Record, frozen=True):
     `time_spent_s`: seconds by purpose, together the whole run. `notices`: what the user should know first, each told
     as soon as it was found. `without_artifact`: null where the goal has production start
     without one anyway. `open_to`: labels of those that had no final, and so leave the verdict open: the winner
-    itself, or what reads as good or better in every column.
+    itself, or what reads as good or better in every column. `lanes`: what the search did on each, in the order in which
+    it ended; empty for a run with one.
     """
 
     schema_version: int
@@ -218,3 +238,4 @@ class Document(Record, frozen=True):
     open_to: tuple[str, ...] = ()
     stopped: str = ""
     without_artifact: WithoutArtifact | None = None
+    lanes: tuple[LaneEntry, ...] = ()

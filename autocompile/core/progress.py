@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from autocompile.core.decision import Decision
@@ -27,6 +28,9 @@ class Listener(Protocol):
     def on_phase(self, phase: str) -> None:
         """The child now loads, compiles, verifies, warms up or times."""
 
+    def on_lanes(self, lanes: Sequence[str]) -> None:
+        """What several lanes do now, each in words."""
+
     def on_trial(self, trial: Trial) -> None:
         """A trial has ended."""
 
@@ -50,6 +54,9 @@ class Silence:
         """Nothing."""
 
     def on_phase(self, phase: str) -> None:
+        """Nothing."""
+
+    def on_lanes(self, lanes: Sequence[str]) -> None:
         """Nothing."""
 
     def on_trial(self, trial: Trial) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +31,7 @@ class LiveProgress:
         self._console = console or Console(stderr=True)
         self._ends = time.monotonic() + budget_s
         self._stage = self._task = self._phase = ""
+        self._lanes: Sequence[str] = ()
         self._lines: list[str] = []
         self._best: tuple[float, str] | None = None
         self._count = 0
@@ -52,7 +54,7 @@ class LiveProgress:
 
     def on_stage(self, stage: str) -> None:
         """A new stage begins."""
-        self._stage = stage
+        self._stage, self._lanes = stage, ()
         self._draw()
 
     def on_task(self, label: str) -> None:
@@ -65,10 +67,16 @@ class LiveProgress:
         self._phase = phase
         self._draw()
 
+    def on_lanes(self, lanes: Sequence[str]) -> None:
+        """What several lanes do now."""
+        self._lanes = lanes
+        self._draw()
+
     def on_trial(self, trial: Trial) -> None:
         """A trial has ended."""
         self._count += 1
-        line = f"{self._task}: {_result(trial, self._words)}"
+        label = trial.label if self._lanes else self._task  # with several under way, the last that began is another
+        line = f"{label}: {_result(trial, self._words)}"
         self._lines.append(line)
         if trial.measurement is not None:
             speed = 1 / trial.measurements[-1].ratio.value
@@ -95,8 +103,10 @@ class LiveProgress:
         left = format_duration(max(0.0, self._ends - time.monotonic()))
         best = f"best so far {self._best[1]} ({self._best[0]:.2f}x)" if self._best else "nothing measured yet"
         head = Text.assemble((self._stage, "bold"), f"  {self._count} trials, {best}, {left} left")
-        now = Text(f"now: {self._task}, {self._phase}", style="cyan")
-        self._live.update(Group(head, *(Text(f"  {line}") for line in self._lines[-_SHOWN_TRIALS:]), now), refresh=True)
+        lanes = self._lanes or (f"{self._task}, {self._phase}",)
+        now = [Text(f"now: {lane}", style="cyan") for lane in lanes]
+        ended = [Text(f"  {line}") for line in self._lines[-_SHOWN_TRIALS:]]
+        self._live.update(Group(head, *ended, *now), refresh=True)
 
 
 def _result(trial: Trial, words: Words) -> str:

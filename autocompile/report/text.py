@@ -19,6 +19,7 @@ from autocompile.core.units import format_bytes, format_count, format_duration, 
 from autocompile.core.words import Words, words_of
 from autocompile.report.delivery import artifact_notes, packed_words, start_of_training
 from autocompile.report.generated import generated_lines
+from autocompile.report.lanes import lane_lines
 from autocompile.report.learned import learned_lines
 from autocompile.report.limits import all_break, verdict_words
 from autocompile.report.profile import profile_lines
@@ -78,6 +79,7 @@ def render(document: Document) -> RenderableType:
         *section(f"Best for how many {words_of(document.workload.kind).many}", _envelope_lines(document)),
         *section("Trade-offs", _trade_off_lines(document)),
         *section("Where the time went", _time_lines(document)),
+        *section("Lanes", lane_lines(document)),
         *section("The same in plain torch", document.snippet.strip().splitlines()),
     )
 

@@ -106,6 +106,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
         open_to=tuple(contender.label for contender in verdict.owed),
         stopped=findings.delivery.stopped,
         without_artifact=_without_artifact(bench, findings.before),
+        lanes=tuple(ledger.lanes),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autocompile.core.decision import Decision
+from autocompile.core.document import LaneEntry
 from autocompile.core.notices import Notice
 from autocompile.core.progress import Listener
 
@@ -76,12 +77,17 @@ class Ledger:
         self._listener = listener
         self._works: list[Work] = []
         self.decisions: list[Decision] = []
+        self.lanes: list[LaneEntry] = []
         self._notices: dict[str, str] = {}
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began."""
         return self._clock() - self._started
+
+    def since_begin(self, time_s: float) -> float:
+        """Seconds from the run's begin to a time on its clock."""
+        return time_s - self._started
 
     def left_s(self, *, keeping_s: float = 0.0) -> float:
         """Seconds of the budget that are left, but for what is kept for later; never negative."""

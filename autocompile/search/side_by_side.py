@@ -6,9 +6,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from msgspec.structs import replace
 
+from autocompile.core.document import LaneEntry
 from autocompile.core.job import CompiledAhead, Limits, Packed
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
@@ -44,14 +46,16 @@ class _Ahead:
     half: Packing | Compiling
     limits: Limits
     bound: str
+    lane: int
     alone: bool
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A candidate that can be measured: what was compiled for it, if anything was."""
+    """A candidate that can be measured, `since` when after the run's begin: what was compiled for it, if anything."""
 
     claim: Claim
+    since: float
     half: Packing | Compiling | None = None
     made: Packed | CompiledAhead | None = None
 
@@ -88,6 +92,7 @@ class SideBySide:
                 self._measure_next()
                 if not self._pending():
                     return reason
+                self._bench.listener.on_lanes(self._in_words())
                 self._await_one()
         except BaseException:
             for pending in self._pending():
@@ -119,9 +124,9 @@ class SideBySide:
             compile_s, memory_bytes = limits.compile_s * self._lanes, limits.memory_bytes // self._lanes
             self._compile(claim, replace(limits, compile_s=compile_s, memory_bytes=memory_bytes), bound)
         elif claim.plan.is_eager:  # soon known, and it may tell what is not worth compiling
-            self._ready.appendleft(_Ready(claim))
+            self._ready.appendleft(_Ready(claim, self._bench.ledger.elapsed_s))
         else:
-            self._ready.append(_Ready(claim))
+            self._ready.append(_Ready(claim, self._bench.ledger.elapsed_s))
 
     def _compile(self, claim: Claim, limits: Limits, bound: str, *, alone: bool = False) -> None:
         label = self._space.label(claim.candidate)
@@ -131,7 +136,8 @@ class SideBySide:
             half = begin_packing(self._bench, label, claim.plan, limits, alone=alone)
         else:
             half = begin_compiling(self._bench, claim.plan, limits, alone=alone)
-        self._ahead.append(_Ahead(claim, half, limits, bound, alone))
+        lane = 0 if alone else min(set(range(1, self._lanes + 1)) - {ahead.lane for ahead in self._ahead})
+        self._ahead.append(_Ahead(claim, half, limits, bound, lane, alone))
 
     def _measure_next(self) -> None:
         """Have the next one measured that is ready, if there is time, and nothing else is."""
@@ -158,13 +164,15 @@ class SideBySide:
         if self._timed is not None and self._timed.errand.pending is done:
             timed, self._timed = self._timed, None
             measured = timed.errand.reply()
+            self._note(timed.ready.claim, done, "measuring", since=timed.ready.since, measured=measured)
             self._conclude(timed.ready.claim, _completed(timed.ready, measured), timed.bound)
             return
         ahead = next(ahead for ahead in self._ahead if ahead.half.errand.pending is done)
         self._ahead.remove(ahead)
         made = ahead.half.finish()
+        self._note(ahead.claim, done, "compiling", lane=ahead.lane)
         if not isinstance(made, Failure):
-            self._ready.append(_Ready(ahead.claim, ahead.half, made))
+            self._ready.append(_Ready(ahead.claim, self._bench.ledger.elapsed_s, ahead.half, made))
         elif made.kind in _OF_COMPANY and not ahead.alone:
             self._once_more_alone(ahead, made)
         else:
@@ -177,6 +185,40 @@ class SideBySide:
         self._bench.runner.forget(ahead.claim.plan.key)
         limits, bound = allowance(self._bench, self._archive.trials(), ahead.claim.plan)
         self._compile(ahead.claim, limits, bound, alone=True)
+
+    def _in_words(self) -> tuple[str, ...]:
+        """What every lane does, for whoever watches."""
+        label = self._space.label
+        measured = [f"measuring {label(self._timed.ready.claim.candidate)}"] if self._timed else []
+        compiled = [f"compiling {label(ahead.claim.candidate)}" for ahead in self._ahead]
+        return *measured, *compiled, *(f"{label(ready.claim.candidate)} waits to be measured" for ready in self._ready)
+
+    def _note(
+        self,
+        claim: Claim,
+        pending: PendingReply,
+        doing: Literal["compiling", "measuring"],
+        *,
+        lane: int = 0,
+        since: float | None = None,
+        measured: Measurement | Failure | None = None,
+    ) -> None:
+        """Write down what a lane has done; `since` when it might have begun, if not at once."""
+        ledger = self._bench.ledger
+        began, ended = map(ledger.since_begin, pending.span_s)
+        contamination = measured.contamination if isinstance(measured, Measurement) else None
+        entry = LaneEntry(
+            lane=lane,
+            label=self._space.label(claim.candidate),
+            doing=doing,
+            began_s=round(began, 2),
+            ended_s=round(ended, 2),
+            waited_s=round(max(0.0, began - since), 2) if since is not None else 0.0,
+            paused_s=round(sum(until - from_ for from_, until in pending.pauses_s), 2),
+            noisy=contamination is not None and contamination.noisy,
+            throttled=contamination.throttled if contamination else "",
+        )
+        ledger.lanes.append(entry)
 
     def _conclude(
         self, claim: Claim, outcome: Measurement | Failure, bound: str, finals: tuple[Measurement, ...] = ()

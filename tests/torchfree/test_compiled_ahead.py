@@ -1,16 +1,24 @@
 """A search on several lanes: candidates are compiled side by side and measured one by one, with the same verdict."""
 
+import io
 from itertools import combinations, product
 
 import pytest
 from builders import failure, trial
 from fakes import FakeClock, LanesRunner, packs_either
 from msgspec.structs import replace
+from rich.console import Console
 from test_search import run, said
 
+from autocompile.core.document import Document, LaneEntry
 from autocompile.core.errors import RunnerError
 from autocompile.core.goal import Goal
 from autocompile.core.plan import Plan
+from autocompile.core.progress import Silence
+from autocompile.core.serde import from_json, to_json
+from autocompile.report.lanes import lane_lines
+from autocompile.report.progress import LiveProgress
+from autocompile.report.text import as_text
 from autocompile.runtime.inductor.settings import compiled, settings_of
 from autocompile.search.side_by_side import compiles_ahead
 
@@ -150,3 +158,75 @@ def test_a_broken_runner_ends_the_search_with_what_is_known_and_leaves_nothing_u
     assert document.stopped == "the server is gone"
     assert runner.left
     assert all(pending.is_done() for pending in runner.left)
+
+
+def test_the_document_tells_what_each_lane_did_and_what_waited():
+    document, runner = searched(2)
+    ahead = [entry for entry in document.lanes if entry.doing == "compiling"]
+    measured = [entry for entry in document.lanes if entry.doing == "measuring"]
+    assert {entry.lane for entry in ahead} == {1, 2}
+    assert {entry.lane for entry in measured} == {0}
+    assert [(entry.began_s, entry.ended_s) for entry in ahead] == spans(runner, *AHEAD)[: len(ahead)]
+    assert any(entry.waited_s > 0 for entry in measured)
+    assert from_json(to_json(document), Document) == document
+    text = as_text(document)
+    assert f"measuring, one by one: {len(measured)} candidates in " in text
+    assert "compiling, lane 1: " in text
+    assert "what was ready waited " in text
+
+
+def test_a_run_with_one_lane_says_nothing_of_lanes():
+    document, _runner = searched(1)
+    assert document.lanes == ()
+    assert "Lanes" not in as_text(document)
+
+
+def test_pauses_and_disturbances_are_told():
+    alone, _runner = searched(1)
+    lanes = (
+        LaneEntry(1, "aot", "compiling", 0.0, 50.0, 0.0, 20.0),
+        LaneEntry(0, "openvino", "measuring", 30.0, 50.0, 0.0, 0.0, noisy=True, throttled="heat"),
+        LaneEntry(0, "aot", "compiling", 50.0, 60.0, 0.0, 0.0),
+        LaneEntry(0, "aot", "measuring", 60.0, 62.0, 5.0, 0.0),
+    )
+    assert list(lane_lines(replace(alone, lanes=lanes))) == [
+        "measuring, one by one: 2 candidates in 22.0 s",
+        "what was ready waited 5 s for its turn, aot longest: 5 s",
+        "others used this machine while 1 of 2 were measured",
+        "the GPU was slowed down (heat) while openvino was measured",
+        "compiling, alone: 1 program in 10.0 s",
+        "compiling, lane 1: 1 program in 30.0 s, and paused for 20.0 s while another was measured",
+        "what a program took to compile beside others is what it takes alone, or more",
+    ]
+
+
+def test_what_each_lane_does_is_shown_as_it_goes_on():
+    shown = []
+
+    class Watching(Silence):
+        def on_lanes(self, lanes):
+            shown.append(tuple(lanes))
+
+    runner = LanesRunner(slow, FakeClock(), 2, packs=packs_either)
+    run(runner=runner, budget_s=1800.0, goal=Goal(calls=10**7), listener=Watching())
+    assert any(sum(lane.startswith("compiling ") for lane in lanes) == 2 for lanes in shown)
+    assert any(lane.startswith("measuring ") for lanes in shown for lane in lanes)
+    assert any(lane.endswith(" waits to be measured") for lanes in shown for lane in lanes)
+
+
+def test_with_several_under_way_a_result_has_its_own_name():
+    console = Console(file=io.StringIO(), width=200)
+    live = LiveProgress(60, console)
+    live.on_lanes(["measuring aot", "compiling inductor"])
+    live.on_task("inductor")
+    live.on_trial(trial(1, 0.5, label="aot"))
+    assert "aot: 2.00x" in console.file.getvalue()
+    live.on_stage("finals")
+    live.on_task("final 1: aot")
+    live.on_trial(trial(1, 0.5, label="aot"))
+    assert "final 1: aot: 2.00x" in console.file.getvalue()
+    terminal = Console(file=io.StringIO(), width=200, force_terminal=True)
+    with LiveProgress(60, terminal) as live:
+        live.on_lanes(["measuring aot", "compiling inductor"])
+    assert "now: measuring aot" in terminal.file.getvalue()
+    assert "now: compiling inductor" in terminal.file.getvalue()
