@@ -15,6 +15,8 @@ import msgspec
 from autocompile.core.environment import Environment
 from autocompile.core.errors import RunnerError
 from autocompile.core.job import (
+    CompiledAhead,
+    CompileTask,
     FreshStart,
     FreshTask,
     Limits,
@@ -34,7 +36,7 @@ from autocompile.core.runner import PendingReply
 from autocompile.core.serde import Record, from_json, to_json
 from autocompile.core.workload import Workload
 from autocompile.runner.simulated import SimulatedLanes, SimulatedTask, VirtualClock
-from autocompile.runtime.catalogue import kinds, serving_of
+from autocompile.runtime.catalogue import kind_of, kinds, serving_of
 
 _BEFORE_COMPILING = ("start", "load", "build")
 
@@ -80,15 +82,16 @@ class ReplayRunner:
         self.clock = clock
         self.timeline: list[tuple[float, str]] = []
         self._lanes = SimulatedLanes(lanes, clock, self._note)
+        self._filled: set[str] = set()
 
     @property
     def lanes(self) -> int:
         """How many tasks may run side by side."""
         return self._lanes.count
 
-    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> SimulatedTask:  # noqa: ARG002  what was recorded had its own
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> SimulatedTask:
         """What was recorded, ended at the limits if it took longer. Raises RunnerError for what was not recorded."""
-        reply, plan_key = self._recorded(task, limits)
+        reply, plan_key = self._recorded(task, limits, cache)
         pending = SimulatedTask(reply, sum(reply.phases_s.values()), exclusive, plan_key, self._lanes)
         self._lanes.add(pending)
         return pending
@@ -100,19 +103,25 @@ class ReplayRunner:
     def forget(self, cache: str) -> None:
         """There is no cache to forget."""
 
-    def _recorded(self, task: Task, limits: Limits) -> tuple[Reply, str]:
+    def _recorded(self, task: Task, limits: Limits, cache: str) -> tuple[Reply, str]:
         """The reply, and of a trial its plan's key."""
         if isinstance(task, ToolchainTask):
             return self._toolchain(), ""
         if isinstance(task, ProfileTask):
             return self.recording.about.profile, ""
-        if not isinstance(task, TrialTask | PackTask | FreshTask) or task.plan.key not in self.recording.outcomes:
+        of_a_plan = TrialTask | CompileTask | PackTask | FreshTask
+        if not isinstance(task, of_a_plan) or task.plan.key not in self.recording.outcomes:
             raise RunnerError(f"there is no recording of {type(task).__name__} {getattr(task, 'plan', '')}")
         outcome = self.recording.outcomes[task.plan.key]
         if isinstance(task, PackTask):
             return _packing(task, outcome, limits), ""
         if isinstance(task, FreshTask):
             return _start_of(task, outcome), ""
+        if isinstance(task, CompileTask):
+            self._filled.add(cache)
+            return _ahead(outcome, limits), ""
+        if cache in self._filled:
+            outcome = _from_cache(task.plan, outcome)
         return _within(_as_loaded(outcome) if task.artifact else outcome, limits), task.plan.key
 
     def _toolchain(self) -> Toolchain:
@@ -146,6 +155,22 @@ def _start_of(task: FreshTask, outcome: Outcome) -> FreshStart | Failure:
         return outcome
     load_s, first_pass_s = outcome.startup.build_s, outcome.startup.compile_s
     return FreshStart(0.0, 0.0, load_s, first_pass_s, 0.0, serving_of(task.plan), cache_misses=0)
+
+
+def _ahead(outcome: Outcome, limits: Limits) -> CompiledAhead | Failure:
+    """What compiling alone came to: what failed later in its trial, compiles."""
+    seconds = {name: s for name, s in outcome.phases_s.items() if name in (*_BEFORE_COMPILING, "compile")}
+    if isinstance(outcome, Failure) and outcome.stage in seconds:
+        return outcome
+    within = _within(msgspec.structs.replace(outcome, phases_s=seconds), limits)
+    ended = within if isinstance(within, Failure) and within.kind == "timeout" else None
+    return ended or CompiledAhead(0.0, seconds)
+
+
+def _from_cache(plan: Plan, outcome: Outcome) -> Outcome:
+    """A trial that finds what another process compiled."""
+    cold_s = outcome.phases_s.get("compile", 0.0)
+    return msgspec.structs.replace(outcome, phases_s={**outcome.phases_s, "compile": kind_of(plan).warm_s(cold_s)})
 
 
 def _as_loaded(outcome: Outcome) -> Outcome:

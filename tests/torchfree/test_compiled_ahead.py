@@ -8,6 +8,7 @@ from builders import failure, trial
 from fakes import FakeClock, LanesRunner, packs_either
 from msgspec.structs import replace
 from rich.console import Console
+from test_replay import STRATEGY, recording  # noqa: F401  a fixture
 from test_search import run, said
 
 from autocompile.core.document import Document, LaneEntry
@@ -19,8 +20,14 @@ from autocompile.core.serde import from_json, to_json
 from autocompile.report.lanes import lane_lines
 from autocompile.report.progress import LiveProgress
 from autocompile.report.text import as_text
+from autocompile.runner.replay import ReplayRunner
+from autocompile.runner.simulated import VirtualClock
 from autocompile.runtime.inductor.settings import compiled, settings_of
+from autocompile.search.ledger import Ledger
+from autocompile.search.run import Bench, Settings
+from autocompile.search.session import run_study
 from autocompile.search.side_by_side import compiles_ahead
+from autocompile.search.strategy import load_strategy
 
 AHEAD = ("CompileTask", "PackTask")
 
@@ -230,3 +237,32 @@ def test_with_several_under_way_a_result_has_its_own_name():
         live.on_lanes(["measuring aot", "compiling inductor"])
     assert "now: measuring aot" in terminal.file.getvalue()
     assert "now: compiling inductor" in terminal.file.getvalue()
+
+
+@pytest.mark.parametrize("sampler", ["policy", "tpe"])
+def test_a_recording_is_searched_in_several_lanes_with_the_same_winner_sooner(recording, tmp_path, sampler):  # noqa: F811
+    def replayed(lanes):
+        clock = VirtualClock()
+        runner = ReplayRunner(recording, clock, lanes)
+        strategy = tmp_path / f"{sampler}.toml"
+        strategy.write_text(STRATEGY.format(sampler))
+        bench = Bench(
+            workload=recording.about.workload,
+            environment=recording.about.environment,
+            runner=runner,
+            ledger=Ledger(1e6, Silence(), clock=clock),
+            listener=Silence(),
+            settings=Settings(Goal(calls=10**6, deploy="jit"), load_strategy(str(strategy)), 0, None),
+            reference=tmp_path / "reference.pt",
+            artifact=tmp_path / f"artifact{lanes}",
+        )
+        document = run_study(bench)
+        return document, {key: when for when, key in reversed(runner.timeline)}
+
+    (alone, alone_ended), (together, ended) = replayed(1), replayed(4)
+    assert together.winner.label == alone.winner.label
+    startup_s = {entry.label: entry.startup_s for entry in together.trials}
+    for entry in alone.trials:  # while answers are out, some is tried that they would have told to leave
+        assert startup_s[entry.label] == pytest.approx(entry.startup_s)
+    assert max(ended.values()) < max(alone_ended.values())
+    assert any(entry.doing == "compiling" for entry in together.lanes)
