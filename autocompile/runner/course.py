@@ -35,6 +35,11 @@ class Course:
             deadline = min(deadline, self._since + left_s)
         return deadline
 
+    @property
+    def phase(self) -> str:
+        """What the child does now."""
+        return self._phase
+
     def enter(self, phase: str, at: float) -> None:
         """The child has entered a phase. One that is paused did so just before."""
         self._leave_phase(at)

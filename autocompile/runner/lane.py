@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # How long a killed child may take until it is seen to have ended.
 _DYING_S = 10.0
+# A child that takes less CPU time than this in so long waits for something.
+_SIGN_OF_LIFE_S, _STUCK_S = 0.05, 2.0
 
 
 class Lane:
@@ -25,6 +27,7 @@ class Lane:
         self.launcher = launcher
         self.turn: Turn | None = None
         self.is_paused = False
+        self._seen = (0.0, 0.0)
 
     def start(self, turn: Turn) -> None:
         """Start the child of this turn. Raises RunnerError, with nothing left running, if it cannot be started."""
@@ -36,6 +39,7 @@ class Lane:
             raise
         turn.course = Course(turn.job.limits)
         self.turn, self.is_paused = turn, False
+        self._seen = (time.monotonic(), 0.0)
 
     def pause(self) -> None:
         """Stop the child that runs, if one does."""
@@ -50,6 +54,15 @@ class Lane:
             self.turn.course.resume(time.monotonic())
             self.launcher.resume()
         self.is_paused = False
+
+    def is_stuck(self) -> bool:
+        """Whether the child did nothing since it was last seen at work, longer than it takes to read a file."""
+        now, worked_s = time.monotonic(), self.launcher.worked_s()
+        seen_at, seen_s = self._seen
+        if worked_s - seen_s > _SIGN_OF_LIFE_S:
+            self._seen = (now, worked_s)
+            return False
+        return now - seen_at > _STUCK_S
 
     def kill(self) -> None:
         """Kill the child, and wait until it is seen to have ended."""

@@ -18,7 +18,7 @@ import psutil
 
 from autocompile.core.errors import RunnerError
 from autocompile.core.protocol import EVENTS_VARIABLE, LOG_FILE
-from autocompile.runner.pausing import pause_tree, resume_tree
+from autocompile.runner.pausing import pause_tree, resume_tree, worked_s
 
 _SERVER_START_S = 300.0
 Event = dict[str, Any]
@@ -49,6 +49,10 @@ class Launcher(Protocol):
 
     def resume(self) -> None:
         """Let the child go on."""
+        ...
+
+    def worked_s(self) -> float:
+        """Seconds of CPU time that the child that runs took so far, with all that it started."""
         ...
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
@@ -98,6 +102,9 @@ class ForkServer:
     def resume(self) -> None:
         if self._child is not None:
             resume_tree(self._child)
+
+    def worked_s(self) -> float:
+        return worked_s(self._child) if self._child is not None else 0.0
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
         self._send({"preload": modules, "search_path": search_path})
@@ -166,6 +173,9 @@ class Spawner:
     def resume(self) -> None:
         if self._process is not None:
             resume_tree(self._process.pid)
+
+    def worked_s(self) -> float:
+        return worked_s(self._process.pid) if self._process is not None else 0.0
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
         """Nothing to do: every child imports for itself."""

@@ -83,11 +83,11 @@ class LocalRunner:
 
     def preload(self, workload: Workload) -> None:
         """Open all lanes, and have children start with the workload's modules imported. Nothing may be under way."""
-        (timing,) = self._turns.lanes
-        names = [f"server{number}" for number in range(1, self._workers + 1)] if self._workers > 1 else []
-        with ThreadPoolExecutor(len(names) + 1) as pool:  # each waits for a process to import torch
-            compiling = [Lane(launcher) for launcher in pool.map(self._launch, names)]
-            lanes = [timing, *compiling]
+        timing, *others = self._turns.lanes
+        is_to_open = self._workers > 1 and not others
+        names = [f"server{number}" for number in range(1, self._workers + 1)] if is_to_open else []
+        with ThreadPoolExecutor(self._workers + 1) as pool:  # each waits for a process to import torch
+            lanes = [timing, *others, *(Lane(launcher) for launcher in pool.map(self._launch, names))]
             self._turns = self._over(lanes)
             list(pool.map(lambda lane: lane.launcher.preload(workload.modules, workload.search_path), lanes))
         if workload.device_type != "cpu":

@@ -25,6 +25,9 @@ from autocompile.runner.pausing import can_pause
 
 # How often several children that run side by side are looked at. A single one is waited for asleep.
 _GLANCE_S = 0.05
+# How often a child that is to be alone is looked at, until it is timed: it may wait for a lock that a paused one holds.
+_LOOK_S = 0.5
+_TIMED_PHASE = "timing"
 
 # What the others do while a task runs that is to be alone: they are paused, or are waited for, or go on where that does
 # the timing no harm, as on a CPU beside a GPU.
@@ -190,8 +193,7 @@ class Turns:
     def _begin(self, lane: Lane, turn: Turn) -> None:
         """Start a turn's child. One that cannot be started is told to whom it concerns."""
         if turn.exclusive and self.beside == "pause":
-            for other in self._busy:
-                other.pause()
+            self._pause_others()
         try:
             self._prepare(turn.job)
             lane.start(turn)
@@ -212,7 +214,28 @@ class Turns:
             return False
         awake = [lane for lane in busy if not lane.is_paused]
         left_s = max(0.0, min(self._deadline(lane) for lane in busy) - time.monotonic())
-        return self._hear(awake[0], left_s if len(awake) == 1 else min(left_s, _GLANCE_S))
+        if len(awake) > 1:
+            return self._hear(awake[0], min(left_s, _GLANCE_S))
+        if len(busy) == 1 or self._is_timing():
+            return self._hear(awake[0], left_s)
+        if awake[0].is_stuck():
+            self._let_go_on()
+        return self._hear(awake[0], min(left_s, _LOOK_S))
+
+    def _is_timing(self) -> bool:
+        """Whether a child is timed now: all sleep, this process among them."""
+        timed = self._timed
+        return timed is not None and timed.course is not None and timed.course.phase == _TIMED_PHASE
+
+    def _let_go_on(self) -> None:
+        """Until the next phase of what is to be alone, which waits for what one of the others holds, as a lock."""
+        for lane in self._busy:
+            lane.resume()
+
+    def _pause_others(self) -> None:
+        for lane in self._busy:
+            if lane is not self._timing:
+                lane.pause()
 
     @staticmethod
     def _deadline(lane: Lane) -> float:
@@ -241,6 +264,8 @@ class Turns:
             self._finish(lane, turn, _reply(turn, course, int(event["exited"]), event["at"]), event["at"])
         elif "phase" in event:
             course.enter(str(event["phase"]), event["at"])
+            if turn.exclusive and self.beside == "pause":
+                self._pause_others()
             if turn.exclusive or len(self.lanes) == 1:
                 self._on_phase(str(event["phase"]))
 

@@ -15,10 +15,11 @@ from autocompile.core.job import Limits, ToolchainTask
 from autocompile.core.outcome import Failure, Measurement, Toolchain
 from autocompile.core.protocol import REPLY_FILE
 from autocompile.core.serde import to_json
+from autocompile.runner import lane, turns
 from autocompile.runner.course import Course
 from autocompile.runner.launchers import kill_tree
 from autocompile.runner.local import LocalRunner
-from autocompile.runner.pausing import pause_tree, resume_tree
+from autocompile.runner.pausing import pause_tree, resume_tree, worked_s
 
 TASK, AMPLE = ToolchainTask("cpu"), Limits(60.0)
 DONE = Toolchain(1.0, "AVX2", phases_s={"compile": 30.0})
@@ -59,6 +60,7 @@ class Obedient:
     def __init__(self, name, log):
         self.name, self.log = name, log
         self.job, self.is_paused, self.events = None, False, []
+        self.works, self.when_paused, self.when_resumed = True, lambda: None, lambda: None
 
     def start(self, directory):
         assert self.job is None, "one child at a time"
@@ -81,9 +83,14 @@ class Obedient:
 
     def pause(self):
         self.is_paused = True
+        self.when_paused()
 
     def resume(self):
         self.is_paused = False
+        self.when_resumed()
+
+    def worked_s(self):
+        return time.monotonic() if self.works else 0.0
 
     def preload(self, modules, search_path):
         pass
@@ -146,6 +153,37 @@ def test_what_is_timed_runs_alone_and_the_others_go_on_afterwards(runner_of, chi
     assert (children.running(), children.paused()) == (["0001", "0002"], [])
     assert first.course.pauses[0][1] > next_alone.span_s[0]
     assert not any(one.is_done() for one in (first, second, third))
+
+
+def test_whoever_waits_for_what_a_paused_one_holds_gets_it_and_is_then_alone_again(runner_of, children, monkeypatch):
+    monkeypatch.setattr(lane, "_STUCK_S", 0.1)
+    monkeypatch.setattr(turns, "_LOOK_S", 0.01)
+    runner = runner_of()
+    holds_a_lock, waits = compiling(runner), timed(runner)
+    children.phase("0002", "compile")
+    timing, holder = children.launchers[:2]
+    timing.works = False
+
+    def lets_go():
+        if not timing.works:
+            timing.works = True
+            children.phase("0002", "timing")
+
+    holder.when_resumed = lets_go
+    holder.when_paused = lambda: children.end("0002") if timing.works else None
+    waits.answer()
+    assert len(holds_a_lock.course.pauses) == 2
+    assert children.running() == ["0001"]
+
+
+def test_nobody_is_let_on_while_one_is_timed(runner_of, children, monkeypatch):
+    monkeypatch.setattr(lane, "_STUCK_S", 0.0)
+    runner = runner_of()
+    paused, alone = compiling(runner), timed(runner, Limits(0.5))
+    children.phase("0002", "timing")
+    children.launchers[0].works = False
+    assert alone.answer().kind == "timeout"
+    assert len(paused.course.pauses) == 1
 
 
 def test_a_pause_is_no_part_of_any_phase(runner_of, children):
@@ -302,7 +340,7 @@ def test_a_process_is_paused_with_all_that_it_started(family):
     assert {process.status() for process in family} == {psutil.STATUS_STOPPED}
     before = busy_s(family)
     time.sleep(0.2)
-    assert busy_s(family) == before
+    assert busy_s(family) == worked_s(family[0].pid) == before
     resume_tree(family[0].pid)
     until = time.monotonic() + 60
     while busy_s(family) == before and time.monotonic() < until:
@@ -324,4 +362,5 @@ def test_nothing_happens_to_a_process_that_has_ended():
     ended.wait()
     pause_tree(ended.pid)
     resume_tree(ended.pid)
+    assert worked_s(ended.pid) == 0.0
     assert ended.returncode == 0
