@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autocompile.core.protocol import JOB_FILE
 from autocompile.core.serde import to_json
 from autocompile.runner.course import Course
 from autocompile.runner.launchers import Launcher
-
-if TYPE_CHECKING:
-    from autocompile.runner.turns import Turn
+from autocompile.runner.turn import Turn
 
 # How long a killed child may take until it is seen to have ended.
 _DYING_S = 10.0

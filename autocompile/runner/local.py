@@ -22,7 +22,8 @@ from autocompile.host import can_fork
 from autocompile.runner.interrupts import Interrupts
 from autocompile.runner.lane import Lane
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
-from autocompile.runner.turns import Turn, Turns
+from autocompile.runner.turn import Turn
+from autocompile.runner.turns import Turns
 from autocompile.runtime.catalogue import kinds
 from autocompile.scratch import Scratch, sweep
 

@@ -22,6 +22,7 @@ from autocompile.runner.ending import reply_left
 from autocompile.runner.lane import Lane
 from autocompile.runner.launchers import Event
 from autocompile.runner.pausing import can_pause
+from autocompile.runner.turn import Turn
 
 # How often several children that run side by side are looked at. A single one is waited for asleep.
 _GLANCE_S = 0.05
@@ -32,43 +33,6 @@ _TIMED_PHASE = "timing"
 # What the others do while a task runs that is to be alone: they are paused, or are waited for, or go on where that does
 # the timing no harm, as on a CPU beside a GPU.
 Beside = Literal["pause", "wait", "go on"]
-
-
-class Turn:
-    """A task's turn on a lane: a `core.runner.PendingReply`. `had_company`: whether others ran beside its child."""
-
-    def __init__(self, turns: Turns, job: Job, *, exclusive: bool) -> None:
-        self.job = job
-        self.exclusive = exclusive
-        self.course: Course | None = None
-        self.outcome: Reply | RunnerError | None = None
-        self.submitted = time.monotonic()
-        self.ended = 0.0
-        self.had_company = False
-        self._turns = turns
-
-    def answer(self) -> Reply:
-        self._turns.wait_for([self])
-        assert self.outcome is not None
-        if isinstance(self.outcome, RunnerError):
-            raise self.outcome
-        return self.outcome
-
-    def is_done(self) -> bool:
-        self._turns.look()
-        return self.outcome is not None
-
-    def cancel(self) -> None:
-        self._turns.cancel(self)
-
-    @property
-    def span_s(self) -> tuple[float, float]:
-        assert self.outcome is not None
-        return (self.course.began if self.course else self.ended), self.ended
-
-    @property
-    def pauses_s(self) -> tuple[tuple[float, float], ...]:
-        return tuple(self.course.pauses) if self.course else ()
 
 
 class Turns:
@@ -266,7 +230,7 @@ class Turns:
             course.enter(str(event["phase"]), event["at"])
             if turn.exclusive and self.beside == "pause":
                 self._pause_others()
-            if turn.exclusive or len(self.lanes) == 1:
+            if turn.exclusive or len(self._busy) == 1:
                 self._on_phase(str(event["phase"]))
 
     def _finish(self, lane: Lane, turn: Turn, outcome: Reply | RunnerError, at: float) -> None:
