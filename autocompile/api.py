@@ -64,8 +64,7 @@ def optimize(  # noqa: PLR0913
     `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
     `storage`, an Optuna storage URL for the study instead; `on_unmet`, what to do if nothing that was measured
     keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
-    (`error`); `workers`, how many candidates are compiled side by side on this machine, at most one a core: they are
-    measured one by one all the same, with the machine to themselves.
+    (`error`); `workers`, how many candidates are compiled side by side on this machine, to be measured one by one.
 
     Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
     are decode steps; `rec.module.generate` takes these as recommended.
@@ -79,10 +78,8 @@ def optimize(  # noqa: PLR0913
     in `output` all the same. Ctrl-C ends the search, and what is known so far is returned, its
     `document.complete` false.
     """
-    if goal is not None and calls is not None:
-        raise InvalidValue("is given twice", where="calls", remedy="give it in the goal only")
     _check_choices(seed, on_unmet)
-    goal, keeps = _goal_for(training, goal or Goal(calls=calls)), Scratch()
+    goal, keeps = _goal_for(training, _given_goal(goal, calls)), Scratch()
     settings = Settings(goal, load_strategy(strategy), seed, storage)
     request = Request(
         settings=settings,
@@ -101,6 +98,13 @@ def optimize(  # noqa: PLR0913
     if on_unmet == "error" and not document.is_feasible:
         raise GoalUnmet(unmet(document), recommendation=found)
     return found
+
+
+def _given_goal(goal: Goal | None, calls: int | None) -> Goal:
+    """The goal, given whole or as calls. Raises InvalidValue if it is given twice."""
+    if goal is not None and calls is not None:
+        raise InvalidValue("is given twice", where="calls", remedy="give it in the goal only")
+    return goal or Goal(calls=calls)
 
 
 def profile(model: Any, inputs: Any, *, progress: bool = True, training: Training | None = None) -> ReadableProfile:

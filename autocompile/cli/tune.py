@@ -48,10 +48,7 @@ def tune(
     """
     began = time.monotonic()  # what the imports take is the user's time, too
     from autocompile.core.goal import Goal, batch_from
-    from autocompile.core.serde import to_json
     from autocompile.core.units import parse_duration
-    from autocompile.report.brief import brief
-    from autocompile.report.text import terminal
     from autocompile.runner.workers import parse_workers
     from autocompile.search.run import Settings
     from autocompile.search.strategy import load_strategy
@@ -71,12 +68,20 @@ def tune(
     )
     source = from_script(script, arguments or (), watching=_watching(watch, watch_calls, module))
     document = _run(source, request, quiet=quiet)
-    if json:
+    _show(document, output, as_json=json)
+    sys.exit(_status(document))
+
+
+def _show(document: Document, output: Path, *, as_json: bool) -> None:
+    from autocompile.core.serde import to_json
+    from autocompile.report.brief import brief
+    from autocompile.report.text import terminal
+
+    if as_json:
         print(to_json(document, indent=2).decode())
     else:
         terminal().print(brief(document, str(output)))
         print("\n" + "\n".join(_kept(document, output)))
-    sys.exit(_status(document))
 
 
 def _status(document: Document) -> int:
