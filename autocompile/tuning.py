@@ -28,7 +28,7 @@ from autocompile.core.environment import Environment
 from autocompile.core.errors import InvalidWorkload, NotExportable
 from autocompile.core.export import Export
 from autocompile.core.job import CaptureTask, Limits, Watching
-from autocompile.core.notices import of_load, of_workload
+from autocompile.core.notices import of_disturbance, of_load, of_workload
 from autocompile.core.progress import Listener
 from autocompile.core.protocol import SCRIPT_LOG
 from autocompile.core.workload import Workload
@@ -140,7 +140,11 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
     with (
         working_directory(output) as work,
         LocalRunner(
-            work / "jobs", _toolchain_cache(machine), workers=request.workers, on_phase=listener.on_phase
+            work / "jobs",
+            _toolchain_cache(machine),
+            workers=request.workers,
+            on_phase=listener.on_phase,
+            on_disturbance=lambda: ledger.notice(of_disturbance()),
         ) as runner,
     ):
         workload = source(runner, work / "workload", request.budget_s)

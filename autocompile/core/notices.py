@@ -101,6 +101,12 @@ def _others(told: str) -> Notice:
     return Notice("host", f"{told}: nothing will be called faster while they do; tune while it is quiet")
 
 
+def of_disturbance() -> Iterator[Notice]:
+    """The first time that a candidate was disturbed which was timed beside others that compile."""
+    repeated = "a timing beside what compiles was disturbed, and repeated alone"
+    yield Notice("lanes", f"{repeated}: from now on compiling is paused while anything is timed")
+
+
 def disturbance(seen: Contamination) -> str:
     """What disturbed a timing on a noisy host, in words."""
     if seen.gpu_processes:

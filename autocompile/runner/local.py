@@ -37,9 +37,10 @@ class LocalRunner:
     added for them when the workload is known (`preload`). On a CPU, children that compile are paused while another is
     timed; beside a GPU they go on, until a timing is disturbed.
 
-    `directory` is where jobs, logs and compiler caches lie; `seed` is the toolchain's cache directory,
-    whose contents every new cache starts with; `on_phase` hears what the child is doing; `launch` makes a launcher of
-    this name. Children have a temporary directory of their own; what killed runs left of these is removed first.
+    `directory` is where jobs, logs and compiler caches lie; `seed` is the toolchain's cache directory, whose contents
+    every new cache starts with; `on_phase` hears what the child is doing, `on_disturbance` when a timing was disturbed
+    for the first time that others compiled beside; `launch` makes a launcher of this name. Children have a temporary
+    directory of their own; what killed runs left of these is removed first.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class LocalRunner:
         *,
         workers: int = 1,
         on_phase: Callable[[str], None] = lambda _phase: None,
+        on_disturbance: Callable[[], None] = lambda: None,
         launch: Callable[[str], Launcher] | None = None,
     ) -> None:
         self._directory = directory
@@ -60,6 +62,7 @@ class LocalRunner:
         self._count = 0
         self._workers = workers
         self._on_phase = on_phase
+        self._on_disturbance = on_disturbance
         directory.mkdir(parents=True, exist_ok=True)
         self._launch = launch or self._launcher
         self._turns = self._over([Lane(self._launch("server"))])
@@ -133,7 +136,13 @@ class LocalRunner:
     def _over(self, lanes: Sequence[Lane]) -> Turns:
         """Turns on these: the first is for timing, and the only one for all."""
         timing, *compiling = lanes
-        return Turns(timing, compiling or [timing], prepare=self._prepare, on_phase=self._on_phase)
+        return Turns(
+            timing,
+            compiling or [timing],
+            prepare=self._prepare,
+            on_phase=self._on_phase,
+            on_disturbance=self._on_disturbance,
+        )
 
     def _cache(self, name: str) -> Path:
         return self._seed if name == "toolchain" else self._caches / name

@@ -41,7 +41,7 @@ class Turns:
     Those that are to be alone run on the lane `timing`, all others on `compiling`; with a single lane, that is the same
     one. Nothing happens by itself: events are heard and limits are kept by whoever waits for a turn or looks whether it
     is done. `prepare` puts what a job needs in place when its turn has come; `on_phase` hears what the child is doing
-    that is to be alone, or the only one. `beside`: see `Beside`.
+    that is to be alone, or the only one; `on_disturbance` hears if the others harmed a timing. `beside`: see `Beside`.
     """
 
     def __init__(
@@ -51,12 +51,14 @@ class Turns:
         *,
         prepare: Callable[[Job], None],
         on_phase: Callable[[str], None],
+        on_disturbance: Callable[[], None],
     ) -> None:
         self.beside: Beside = "pause" if can_pause() else "wait"
         self._timing = timing
         self._compiling = tuple(compiling)
         self._prepare = prepare
         self._on_phase = on_phase
+        self._on_disturbance = on_disturbance
         self._waiting: deque[Turn] = deque()
 
     @property
@@ -245,6 +247,8 @@ class Turns:
     def _again(self, turn: Turn, at: float) -> None:
         """Time once more what was disturbed, before all others; from now on nothing runs beside what is timed."""
         assert turn.course is not None
+        if self.beside == "go on":
+            self._on_disturbance()
         self.beside = "pause" if can_pause() else "wait"
         left_s = max(1.0, turn.course.began + turn.job.limits.total_s - at)
         limits = replace(turn.job.limits, total_s=left_s)

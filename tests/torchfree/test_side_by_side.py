@@ -109,7 +109,13 @@ def runner_of(tmp_path, children):
     runners = []
 
     def runner(workers=2, device="cpu"):
-        made = LocalRunner(tmp_path / "jobs", tmp_path / "seed", workers=workers, launch=children.launcher)
+        made = LocalRunner(
+            tmp_path / "jobs",
+            tmp_path / "seed",
+            workers=workers,
+            on_disturbance=lambda: children.log.append("disturbed"),
+            launch=children.launcher,
+        )
         runners.append(made)
         made.preload(replace(workload(), device=device))
         return made
@@ -288,6 +294,7 @@ def test_beside_a_gpu_compiling_goes_on_until_a_timing_is_disturbed(runner_of, c
     disturbed = timed(runner)
     children.end("0003", NOISY)
     assert not disturbed.is_done(), "it is timed again, alone"
+    assert children.log.count("disturbed") == 1
     assert (children.running(), children.paused()) == (["0003-alone"], ["0001"])
     children.end("0003-alone", measurement())
     assert not disturbed.answer().contamination.noisy
@@ -296,6 +303,7 @@ def test_beside_a_gpu_compiling_goes_on_until_a_timing_is_disturbed(runner_of, c
     assert (children.running(), children.paused()) == (["0004"], ["0001"])
     children.end("0004", NOISY)
     assert later.answer().contamination.noisy, "it was alone, so others are at fault, and it is told as it is"
+    assert children.log.count("disturbed") == 1
     assert not first.is_done()
 
 
