@@ -18,6 +18,7 @@ from autocompile.search.choose.alike import closed_by
 from autocompile.search.errand import Errand
 from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.judge.scatter import scatter_of
+from autocompile.search.others import tell_news
 from autocompile.search.packages import PackedFirst, drop, submit_trial, with_packing
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
@@ -82,6 +83,7 @@ def finish(bench: Bench, space: Space, archive: Archive, attempt: Attempt) -> Tr
     archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
     _close_alike(bench, space, archive, trial, known)
+    tell_news(bench, archive)
     return trial
 
 
@@ -94,7 +96,7 @@ def _with_cache(plan: Plan, outcome: Measurement | Failure) -> Measurement | Fai
 
 def _close_alike(bench: Bench, space: Space, archive: Archive, trial: Trial, earlier: Sequence[Trial]) -> None:
     """Write down which candidates are not tried, as they must fail like this one."""
-    out = {claim.plan.key for claim in archive.claims}
+    out = {claim.plan.key for claim in archive.out}
     plans = [plan for _candidate, plan in space.programs if plan.key not in out]
     closed = closed_by(trial, plans, earlier)
     if closed and isinstance(trial.outcome, Failure):

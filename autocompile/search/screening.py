@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from autocompile.core.candidate import Candidate, Value
-from autocompile.core.errors import InvalidWorkload
+from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.trial import Origin, Trial
@@ -24,6 +24,7 @@ from autocompile.search.choose.memory import memory_left, saving_seeds
 from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
 from autocompile.search.choose.seeds import ordered_seeds
 from autocompile.search.judge.contender import baseline_seconds
+from autocompile.search.others import compare_baselines, wait_for_baseline, waits_for
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
@@ -44,6 +45,7 @@ def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) 
     """
     bench.listener.on_stage("search")
     _try_baseline(bench, space, archive)
+    compare_baselines(bench, archive, evidence.profile.baseline_ms.value)
     problem = problem_here(plain(), space.around)
     if not problem and space.plain_runtime not in space.open_values["runtime"]:
         return
@@ -57,7 +59,7 @@ def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) 
 def _try_plain(bench: Bench, space: Space, archive: Archive) -> None:
     candidate = space.plain_compile()
     plan = space.plan(candidate)
-    if plan.key in _keys(archive):
+    if plan.key in _keys(archive):  # told of, or out with another run
         return
     left_s = bench.ledger.left_s(keeping_s=kept_at_first_s(plan))
     if left_s < _FIRST_GUESS_S:
@@ -69,16 +71,23 @@ def _try_plain(bench: Bench, space: Space, archive: Archive) -> None:
 
 
 def _try_baseline(bench: Bench, space: Space, archive: Archive) -> None:
-    if space.plan(space.baseline()).key in _keys(archive):
-        return
-    archive.enqueue(space.baseline(), "baseline", space)
-    trial = one_trial(bench, space, archive)
-    if trial is None or not isinstance(trial.outcome, Failure):
-        return
-    if trial.outcome.kind == "timeout":
-        raise bench.too_small()
-    raise InvalidWorkload(
-        f"the baseline itself fails: {trial.outcome.message}",
+    """Measure it, or wait for the run that does."""
+    key = space.plan(space.baseline()).key
+    while key not in {trial.plan.key for trial in archive.trials()}:
+        archive.enqueue(space.baseline(), "baseline", space)
+        trial = one_trial(bench, space, archive)
+        if trial is None:
+            wait_for_baseline(bench, archive)
+        elif isinstance(trial.outcome, Failure):
+            raise _at_fault(bench, trial.outcome)
+
+
+def _at_fault(bench: Bench, failure: Failure) -> UsageError:
+    """The error to raise when the baseline failed."""
+    if failure.kind == "timeout":
+        return bench.too_small()
+    return InvalidWorkload(
+        f"the baseline itself fails: {failure.message}",
         where=bench.workload.name,
         remedy=f"{words_of(bench.workload.kind).try_it} until it runs, or see `autocompile doctor`",
     )
@@ -128,21 +137,29 @@ def _try_seeds(bench: Bench, space: Space, archive: Archive, evidence: Evidence)
 def _by_sampler(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> str:
     """As Optuna's sampler suggests; why it ended."""
     repeats = 0
-    while not (reason := _reason_to_stop(bench, archive, untried := _untried(bench, space, archive, evidence))):
+    while True:
+        untried = _untried(bench, space, archive, evidence)
+        reason = _reason_to_stop(bench, archive, untried)
+        if reason and waits_for(bench, archive, _left_s(bench, archive.trials(), untried)):
+            continue
+        if reason:
+            return reason
         if repeats >= _PATIENCE:
             archive.enqueue(untried[0], _origin(space, untried[0]), space)
         tried = one_trial(bench, space, archive, _beyond_limit(bench, archive, evidence))
         repeats = 0 if tried is not None else repeats + 1
-    return reason
 
 
 def _by_policy(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> str:
     """Whatever promises most for its seconds, tried in eager before it is compiled; why it ended."""
     hopeless: set[tuple[str, Value]] = set()
-    while isinstance(candidate := following(bench, space, archive, evidence, hopeless), Candidate):
-        archive.enqueue(candidate, _origin(space, candidate), space)
-        one_trial(bench, space, archive)
-    return candidate
+    while True:
+        candidate = following(bench, space, archive, evidence, hopeless)
+        if isinstance(candidate, Candidate):
+            archive.enqueue(candidate, _origin(space, candidate), space)
+            one_trial(bench, space, archive)
+        elif not waits_for(bench, archive, _left_s(bench, archive.trials(), ())):
+            return candidate
 
 
 def _origin(space: Space, candidate: Candidate) -> Origin:
@@ -156,7 +173,7 @@ def following(
 
     Values that turn out to be `hopeless` are added there, and told.
     """
-    trials, out = archive.trials(), [claim.candidate for claim in archive.claims]
+    trials, out = archive.trials(), [claim.candidate for claim in archive.out]
     untried = _without(hopeless, _untried(bench, space, archive, evidence))
     forecast = Forecast(space, evidence, trials, out)
     for value in dropped(forecast, space, trials, untried):
@@ -231,6 +248,8 @@ def one_trial(
     None if the candidate was known already, is still out, is beyond a limit, or its values conflict.
     """
     claim = archive.ask(space)
+    if not claim.is_held:
+        return None
     candidate, plan = claim.candidate, claim.plan
     conflict = space.conflict(candidate) or (beyond or {}).get((plan.batch, not plan.is_eager), "")
     if conflict:
@@ -239,7 +258,7 @@ def one_trial(
         return None
     known = archive.trials()
     twin = next((trial for trial in known if trial.plan.key == plan.key), None)
-    is_out = any(other.plan.key == plan.key for other in archive.claims if other is not claim)
+    is_out = any(other.plan.key == plan.key for other in archive.claims if other.number != claim.number)
     if twin is not None or is_out or foregone(plan, known):
         archive.tell_known(claim.number, bench.standing(twin, known) if twin else None)
         return None
@@ -254,7 +273,7 @@ def _reason_to_stop(
     tried = f"{len(trials)} distinct programs tried, {len(untried)} not"
     if not untried:
         return "every distinct program was tried"
-    if len(trials) + len(archive.claims) >= bench.settings.strategy.search.max_trials:
+    if len(trials) + len(archive.out) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
     left = _left_s(bench, trials, untried)
     if is_time_left is None:
@@ -273,6 +292,6 @@ def _left_s(bench: Bench, trials: Sequence[Trial], untried: Sequence[Candidate])
 
 
 def _keys(archive: Archive) -> set[str]:
-    """The plans that need not be asked for: of all trials, and of what is still out."""
+    """The plans that need not be asked for: of all trials, and of what is still out, with this run or others."""
     tried = {trial.plan.key for trial in archive.trials()}
-    return tried | {claim.plan.key for claim in archive.claims}
+    return tried | {claim.plan.key for claim in archive.out}
