@@ -94,6 +94,7 @@ class Archive:
     ) -> None:
         with suppress(Exception):  # a storage that does not answer any more: others see that this run is silent
             self._presence.close()
+        self._study.close()
 
     def remembered(self, name: str, find: Callable[[], dict[str, list[Value]]]) -> dict[str, list[Value]]:
         """What an earlier run of this study found, so that this one goes on with the same values; else `find` it.

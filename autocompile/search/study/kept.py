@@ -17,13 +17,13 @@ from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError
 
 from autocompile.core.errors import RunnerError
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.trial import Trial
-from autocompile.search.study.opening import open_study, shown
+from autocompile.search.study.opening import close_storage, open_study, shown
 
 # Attributes of a study: of a trial's finals, each with its position among them, and of what a final found wrong.
 _FINAL, _DISQUALIFIED = "final:{number}:", "disqualified:{number}"
@@ -53,7 +53,11 @@ class KeptStudy:
         self.name, self._storage, self._url = name, storage, url
         self._study = open_study(name, storage, url)
         self._id = storage.get_study_id_from_name(name)
-        self._parsed: dict[str, Trial | Measurement] = {}
+        self._parsed: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """End the connections to its storage."""
+        close_storage(self._storage)
 
     def describe(self, metric: str, attributes: Mapping[str, str]) -> None:
         """For whoever opens the storage with Optuna's own tools."""
@@ -143,17 +147,19 @@ class KeptStudy:
                 continue
             trial = self._read(f"trial:{one.number}", text, Trial)
             fault = attributes.get(_DISQUALIFIED.format(number=one.number))
-            outcome = from_json(fault, Failure) if fault else trial.outcome
             own = tuple(finals.get(one.number, ()))
-            whole = replace(trial, number=one.number, finals=own, outcome=outcome)
-            told[one.number] = Kept(one.user_attrs.get(_RUN, ""), whole)
+            if own or fault or trial.number != one.number:
+                outcome = self._read(f"fault:{one.number}", fault, Failure) if fault else trial.outcome
+                trial = replace(trial, number=one.number, finals=own, outcome=outcome)
+            told[one.number] = Kept(one.user_attrs.get(_RUN, ""), trial)
         return told
 
     def _read(self, name: str, text: str, kind: type[T]) -> T:
         """A record that was written once, and never changes."""
         if name not in self._parsed:
-            self._parsed[name] = from_json(text, kind)  # type: ignore[assignment]
-        return self._parsed[name]  # type: ignore[return-value]
+            self._parsed[name] = from_json(text, kind)
+        record: T = self._parsed[name]
+        return record
 
     def add_final(self, number: int, measurement: Measurement) -> None:
         """Keep one more process's measurement of a finalist, after those that are there by now."""
@@ -173,7 +179,7 @@ class KeptStudy:
             try:
                 return call()
             except StorageInternalError as fault:
-                if not isinstance(fault.__cause__, OperationalError | InterfaceError):
+                if isinstance(fault.__cause__, DataError | IntegrityError | ProgrammingError):
                     raise
                 if time.monotonic() - began > _PATIENCE_S:
                     where = shown(self._url or "")
@@ -181,6 +187,7 @@ class KeptStudy:
                         f"the storage {where} has not answered for {_PATIENCE_S / 60:.0f} minutes; "
                         "the same command goes on when it is back"
                     ) from None
+            self._storage.remove_session()
             time.sleep(_PAUSE_S)
 
 

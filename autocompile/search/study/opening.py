@@ -14,7 +14,8 @@ from optuna.exceptions import StorageInternalError
 from optuna.samplers import RandomSampler
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, ProgrammingError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+from sqlalchemy.pool import NullPool
 
 from autocompile.core.errors import InvalidValue
 
@@ -22,7 +23,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 # Runs that start together create the same tables; who comes second finds them at the next attempt.
 _ATTEMPTS = 6
-# Seconds until an address that says nothing is given up, and until a locked SQLite file is.
+# In seconds: until an address that says nothing is given up, and until a locked SQLite file is.
 _CONNECT_S, _LOCKED_S = 10, 60.0
 _POSTGRESQL = ("postgresql", "postgres")
 _INSTALL = "pip install 'torch-autocompile[postgresql]'"
@@ -35,13 +36,8 @@ def sqlite_url(path: Path) -> str:
 
 def shown(url: str) -> str:
     """The URL as it may be printed: without a password."""
-    without_user_info = re.sub(r"://[^/\s]*@", lambda found: _masked_user_info(found[0]), url)
+    without_user_info = re.sub(r"://([^/:@\s]*):.*@", r"://\1:***@", url)
     return re.sub(r"(?i)(password=)[^&\s]*", r"\1***", without_user_info)
-
-
-def _masked_user_info(user_info: str) -> str:
-    user, has_password, _password = user_info[3:-1].partition(":")
-    return f"://{user}:***@" if has_password else user_info
 
 
 def open_storage(url: str | None) -> BaseStorage:
@@ -67,26 +63,41 @@ def open_study(name: str, storage: BaseStorage, url: str | None) -> optuna.Study
             study_name=name, storage=storage, sampler=RandomSampler(), direction="minimize", load_if_exists=True
         )
     except Exception as fault:  # whatever the database's driver raises
+        close_storage(storage)
         said, remedy = _explained(fault, url or "")
         raise InvalidValue(said, where=f"storage {shown(url or '')}", remedy=remedy) from None
 
 
+def close_storage(storage: BaseStorage) -> None:
+    """End its connections."""
+    if isinstance(storage, RDBStorage):
+        storage.remove_session()
+        storage.engine.dispose()
+
+
 def _opened(url: URL) -> BaseStorage:
-    settings: dict[str, Any] = {"pool_pre_ping": True}  # so that a server that was started again is found again
+    text = url.render_as_string(hide_password=False)
+    arguments: dict[str, Any] = {}
     if url.get_backend_name() == "sqlite":
-        settings["connect_args"] = {"timeout": _LOCKED_S}
+        arguments = {"connect_args": {"timeout": _LOCKED_S}}
     elif url.get_backend_name() == "postgresql":
-        settings["connect_args"] = {"connect_timeout": _CONNECT_S}
-    for _attempt in range(_ATTEMPTS - 1):
+        arguments = {"connect_args": {"connect_timeout": _CONNECT_S}}
+    _make_tables(text, {**arguments, "poolclass": NullPool})  # so that a failure leaves no connection
+    # A server that was started again is found again.
+    return RDBStorage(text, engine_kwargs={**arguments, "pool_pre_ping": True}, skip_table_creation=True)
+
+
+def _make_tables(url: str, settings: dict[str, Any]) -> None:
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
-            return RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=settings)
-        except (IntegrityError, ProgrammingError, StorageInternalError):
-            time.sleep(random.uniform(0.05, 0.5))  # noqa: S311  no secret
-        except Exception as fault:
-            if "already exists" not in str(fault):
+            RDBStorage(url, engine_kwargs=settings)
+        except (DBAPIError, StorageInternalError) as fault:
+            is_race = isinstance(fault, IntegrityError) or "already exists" in str(fault)
+            if not is_race or attempt == _ATTEMPTS:
                 raise
             time.sleep(random.uniform(0.05, 0.5))  # noqa: S311  no secret
-    return RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=settings)
+        else:
+            return
 
 
 def _with_driver(text: str) -> URL:
