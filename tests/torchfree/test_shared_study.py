@@ -4,7 +4,7 @@ import random
 
 import optuna
 import pytest
-from together import Run, faults
+from together import Run, faults, restart
 
 from autocompile.search.study.opening import close_storage, open_storage, sqlite_url
 
@@ -70,8 +70,6 @@ def test_a_killed_run_loses_and_repeats_nothing_and_what_it_claimed_is_open_agai
 def test_a_database_that_is_restarted_ends_no_run_and_loses_nothing(tmp_path, postgresql, database):
     runs = [Run(tmp_path, name, database, seconds=0.2) for name in ("first", "second")]
     runs[0].wait_for(3)
-    postgresql._postmaster_info.process.kill()
-    postgresql._postmaster_info.process.wait(30)
-    postgresql.ensure_postgres_running()
+    restart(postgresql)
     assert winners_agree(runs)
     assert faults(runs) == []

@@ -55,6 +55,21 @@ class Run:
         return self.events[-1]
 
 
+def restart(server):
+    """Kill a PostgreSQL server, and start it again; its recovery takes as long as the disk wants."""
+    process = server._postmaster_info.process
+    process.kill()
+    process.wait(60)
+    until = time.monotonic() + _GIVE_UP_S
+    while True:
+        try:
+            server.ensure_postgres_running()
+        except subprocess.SubprocessError:
+            assert time.monotonic() < until, "the server does not come back"
+        else:
+            return
+
+
 def faults(runs):
     """What was measured twice, or twice at a time, or lost, in words; all that were not killed must have ended."""
     found, spans = [], defaultdict(list)

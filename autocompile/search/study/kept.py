@@ -31,6 +31,8 @@ _FINAL, _DISQUALIFIED = "final:{number}:", "disqualified:{number}"
 _RUN = "run"
 # For how long a server that does not answer is waited for, and how often it is asked.
 _PATIENCE_S, _PAUSE_S = 300.0, 0.5
+# For how long what was read is taken to be the present, in seconds.
+_FRESH_S = 0.25
 
 T = TypeVar("T")
 
@@ -54,6 +56,8 @@ class KeptStudy:
         self._study = open_study(name, storage, url)
         self._id = storage.get_study_id_from_name(name)
         self._parsed: dict[str, Any] = {}
+        self._told: dict[int, Kept] | None = None
+        self._told_at = 0.0
 
     def close(self) -> None:
         """End the connections to its storage."""
@@ -71,13 +75,12 @@ class KeptStudy:
 
     def attributes(self, *, patient: bool = True) -> dict[str, Any]:
         """All attributes of the study, as they are now."""
-        read = partial(self._storage.get_study_user_attrs, self._id)
-        return self._patiently(read) if patient else read()
+        return self._answered(partial(self._storage.get_study_user_attrs, self._id), patient=patient)
 
     def write(self, name: str, value: Any, *, patient: bool = True) -> None:
         """Set an attribute of the study."""
-        write = partial(self._storage.set_study_user_attr, self._id, name, value)
-        return self._patiently(write) if patient else write()
+        self._answered(partial(self._storage.set_study_user_attr, self._id, name, value), patient=patient)
+        self._told = None
 
     def others(self) -> list[str]:
         """The names of all other studies in the storage."""
@@ -99,6 +102,7 @@ class KeptStudy:
             user_attrs={_RUN: run, "origin": origin},
         )
         identity = self._patiently(partial(self._storage.create_new_trial, self._id, template_trial=template))
+        self._told = None
         return self._patiently(partial(optuna.trial.Trial, self._study, identity))
 
     def end(
@@ -114,6 +118,8 @@ class KeptStudy:
             self._close(identity, score)
         except optuna.exceptions.UpdateFinishedTrialError:
             return False
+        finally:
+            self._told = None
         return True
 
     def _close(self, identity: int, score: float | None) -> None:
@@ -136,7 +142,17 @@ class KeptStudy:
         return self._patiently(partial(self._study.get_trials, deepcopy=False, states=states))
 
     def told(self) -> dict[int, Kept]:
-        """All trials that were told of, by number, with their finals, and what a final found wrong."""
+        """All trials that were told of, by number, with their finals, and what a final found wrong.
+
+        One decision asks for them many times: they are read anew after whatever this run has written, and otherwise
+        when a moment has passed.
+        """
+        if self._told is None or time.monotonic() - self._told_at > _FRESH_S:
+            self._told_at = time.monotonic()
+            self._told = self._read_told()
+        return self._told
+
+    def _read_told(self) -> dict[int, Kept]:
         stored, attributes = self.stored(), self.attributes()
         finals: dict[int, list[Measurement]] = {}
         for name in sorted(name for name in attributes if name.startswith("final:")):
@@ -171,6 +187,15 @@ class KeptStudy:
     def disqualify(self, number: int, failure: Failure) -> None:
         """A finalist failed in a fresh process."""
         self.write(_DISQUALIFIED.format(number=number), to_json(failure).decode())
+
+    def _answered(self, call: Callable[[], T], *, patient: bool) -> T:
+        if patient:
+            return self._patiently(call)
+        try:
+            return call()
+        except StorageInternalError:
+            self._storage.remove_session()
+            raise
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """What the storage answers; where the database does not, it is asked again, until it does."""
