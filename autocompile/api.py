@@ -60,9 +60,9 @@ def optimize(  # noqa: PLR0913
     is amortized (default: an hour of the baseline's calls); `goal`, that and what counts as correct, as
     an `autocompile.Goal`; `strategy`, a preset's name or a TOML file;
     `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
-    `storage`, an Optuna storage URL for the study instead, which runs on machines of one kind may share; `on_unmet`, what to do if nothing that was measured
-    keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
-    (`error`).
+    `storage`, an Optuna storage URL for the study instead, which runs on machines of one kind may share;
+    `on_unmet`, what to do if nothing that was measured keeps the goal's constraints: return what comes nearest, its
+    `document.is_feasible` false (`nearest`), or raise (`error`).
 
     Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
     are decode steps; `rec.module.generate` takes these as recommended.
