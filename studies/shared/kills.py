@@ -1,6 +1,6 @@
 """Runs on one study, killed at random instants: whether anything is lost, repeated, or left lying about.
 
-    python studies/shared/kills.py record 20     # on SQLite and on a PostgreSQL server of its own; some minutes
+    python studies/shared/kills.py record 20     # on SQLite and on a PostgreSQL server of its own: half an hour
     python studies/shared/kills.py > studies/shared/README.md
 
 The runs are the product's, but for the trials, which only sleep (`tests/torchfree/sharing.py`). Of two that start
@@ -34,13 +34,13 @@ RESULTS = HERE / "results" / "kills.jsonl"
 def main() -> None:
     """Record, or print the README."""
     if sys.argv[1:2] == ["record"]:
-        record(int(sys.argv[2]))
+        record(int(sys.argv[2]), sys.argv[3:] or ["SQLite", "PostgreSQL"])
     else:
         print_readme()
 
 
-def record(times: int) -> None:
-    """All that is not recorded yet."""
+def record(times: int, storages: list[str]) -> None:
+    """All of these that is not recorded yet."""
     RESULTS.parent.mkdir(exist_ok=True)
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     known = [(json.loads(line)["storage"], json.loads(line)["killed"]) for line in lines]
@@ -48,7 +48,7 @@ def record(times: int) -> None:
         server = postgresql(Path(directory))
         for storage, killed in (("SQLite", "run"), ("PostgreSQL", "run"), ("PostgreSQL", "database")):
             for number in range(times):
-                if known.count((storage, killed)) > number:
+                if storage not in storages or known.count((storage, killed)) > number:
                     continue
                 place = Path(directory) / f"{storage}-{killed}-{number}"
                 place.mkdir()
