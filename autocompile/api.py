@@ -62,9 +62,10 @@ def optimize(  # noqa: PLR0913
     is amortized (default: an hour of the baseline's calls); `goal`, that and what counts as correct, as
     an `autocompile.Goal`; `strategy`, a preset's name or a TOML file;
     `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
-    `storage`, an Optuna storage URL for the study instead; `on_unmet`, what to do if nothing that was measured
-    keeps the goal's constraints: return what comes nearest, its `document.is_feasible` false (`nearest`), or raise
-    (`error`); `workers`, how many candidates are compiled side by side on this machine, to be measured one by one.
+    `storage`, an Optuna storage URL for the study instead, which runs on machines of one kind may share;
+    `on_unmet`, what to do if nothing that was measured keeps the goal's constraints: return what comes nearest, its
+    `document.is_feasible` false (`nearest`), or raise (`error`); `workers`, how many candidates are compiled side by
+    side on this machine, to be measured one by one.
 
     Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
     are decode steps; `rec.module.generate` takes these as recommended.
@@ -92,9 +93,8 @@ def optimize(  # noqa: PLR0913
     given, samples = _Given.of(model, inputs, training), keeps.path / _SAMPLES
     with LiveProgress(request.budget_s) if progress else nullcontext(Silence()) as listener:
         document = tune(given.source(keep=samples), request, listener)
-    artifact = Path(output) if output is not None else keeps.path
     exporter = _exporter(given.tuned, samples, settings, request.metric)
-    found = Recommendation(document, given.model, artifact, keeps, exporter)
+    found = Recommendation(document, given.model, Path(output or keeps.path), keeps, exporter)
     if on_unmet == "error" and not document.is_feasible:
         raise GoalUnmet(unmet(document), recommendation=found)
     return found

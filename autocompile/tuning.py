@@ -36,7 +36,6 @@ from autocompile.host import current_load, environment, user_cache_directory
 from autocompile.report.export import readme_of
 from autocompile.report.html import as_page
 from autocompile.runner.local import LocalRunner
-from autocompile.search.archive import sqlite_url
 from autocompile.search.errand import reply_to
 from autocompile.search.export import export as write_export
 from autocompile.search.export import usable_format
@@ -44,6 +43,7 @@ from autocompile.search.ledger import Ledger
 from autocompile.search.recheck import Recheck, recheck
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
+from autocompile.search.study.opening import sqlite_url
 
 Source = Callable[[LocalRunner, Path, float], Workload]
 

@@ -36,7 +36,8 @@ Batch = Annotated[str, Option(help="Samples in a call: fixed, tune, or sizes to 
 Tolerance = Annotated[float | None, Option(help="Largest relative error of an output (default: by precision).")]
 Seed = Annotated[int, Option(help="For the sampler and the random inputs.")]
 Storage = Annotated[
-    str | None, Option(help="Optuna storage URL for the study (default: SQLite in the output directory).")
+    str | None,
+    Option(help="Optuna storage URL for the study, which runs may share (default: SQLite in the output directory)."),
 ]
 Workers = Annotated[str, Option(help="Compile so many candidates side by side; they are measured one by one.")]
 Json = Annotated[bool, Option("--json", help="Print the recommendation as JSON.")]

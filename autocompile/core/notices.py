@@ -5,7 +5,7 @@ Each is told as soon as it is known, and kept in the document; on one subject th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from autocompile.core.outcome import Contamination
 from autocompile.core.profile import Profile
@@ -116,3 +116,17 @@ def disturbance(seen: Contamination) -> str:
     if seen.waited_share is not None and seen.waited_share > seen.steal_share:
         return f"others kept the process that uses the GPU from a CPU for {seen.waited_share:.0%} of the time"
     return f"others use {max(seen.other_cpu_share, seen.steal_share):.0%} of this machine's CPU"
+
+
+def of_sharing(runs: int) -> Iterator[Notice]:
+    """At the opening of a study: so many other runs are at work on it."""
+    if runs:
+        state = f"{runs} other run{'s are' if runs != 1 else ' is'} at work on this study"
+        yield Notice("sharing", f"{state}: trials are divided among all, and each packs its own recommendation")
+
+
+def of_other_kinds(machines: Iterable[str]) -> Iterator[Notice]:
+    """At the opening of a study: which other kinds of machines have one of this workload in the same storage."""
+    for machine in machines:
+        kept = f"this storage has a study of the workload for another kind of machine ({machine})"
+        yield Notice(f"study for {machine}", f"{kept}: this run does not join it, as only ratios of one kind compare")

@@ -19,6 +19,7 @@ from autocompile.search.choose.alike import closed_by
 from autocompile.search.errand import Errand
 from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.judge.scatter import scatter_of
+from autocompile.search.others import tell_news
 from autocompile.search.packages import PackedFirst, drop, submit_trial, with_packing
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
@@ -106,6 +107,7 @@ def conclude(
     archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
     _close_alike(bench, space, archive, trial, known)
+    tell_news(bench, archive)
     return trial
 
 
@@ -118,7 +120,7 @@ def _with_cache(plan: Plan, outcome: Outcome) -> Outcome:
 
 def _close_alike(bench: Bench, space: Space, archive: Archive, trial: Trial, earlier: Sequence[Trial]) -> None:
     """Write down which candidates are not tried, as they must fail like this one."""
-    out = {claim.plan.key for claim in archive.claims}
+    out = {claim.plan.key for claim in archive.out}
     plans = [plan for _candidate, plan in space.programs if plan.key not in out]
     closed = closed_by(trial, plans, earlier)
     if closed and isinstance(trial.outcome, Failure):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from autocompile.core.outcome import Failure
+from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.runtime.catalogue import kind_of
@@ -44,8 +44,9 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     bench.listener.on_stage("finals")
     durations: list[float] = []
     for round_number, trial in _rounds(bench, archive, finalists):
-        left = bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials()))
-        if left < max(durations, default=_guess_s(bench, trial)):
+        left = _left_s(bench, archive)
+        if left < max(durations, default=_guess_s(bench, archive, trial)):
+            archive.end_final(trial.number)
             reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
             bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} was to be next")
             return
@@ -54,8 +55,15 @@ def run_finals(bench: Bench, archive: Archive) -> None:
         durations.append(bench.ledger.elapsed_s - began)
 
 
+def _left_s(bench: Bench, archive: Archive) -> float:
+    return bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials()))
+
+
 def _rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[tuple[int, Trial]]:
-    """Whom to measure next, and in which round; what an earlier run has done is left out."""
+    """Whom to measure next, and in which round; what an earlier run, or another one, has done is left out.
+
+    Each is begun in the archive, and is to be ended there.
+    """
     rules = bench.settings.strategy.finals
     schedule = _Schedule(bench, archive, [trial.number for trial in finalists])
     yield from schedule.full_rounds()
@@ -69,13 +77,15 @@ def _rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[
             bench.ledger.decide("noted", "finals", f"not told apart yet: {labels}; they go on in further processes")
         by_number = {trial.number: trial for trial in archive.trials()}
         for number in (c.number for c in going_on):
-            if len(by_number[number].finals) <= round_number:
+            if len(by_number[number].finals) <= round_number and archive.begin_final(number):
                 yield round_number, by_number[number]
         yield from schedule.full_rounds()
 
 
 class _Schedule:
     """As many processes for each finalist as the strategy asks for, the first of all before the second of any.
+
+    Of whom another run is at, no final is begun here; the run waits for it when there is nothing else to do.
 
     Nobody loses for want of a final: whoever lacks one and so leaves the verdict open has it before anything else,
     and is a finalist if it is ahead then. Who fails makes room for the next best.
@@ -95,17 +105,28 @@ class _Schedule:
             yield round_number, trial
 
     def _next(self) -> tuple[Trial, int] | None:
+        while open_ := self._open():
+            for trial, round_number in open_:
+                if self._archive.begin_final(trial.number):
+                    return trial, round_number
+            if _left_s(self._bench, self._archive) <= 0:
+                return None
+            self._bench.listener.on_task("finals, by other runs")
+            self._archive.wait()
+        return None
+
+    def _open(self) -> list[tuple[Trial, int]]:
+        """Who lacks a final, and in which round: who leaves the verdict open alone, else those with fewest first."""
         trials = {trial.number: trial for trial in self._archive.trials() if trial.measurement}
         verdict = self._bench.verdict(list(trials.values()))
         owed = next((c.number for c in verdict.owed if c.number not in self._turns), None)
         if owed is not None:
-            return trials[owed], 0
+            return [(trials[owed], 0)]
         self._enter(verdict, trials)
         turns = {n: max(self._turns.get(n, 0), len(trials[n].finals)) for n in self.finalists if n in trials}
-        first = min(turns, key=lambda n: turns[n])  # of those with as many, whoever comes first
-        if turns[first] >= self._bench.settings.strategy.finals.processes:
-            return None
-        return trials[first], turns[first]
+        ordered = sorted(turns, key=lambda n: turns[n])  # of those with as many, whoever comes first
+        processes = self._bench.settings.strategy.finals.processes
+        return [(trials[n], turns[n]) for n in ordered if turns[n] < processes]
 
     def _enter(self, verdict: Verdict, trials: Mapping[int, Trial]) -> None:
         ahead = [c for c in (verdict.winner, verdict.tied[0]) if c.is_finalist and c.number not in self.finalists]
@@ -152,8 +173,15 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     seed = 1000 * (round_number + 1) + trial.number
     learning_s = 0.0 if trial.finals else bench.learning_s
     task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, seed, learning_s=learning_s)
-    limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials())))
-    reply = submit_again(bench, trial.label, task, limits).reply()
+    limits = limits_of(bench, _left_s(bench, archive))
+    try:
+        reply = submit_again(bench, trial.label, task, limits).reply()
+        _keep(bench, archive, trial, reply)
+    finally:
+        archive.end_final(trial.number)
+
+
+def _keep(bench: Bench, archive: Archive, trial: Trial, reply: Measurement | Failure) -> None:
     if isinstance(reply, Failure):
         bench.ledger.decide("failed", f"final of {trial.label}", reply.message)
         if reply.kind != "timeout" and trial.origin != "baseline":
@@ -164,12 +192,14 @@ def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) 
     bench.listener.on_trial(replace(trial, finals=(reply,)))
 
 
-def _guess_s(bench: Bench, trial: Trial) -> float:
-    """What a final takes, as long as none was run: what its screening took, compiled from its cache if it has one."""
+def _guess_s(bench: Bench, archive: Archive, trial: Trial) -> float:
+    """What a final takes, as long as none was run: what its screening took, from the cache if this run has one."""
     assert trial.measurement is not None
     phases_s = trial.measurement.phases_s
     kind = kind_of(trial.plan)
     again = kind.warm_share if kind.compiles else _FIRST_PASS_SHARE
+    if kind.compiles and not archive.was_tried_here(trial.number):
+        again = 1.0
     if is_loaded(trial.plan):
         again = 0.0 if is_packed(bench, trial.plan) else 1.0
     return sum(phases_s.values()) - (1 - again) * phases_s.get("compile", 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autocompile.core.errors import InvalidWorkload
+from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
@@ -12,6 +12,7 @@ from autocompile.search.archive import Archive
 from autocompile.search.attempt import begin, finish
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
+from autocompile.search.others import compare_baselines, wait_for_baseline, waits_for
 from autocompile.search.reserve import kept_at_first_s
 from autocompile.search.run import Bench
 from autocompile.search.side_by_side import SideBySide
@@ -30,6 +31,7 @@ def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) 
     """
     bench.listener.on_stage("search")
     _try_baseline(bench, space, archive)
+    compare_baselines(bench, archive, evidence.profile.baseline_ms.value)
     problem = problem_here(plain(), space.around)
     if not problem and space.plain_runtime not in space.open_values["runtime"]:
         return
@@ -43,7 +45,7 @@ def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) 
 def _try_plain(bench: Bench, space: Space, archive: Archive) -> None:
     candidate = space.plain_compile()
     plan = space.plan(candidate)
-    if plan.key in known_keys(archive):
+    if plan.key in known_keys(archive):  # told of, or out with another run
         return
     left_s = bench.ledger.left_s(keeping_s=kept_at_first_s(plan))
     if left_s < FIRST_GUESS_S:
@@ -55,16 +57,23 @@ def _try_plain(bench: Bench, space: Space, archive: Archive) -> None:
 
 
 def _try_baseline(bench: Bench, space: Space, archive: Archive) -> None:
-    if space.plan(space.baseline()).key in known_keys(archive):
-        return
-    archive.enqueue(space.baseline(), "baseline", space)
-    trial = one_trial(bench, space, archive)
-    if trial is None or not isinstance(trial.outcome, Failure):
-        return
-    if trial.outcome.kind == "timeout":
-        raise bench.too_small()
-    raise InvalidWorkload(
-        f"the baseline itself fails: {trial.outcome.message}",
+    """Measure it, or wait for the run that does."""
+    key = space.plan(space.baseline()).key
+    while key not in {trial.plan.key for trial in archive.trials()}:
+        archive.enqueue(space.baseline(), "baseline", space)
+        trial = one_trial(bench, space, archive)
+        if trial is None:
+            wait_for_baseline(bench, archive)
+        elif isinstance(trial.outcome, Failure):
+            raise _at_fault(bench, trial.outcome)
+
+
+def _at_fault(bench: Bench, failure: Failure) -> UsageError:
+    """The error to raise when the baseline failed."""
+    if failure.kind == "timeout":
+        return bench.too_small()
+    return InvalidWorkload(
+        f"the baseline itself fails: {failure.message}",
         where=bench.workload.name,
         remedy=f"{words_of(bench.workload.kind).try_it} until it runs, or see `autocompile doctor`",
     )
@@ -99,11 +108,14 @@ def search(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> 
 
 
 def _one_by_one(bench: Bench, space: Space, archive: Archive, wanted: Wanted) -> str:
-    """Why it ended."""
-    while not isinstance(claim := wanted.next(), str):
-        if claim is not None:
+    """Why it ended. What other runs are at is waited for, as it may leave more to try."""
+    while True:
+        claim = wanted.next()
+        if isinstance(claim, str):
+            if not waits_for(bench, archive, search_time_s(bench, archive.trials(), ())):
+                return claim
+        elif claim is not None:
             finish(bench, space, archive, begin(bench, space, archive, claim))
-    return claim
 
 
 def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:

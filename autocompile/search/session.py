@@ -20,17 +20,19 @@ from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
 from autocompile.core.words import words_of
 from autocompile.runtime.catalogue import kinds, open_space, plain, problem_here
-from autocompile.search.archive import STUDY_VERSION, Archive, StudyName
+from autocompile.search.archive import STUDY_VERSION, Archive
 from autocompile.search.batches import find_batches
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.compose import Findings, compose
 from autocompile.search.finals import run_finals
 from autocompile.search.judge.verdict import Verdict, judge
 from autocompile.search.loaders import with_loaders
+from autocompile.search.others import tell_of_the_study
 from autocompile.search.pack.delivery import deliver_winner
 from autocompile.search.pack.loading import INTERRUPTED
 from autocompile.search.run import Bench
 from autocompile.search.screening import search, try_first
+from autocompile.search.study.family import StudyName
 from autocompile.space.space import Space
 from autocompile.space.surroundings import Surroundings, hottest_parts, surroundings_of
 
@@ -57,7 +59,15 @@ def run_study(bench: Bench) -> Document:
     bench.ledger.notice(of_compiling(problem_here(plain(), around), others=others))
     missing = dict(around.missing)
     bench.ledger.notice(of_missing({k.name: k.install for k in kinds() if k.name in missing and k.extra}))
-    archive = _archive(bench, around)
+    with _archive(bench, around) as archive:
+        trials, stopped = _searched(bench, archive, around, profile)
+    delivery = deliver_winner(bench, trials, stopped)
+    as_given = _as_given(bench, delivery.trials, delivery.verdict)
+    return compose(bench, Findings(profile, toolchain, as_given, tuple(trials), delivery))
+
+
+def _searched(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> tuple[Sequence[Trial], str]:
+    """All that is known when the search and the finals are over, and why they ended early, "" if they did not."""
     space, eager_ms = _space(bench, archive, around, profile)
     workload = bench.workload
     evidence = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures), eager_ms)
@@ -76,10 +86,7 @@ def run_study(bench: Bench) -> Document:
             bench.ledger.decide("stopped", "the search", f"{stop}; what is known so far is judged")
         else:
             bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
-    trials = _measured_trials(bench, archive)
-    delivery = deliver_winner(bench, trials, stopped)
-    as_given = _as_given(bench, delivery.trials, delivery.verdict)
-    return compose(bench, Findings(profile, toolchain, as_given, tuple(trials), delivery))
+    return _measured_trials(bench, archive), stopped
 
 
 def _as_given(bench: Bench, trials: Sequence[Trial], verdict: Verdict) -> Verdict | None:
@@ -148,11 +155,11 @@ def _try_loaders(bench: Bench, task: LoaderTask, limits: Limits) -> Loaders | Fa
 def _archive(bench: Bench, around: Surroundings) -> Archive:
     """The study of this workload, on this kind of machine, over this space, for this goal."""
     goal, here = bench.settings.goal, bench.environment
-    digests = bench.workload.fingerprint[:8], here.fingerprint[:8], goal.acceptance_digest
-    family = bench.workload.name, f"v{STUDY_VERSION}", *digests
     asked, _left_out = open_space(around, bench.settings.strategy.dimensions)
     about = StudyName(
-        family=" ".join(family),
+        workload=f"{bench.workload.name} v{STUDY_VERSION} {bench.workload.fingerprint[:8]}",
+        machine=here.fingerprint[:8],
+        acceptance=goal.acceptance_digest,
         search=f"{asked.digest} {goal.digest}",
         metric=_METRICS[goal.objective],
         attributes={
@@ -163,11 +170,7 @@ def _archive(bench: Bench, around: Surroundings) -> Archive:
         },
     )
     archive = Archive(about, bench.settings.storage, bench.settings.strategy.search, bench.settings.seed)
-    known = len(archive.trials())
-    if known:
-        state = f"goes on with {known} trial{'s' * (known != 1)} that an earlier run left"
-        bench.ledger.decide("noted", "study", state)
-        bench.listener.on_notice(f"the study {state}")
+    tell_of_the_study(bench, archive, about)
     return archive
 
 

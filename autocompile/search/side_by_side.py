@@ -22,10 +22,11 @@ from autocompile.search.allowance import allowance
 from autocompile.search.archive import Archive, Claim
 from autocompile.search.attempt import conclude, task_of
 from autocompile.search.errand import Errand
+from autocompile.search.others import waits_for
 from autocompile.search.packages import Packing, begin_packing, drop, is_loaded
 from autocompile.search.precompiled import Compiling, begin_compiling
 from autocompile.search.run import Bench
-from autocompile.search.wanted import Wanted
+from autocompile.search.wanted import Wanted, search_time_s
 from autocompile.space.space import Space
 
 # Beside those that compile: one that is measured, and one that is to be next.
@@ -91,6 +92,8 @@ class SideBySide:
                 reason = self._begin_more()
                 self._measure_next()
                 if not self._pending():
+                    if self._waits_for_others():
+                        continue
                     return reason
                 self._bench.listener.on_lanes(self._in_words())
                 self._await_one()
@@ -98,6 +101,9 @@ class SideBySide:
             for pending in self._pending():
                 pending.cancel()
             raise
+
+    def _waits_for_others(self) -> bool:
+        return waits_for(self._bench, self._archive, search_time_s(self._bench, self._archive.trials(), ()))
 
     def _pending(self) -> list[PendingReply]:
         timed = [self._timed.errand.pending] if self._timed else []

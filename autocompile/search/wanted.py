@@ -100,8 +100,11 @@ def claim_next(
     """Ask for a candidate.
 
     None if it was known already, is still out, is beyond a limit, or its values conflict: then the study is told so.
+    None too if another run has it.
     """
     claim = archive.ask(space)
+    if not claim.is_held:
+        return None
     candidate, plan = claim.candidate, claim.plan
     conflict = space.conflict(candidate) or (beyond or {}).get((plan.batch, not plan.is_eager), "")
     if conflict:
@@ -110,7 +113,7 @@ def claim_next(
         return None
     known = archive.trials()
     twin = next((trial for trial in known if trial.plan.key == plan.key), None)
-    is_out = any(other.plan.key == plan.key for other in archive.claims if other is not claim)
+    is_out = any(other.plan.key == plan.key for other in archive.claims if other.number != claim.number)
     if twin is not None or is_out or foregone(plan, known):
         archive.tell_known(claim.number, bench.standing(twin, known) if twin else None)
         return None
@@ -124,7 +127,7 @@ def following(
 
     Values that turn out to be `hopeless` are added there, and told.
     """
-    trials, out = archive.trials(), [claim.candidate for claim in archive.claims]
+    trials, out = archive.trials(), [claim.candidate for claim in archive.out]
     untried = _without(hopeless, untried_programs(bench, space, archive, evidence))
     forecast = Forecast(space, evidence, trials, out)
     for value in dropped(forecast, space, trials, untried):
@@ -199,7 +202,7 @@ def _reason_to_stop(
     tried = f"{len(trials)} distinct programs tried, {len(untried)} not"
     if not untried:
         return "every distinct program was tried"
-    if len(trials) + len(archive.claims) >= bench.settings.strategy.search.max_trials:
+    if len(trials) + len(archive.out) >= bench.settings.strategy.search.max_trials:
         return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
     left = search_time_s(bench, trials, untried)
     if is_time_left is None:
@@ -218,6 +221,6 @@ def search_time_s(bench: Bench, trials: Sequence[Trial], untried: Sequence[Candi
 
 
 def known_keys(archive: Archive) -> set[str]:
-    """The plans that need not be asked for: of all trials, and of what is still out."""
+    """The plans that need not be asked for: of all trials, and of what is still out, with this run or others."""
     tried = {trial.plan.key for trial in archive.trials()}
-    return tried | {claim.plan.key for claim in archive.claims}
+    return tried | {claim.plan.key for claim in archive.out}

@@ -17,7 +17,7 @@ from autocompile.artifact.directory import (
     working_directory,
     write_recommendation,
 )
-from autocompile.core.errors import InvalidRecommendation, InvalidValue, OutputConflict
+from autocompile.core.errors import InvalidRecommendation, OutputConflict
 from autocompile.core.identity import Identity
 from autocompile.core.schema import document_schema
 from autocompile.core.serde import to_json
@@ -130,11 +130,6 @@ def test_what_a_killed_run_left_is_cleared_and_a_living_one_is_respected(tmp_pat
             pass
         assert (fresh / "in use").exists()
     assert not work.exists()
-
-
-def test_a_storage_that_cannot_be_opened_is_said():
-    with pytest.raises(InvalidValue, match=r"storage nonsense://x: cannot open the study there"):
-        run(storage="nonsense://x")
 
 
 def test_environments_of_one_kind_have_one_fingerprint():

@@ -19,12 +19,12 @@ from autocompile.report.progress import LiveProgress
 from autocompile.report.recheck import recheck_lines
 from autocompile.runtime.inductor.settings import settings_of
 from autocompile.scratch import Scratch
-from autocompile.search.archive import sqlite_url
 from autocompile.search.ledger import Ledger
 from autocompile.search.recheck import recheck
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
 from autocompile.search.strategy import load_strategy
+from autocompile.search.study.opening import sqlite_url
 
 BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
 

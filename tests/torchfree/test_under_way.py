@@ -5,7 +5,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace as with_fields
 
-import optuna
 import pytest
 from builders import environment, failure, measurement, trial, workload
 from fakes import FakeClock, FakeRunner
@@ -17,7 +16,7 @@ from autocompile.core.candidate import Candidate
 from autocompile.core.errors import RunnerError
 from autocompile.core.goal import Goal
 from autocompile.core.progress import Silence
-from autocompile.search.archive import Archive, StudyName, sqlite_url
+from autocompile.search.archive import Archive
 from autocompile.search.attempt import begin, finish
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.policy import Stakes, choose
@@ -26,6 +25,8 @@ from autocompile.search.reserve import kept_for_later_s
 from autocompile.search.run import Bench, Settings
 from autocompile.search.screening import one_trial, try_first
 from autocompile.search.strategy import SearchRules, load_strategy
+from autocompile.search.study.family import StudyName
+from autocompile.search.study.opening import sqlite_url
 from autocompile.search.wanted import following
 
 PLAIN = SPACE.plain_compile()
@@ -34,7 +35,7 @@ SINGLE = SPACE.candidate(runtime="inductor", threads=1)
 
 
 def study(storage=None, sampler="policy"):
-    return Archive(StudyName("net", "all", "seconds", {}), storage, SearchRules(sampler=sampler), 0)
+    return Archive(StudyName("net", "here", "exact", "all", "seconds", {}), storage, SearchRules(sampler=sampler), 0)
 
 
 @pytest.fixture
@@ -112,18 +113,6 @@ def test_what_is_interrupted_is_abandoned_and_tried_again_later(bench, tmp_path,
         finish(bench, SPACE, archive, attempt)
     assert archive.claims == ()
     assert FROZEN not in [known.candidate for known in study(storage).trials()]
-
-
-def test_claims_that_a_killed_run_left_are_failed_at_the_opening(tmp_path):
-    storage = sqlite_url(tmp_path / "study.db")
-    killed = study(storage)
-    asked(killed, PLAIN)
-    asked(killed, FROZEN)
-    opened = study(storage)
-    assert opened.claims == ()
-    (name,) = optuna.get_all_study_names(storage)
-    states = {stored.state.name for stored in optuna.load_study(study_name=name, storage=storage).trials}
-    assert states == {"FAIL"}
 
 
 def test_finals_are_added_to_what_is_there_by_now(tmp_path):
@@ -262,7 +251,7 @@ def test_optunas_sampler_goes_on_while_answers_are_out(bench):
 
 def test_a_program_that_another_study_measured_is_not_run(bench, tmp_path):
     storage = sqlite_url(tmp_path / "study.db")
-    earlier = Archive(StudyName("net", "other", "seconds", {}), storage, SearchRules(), 0)
+    earlier = Archive(StudyName("net", "here", "exact", "other", "seconds", {}), storage, SearchRules(), 0)
     number = told(earlier, FROZEN, 0.4)
     earlier.add_final(number, measurement(0.41))
     archive = study(storage)

@@ -1,0 +1,77 @@
+"""What other runs on the same study mean for this one: who they are, what they found, and when to wait for them."""
+
+from __future__ import annotations
+
+import math
+
+from autocompile.core.notices import of_other_kinds, of_sharing
+from autocompile.core.outcome import Failure
+from autocompile.core.trial import Trial
+from autocompile.core.units import format_ms
+from autocompile.search.archive import Archive
+from autocompile.search.run import Bench
+from autocompile.search.study.family import StudyName
+
+# Baselines that differ by no more than this are of machines that are as fast as each other.
+_AS_FAST = 1.25
+# With less than this left for the search, nothing is waited for, in seconds.
+_TOO_LATE_S = 3.0
+
+
+def tell_of_the_study(bench: Bench, archive: Archive, about: StudyName) -> None:
+    """What is known already, who else is at work on it, and which machines have a study of their own."""
+    known, others = len(archive.trials()), archive.other_runs
+    if known:
+        left = "the study has" if others else "an earlier run left"
+        state = f"goes on with {known} trial{'s' * (known != 1)} that {left}"
+        bench.ledger.decide("noted", "study", state)
+        bench.listener.on_notice(f"the study {state}")
+    if others:
+        bench.ledger.decide("noted", "study", f"{others} other run{'s are' if others != 1 else ' is'} at work on it")
+    bench.ledger.notice(of_sharing(others))
+    bench.ledger.notice(of_other_kinds(archive.of_other_kinds(about)))
+
+
+def tell_news(bench: Bench, archive: Archive) -> None:
+    """Write down what other runs have found meanwhile."""
+    for trial in archive.news():
+        bench.ledger.decide("noted", trial.label, f"another run {_told(trial)}")
+        bench.listener.on_trial(trial)
+
+
+def _told(trial: Trial) -> str:
+    if isinstance(trial.outcome, Failure):
+        return f"tried it: {trial.outcome.kind.replace('_', ' ')} in phase {trial.outcome.stage}"
+    return f"measured it: {1 / trial.outcome.ratio.value:.2f}x the speed of its baseline"
+
+
+def wait_for_baseline(bench: Bench, archive: Archive) -> None:
+    """Let the run that measures it go on for a moment. Raises BudgetTooSmall when time is up."""
+    bench.listener.on_task("baseline, by another run")
+    if not bench.ledger.left_s():
+        raise bench.too_small()
+    archive.wait()
+
+
+def compare_baselines(bench: Bench, archive: Archive, here_ms: float) -> None:
+    """Write down if the study's baseline was measured by another run, where eager is surely not as fast as here."""
+    baseline = next(trial for trial in archive.trials() if trial.origin == "baseline")
+    assert baseline.measurement is not None
+    there_ms = baseline.measurement.latency.p50_ms
+    if not archive.was_tried_here(baseline.number) and abs(math.log(here_ms / there_ms)) > math.log(_AS_FAST):
+        took = f"a call takes {format_ms(here_ms)} here, and {format_ms(there_ms)} where the study's was measured"
+        bench.ledger.decide("noted", "baseline", f"{took}: speed-ups compare, and times are the study's")
+
+
+def waits_for(bench: Bench, archive: Archive, left_s: float) -> bool:
+    """Whether there is time to wait for what other runs are at; if so, a moment has passed.
+
+    What is out may win, and it is open again if its run is gone. `left_s`: of the time for the search.
+    """
+    others = archive.claims_of_others
+    if not others or left_s < _TOO_LATE_S:
+        return False
+    bench.listener.on_task(f"{len(others)} trial{'s' * (len(others) != 1)}, by other runs")
+    archive.wait()
+    tell_news(bench, archive)
+    return True

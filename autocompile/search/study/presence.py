@@ -1,0 +1,194 @@
+"""Who is at work on a study, and on what: a record for each run, which only that run writes.
+
+A run that wants something writes it into its own record, reads the records of all others, and takes it back if one of
+them has it, too. Whoever writes before reading cannot miss another who does the same, so nothing is held by two.
+
+Each record has a counter, which its run raises every few seconds. A run is gone when its counter has stood still for
+as long as `limit_s`, by the clock of whoever looks: clocks of different machines are never compared. Time in which
+nobody could look, as the database or the looking process stood still, does not count. On the same machine a process
+that has ended is seen at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+from msgspec import ValidationError
+from msgspec.structs import replace
+
+from autocompile.core.serde import Record, from_json, to_json
+
+BEAT_S, LIMIT_S = 10.0, 60.0
+_PREFIX = "run:"
+# After two runs wanted the same and both gave way, neither asks again at the same time.
+_GIVE_WAY_S = 0.2
+
+
+class RunRecord(Record, frozen=True):
+    """One run. `node` and `process` are equal only for the same process of the same machine.
+
+    `held` is what it works on, by name, each with what others should know of it.
+    """
+
+    node: str
+    pid: int
+    process: float
+    beat: int = 0
+    held: dict[str, str] = {}
+    ended: bool = False
+
+
+class Board(Protocol):
+    """Where records lie: the attributes of a study."""
+
+    def attributes(self, *, patient: bool = True) -> dict[str, Any]:
+        """All of them, as they are now."""
+        ...
+
+    def write(self, name: str, value: Any, *, patient: bool = True) -> None:
+        """Set one."""
+        ...
+
+
+class Presence:
+    """A run among those at work on the study that `board` belongs to; `run` is its name.
+
+    `beat_s`: how often a thread raises the counter and looks at the others'; without one nothing is done by itself.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        *,
+        beat_s: float = BEAT_S,
+        limit_s: float = LIMIT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.run = secrets.token_hex(6)
+        self._board, self._beat_s, self._limit_s, self._clock = board, beat_s, limit_s, clock
+        self._own = RunRecord(_node(), os.getpid(), psutil.Process().create_time())
+        self._silent: dict[str, tuple[int, float]] = {}  # by run: its counter, and for how long that has stood still
+        self._looked = clock()
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._write(patient=True)
+
+    def keep_beating(self) -> None:
+        """Raise the counter by itself, until the end of the run."""
+        self._thread = threading.Thread(target=self._beat_on, name="autocompile heartbeat", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tell that this run has ended; what it held is open."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._own = replace(self._own, held={}, ended=True)
+        self._write(patient=False)
+
+    def beat(self) -> None:
+        """Raise the counter, and look at the others'."""
+        with self._lock:
+            self._own = replace(self._own, beat=self._own.beat + 1)
+            self._write(patient=False)
+        self.others(patient=False)
+
+    def others(self, *, patient: bool = True) -> dict[str, RunRecord]:
+        """All other runs that live, by name."""
+        attributes = self._board.attributes(patient=patient)
+        with self._lock:
+            now = self._clock()
+            passed_s, self._looked = min(now - self._looked, 2 * self._beat_s), now
+            records = _records(attributes)
+            records.pop(self.run, None)
+            living = {run: record for run, record in records.items() if self._lives(run, record, passed_s)}
+        for run, record in records.items():
+            if run not in living and not record.ended:  # so that nobody else has to wait to know
+                self._board.write(_PREFIX + run, _text(replace(record, held={}, ended=True)), patient=patient)
+        return living
+
+    def take(self, name: str, about: str = "") -> bool:
+        """Hold something alone among all living runs, and tell the others `about` it. False if another one holds it."""
+        if self._is_held(name):
+            return False
+        self._hold({**self._own.held, name: about})
+        if not self._is_held(name):
+            return True
+        self.drop(name)
+        time.sleep(random.uniform(0.0, _GIVE_WAY_S))  # noqa: S311  no secret
+        return False
+
+    def drop(self, name: str) -> None:
+        """Hold it no longer."""
+        if name in self._own.held:
+            self._hold({other: about for other, about in self._own.held.items() if other != name})
+
+    def _is_held(self, name: str) -> bool:
+        return any(name in record.held for record in self.others().values())
+
+    def _hold(self, held: Mapping[str, str]) -> None:
+        with self._lock:
+            self._own = replace(self._own, held=dict(held))
+            self._write(patient=True)
+
+    def _write(self, *, patient: bool) -> None:
+        self._board.write(_PREFIX + self.run, _text(self._own), patient=patient)
+
+    def _lives(self, run: str, record: RunRecord, passed_s: float) -> bool:
+        if record.ended or (record.node == self._own.node and not _is_running(record)):
+            return False
+        beat, silent_s = self._silent.get(run, (record.beat, -passed_s))
+        silent_s = silent_s + passed_s if beat == record.beat else 0.0
+        self._silent[run] = record.beat, silent_s
+        return silent_s <= self._limit_s
+
+    def _beat_on(self) -> None:
+        while not self._over.wait(self._beat_s):
+            try:
+                self.beat()
+            except Exception:  # noqa: S112  whatever the driver raises: the next beat may come through
+                continue
+
+
+def _records(attributes: Mapping[str, Any]) -> dict[str, RunRecord]:
+    """The runs' records; those of another version are of runs that are not waited for."""
+    records = {}
+    for name, text in attributes.items():
+        if name.startswith(_PREFIX):
+            try:
+                records[name.removeprefix(_PREFIX)] = from_json(text, RunRecord)
+            except ValidationError:
+                continue
+    return records
+
+
+def _text(record: RunRecord) -> str:
+    return to_json(record).decode()
+
+
+def _is_running(record: RunRecord) -> bool:
+    """Whether the very process that wrote this record still runs, here."""
+    try:
+        return abs(psutil.Process(record.pid).create_time() - record.process) < 1.0
+    except psutil.Error:
+        return False
+
+
+def _node() -> str:
+    """What tells apart where process numbers mean something else: machines, their starts, and containers."""
+    boot, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    try:
+        return f"{platform.node()} {boot.read_text().strip()} {namespace.readlink()}"
+    except OSError:
+        return platform.node()
