@@ -39,10 +39,10 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.ledger import Ledger
 from autocompile.search.run import Bench, Settings
 from autocompile.search.screening import one_trial
-from autocompile.search.wanted import following
 from autocompile.search.session import prepare_toolchain, take_profile
 from autocompile.search.strategy import load_strategy
 from autocompile.search.study.family import StudyName
+from autocompile.search.wanted import following
 from autocompile.space.surroundings import surroundings_of
 
 HERE = Path(__file__).parent

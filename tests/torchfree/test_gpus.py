@@ -208,4 +208,6 @@ class Unlaunched:
         pass
 
     def submit(self, *_task, **_how):
-        return SimpleNamespace(answer=lambda: Toolchain(1.0, "it"), is_done=lambda: True, span_s=(0.0, 1.0))
+        return SimpleNamespace(
+            answer=lambda: Toolchain(1.0, "it"), is_done=lambda: True, span_s=(0.0, 1.0), pauses_s=()
+        )
