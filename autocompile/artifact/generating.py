@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
 from torch import nn
 
-from autocompile.artifact.module import CompiledModule
+from autocompile.artifact.module import CompiledModule, Fallback, Status
 from autocompile.artifact.texts import Texts
 from autocompile.core.serving import Serving
 from autocompile.core.workload import GenerationEntry
@@ -18,8 +19,8 @@ from autocompile.workload.generating.generation import decoding_of
 class GeneratingModule(CompiledModule):
     """Generates text like the model that it was loaded with, each decode step as recommended.
 
-    `status` tells how decode steps were served, and `fallbacks` which calls of `generate` were left to the model.
-    Called itself, it is the model.
+    Its methods, `generate` among them, run on a stand-in for the model, whose decode steps are served. `status` tells
+    how, and its `fallbacks` what was left to the model. Called itself, it is the model.
     """
 
     def __init__(self, decode: CompiledModule, model: nn.Module, entry: GenerationEntry) -> None:
@@ -27,10 +28,16 @@ class GeneratingModule(CompiledModule):
         super().__init__(texts, model, decode._about, decode._tally)  # noqa: SLF001  which it takes the place of
         vars(self)["_texts"] = texts
 
-    def generate(self, inputs: Any = None, **arguments: Any) -> Any:
-        """As transformers' `generate`; all but the prompt by name."""
-        named = arguments if inputs is None else {"inputs": inputs, **arguments}
-        return vars(self)["_texts"].generate(named, type(self.model).generate)
+    @property
+    def status(self) -> Status:
+        """How decode steps are served, as of now."""
+        left = tuple(Fallback(reason, count) for reason, count in vars(self)["_texts"].left.items())
+        own = super().status
+        return replace(own, fallbacks=(*own.fallbacks, *left))
+
+    def _stand_in(self) -> Any:
+        standing = vars(self)["_texts"].standing
+        return self.model if standing is None else standing
 
 
 def generating(model: nn.Module, entry: GenerationEntry, load: Callable[[nn.Module], CompiledModule]) -> CompiledModule:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import functools
 import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -25,17 +26,18 @@ class _StandIn:
         """Nothing: a model's class that keeps a list of its subclasses does not hear of this one."""
 
 
-def stand_in(model: Any, server: Server) -> Any:
+def stand_in(model: Any, server: Server, methods: Mapping[str, Callable[..., Any] | None] | None = None) -> Any:
     """An object of a subclass of the model's class, with the model's own dictionary, whose calls are served.
 
-    None for an object that keeps more than a dictionary, or whose class cannot be derived from.
+    `methods`: what else its class has instead of the model's class. None for an object that keeps more than a
+    dictionary, or whose class cannot be derived from.
     """
-    kind = type(model)
+    kind, own = type(model), {name: method for name, method in (methods or {}).items() if method is not None}
     if not hasattr(model, "__dict__") or any(_slots_of(base) for base in kind.__mro__):
         return None
     try:
         made = types.new_class(
-            kind.__name__, (_StandIn, kind), exec_body=lambda body: body.update(_body(model, server))
+            kind.__name__, (_StandIn, kind), exec_body=lambda body: body.update({**_body(model, server), **own})
         )
         standing: Any = object.__new__(made)
         object.__setattr__(standing, "__dict__", vars(model))

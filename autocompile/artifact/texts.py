@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import nn
+from transformers.cache_utils import DynamicCache
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from autocompile.artifact.standin import stand_in
@@ -20,14 +22,17 @@ from autocompile.workload.generating.step_inputs import STEP_INPUTS
 
 # Makes a decode step: a call of a `Decoding`.
 Decode = Callable[..., Any]
+_NO_STAND_IN = "no class can be derived from the model's, to make its calls pass by"
+_OTHER_CACHE = "decode steps of another kind, by beam search for example, or with a cache of their own"
 
 
 class Texts:
-    """`generate` of `model`, with a cache in memory that is there beforehand, and each decode step made by `decode`.
+    """What stands for `model` while it generates: its decode steps are made by `decode`.
 
-    Prompts are computed by the model itself. So are all steps of a call that generates otherwise, beam search for
-    example, or with a cache of its own: `left` counts these by reason. The `texts` took `seconds`, and
-    their first decode step `first_s`.
+    Where transformers generates token by token, greedily or by sampling (`_sample`), the cache that it has just made is
+    replaced by one in memory that is there beforehand. Prompts, and all other calls, are the model's own: `left` counts
+    by reason what is left to it. The `texts` that went through `generate` took `seconds`, and the first decode step
+    `first_s`.
     """
 
     serving: Serving = AS_IT_IS
@@ -35,22 +40,19 @@ class Texts:
 
     def __init__(self, model: nn.Module, decode: Decode, entry: GenerationEntry) -> None:
         self._model, self._decode, self._entry = model, decode, entry
-        self._standing = stand_in(model, self)
+        self.standing = stand_in(model, self, {"_sample": self._sampling(type(model))})
         self.left: Counter[str] = Counter()
         self.texts, self.tokens, self.seconds, self.first_s = 0, 0, 0.0, 0.0
         self._steps, self._steps_s = 0, 0.0
 
     def generate(self, arguments: Mapping[str, Any], made: Callable[..., Any]) -> Any:
         """What `made`, transformers' own `generate`, gives for these arguments."""
-        reason = reason_against(self._model, arguments)
-        if self._standing is None:
-            reason = f"no class can be derived from {type(self._model).__name__}, to make its calls pass by"
+        reason = reason_against(self._model, arguments) or ("" if self.standing is not None else _NO_STAND_IN)
         if reason:
-            self.left[reason] += 1
+            self.left[f"calls of generate: {reason}"] += 1
             return made(self._model, **arguments)
-        cache = PreallocatedCache(self._entry.layers, self._entry.capacity)
         began = time.perf_counter()
-        generated = made(self._standing, past_key_values=cache, **arguments)
+        generated = made(self.standing, **arguments)
         self.seconds += time.perf_counter() - began
         self.texts += 1
         return generated
@@ -58,16 +60,50 @@ class Texts:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of the model: a decode step, or anything else, such as a prompt's."""
         cache, tokens = kwargs.get("past_key_values"), kwargs.get("input_ids")
-        self.tokens += tokens.shape[0] if isinstance(tokens, torch.Tensor) else 0
-        if not isinstance(cache, PreallocatedCache) or not isinstance(tokens, torch.Tensor) or args:
+        if not isinstance(tokens, torch.Tensor) or args:
             return self._model(*args, **kwargs)
-        if tokens.shape[1] > 1 or not cache.length or not self._is_as_tuned(kwargs):
+        self.tokens += tokens.shape[0]
+        if tokens.shape[1] > 1 or not isinstance(cache, DynamicCache) or not cache.get_seq_length():
+            return self._model(*args, **kwargs)
+        reason = self._reason_against(cache, kwargs)
+        if reason:
+            self.left[reason] += 1
             return self._model(*args, **kwargs)
         began = time.perf_counter()
         try:
             return self._step(tokens, cache, kwargs)
         finally:
             self._took(time.perf_counter() - began)
+
+    @property
+    def mean_ms(self) -> float | None:
+        """Of a decode step after the first one, None if there was none."""
+        return 1e3 * self._steps_s / (self._steps - 1) if self._steps > 1 else None
+
+    def _sampling(self, kind: Any) -> Callable[..., Any] | None:
+        """The method that generates token by token, with another cache; None where the class has none."""
+        before = getattr(kind, "_sample", None)
+        if before is None:
+            return None
+
+        @wraps(before)
+        def sample(model: Any, *args: Any, **kwargs: Any) -> Any:
+            cache: Any = kwargs.get("past_key_values")
+            if type(cache) is DynamicCache and not cache.get_seq_length():
+                kwargs["past_key_values"] = PreallocatedCache(self._entry.layers, self._entry.capacity)
+            return before(model, *args, **kwargs)
+
+        return sample
+
+    def _reason_against(self, cache: DynamicCache, kwargs: Mapping[str, Any]) -> str:
+        """Why this decode step is the model's own, or ""."""
+        if not isinstance(cache, PreallocatedCache):
+            return _OTHER_CACHE
+        others = {name: repr(value) for name, value in kwargs.items() if name not in STEP_INPUTS and value is not None}
+        if others != self._entry.options:
+            return f"decode steps with {others}, where it was tuned with {self._entry.options}"
+        mask = kwargs.get("attention_mask")
+        return "" if mask is None or mask.dim() == 2 else "decode steps with a mask of four dimensions"
 
     def _step(self, tokens: torch.Tensor, cache: PreallocatedCache, kwargs: Mapping[str, Any]) -> Any:
         cache.make_room()
@@ -85,14 +121,3 @@ class Texts:
         else:
             self.first_s = seconds
         self._steps += 1
-
-    @property
-    def mean_ms(self) -> float | None:
-        """Of a decode step after the first one, None if there was none."""
-        return 1e3 * self._steps_s / (self._steps - 1) if self._steps > 1 else None
-
-    def _is_as_tuned(self, kwargs: Mapping[str, Any]) -> bool:
-        """Whether a decode step is called with nothing but what was seen when it was tuned."""
-        others = {name: repr(value) for name, value in kwargs.items() if name not in STEP_INPUTS and value is not None}
-        mask = kwargs.get("attention_mask")
-        return others == self._entry.options and (mask is None or mask.dim() == 2)

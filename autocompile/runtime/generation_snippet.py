@@ -19,7 +19,7 @@ class Held(CacheLayerMixin):
         super().__init__()
         self.keys, self.values, self.length, self.is_initialized = keys, values, length, True
 
-    def lazy_initialization(self, key_states, value_states):
+    def lazy_initialization(self, *states):
         pass
 
     def update(self, key_states, value_states, *args, **kwargs):
@@ -35,6 +35,8 @@ class Held(CacheLayerMixin):
 
     def get_max_length(self):
         return self.keys.shape[-2]
+
+    get_max_cache_shape = get_max_length  # as it was called before transformers 5.21
 
 
 class DecodeStep(torch.nn.Module):
@@ -60,6 +62,8 @@ _LOOP = """
 
 def generate(ids, new_tokens):
     \"\"\"Greedily, from prompts of one length, [batch, tokens]; a text may have {capacity} tokens in all.\"\"\"
+    if ids.shape[1] + new_tokens > {capacity}:
+        raise ValueError("there is no room for so many tokens; enlarge the memory: {capacity}")
     with torch.no_grad():
         cache = DynamicCache()
         logits = language_model(input_ids=ids, past_key_values=cache, use_cache=True).logits

@@ -219,7 +219,7 @@ def _generate(trial: _Trial) -> Generated | Failure | None:
         eager = as_it_is(model, trial.baseline.apply_threads)
         own = with_steps(model, step, entry, trial.candidate.apply_threads)
         limit_s = min(task.learning_s, _LEARNING_SHARE * trial.phases.left_s)
-        return generate_beside(eager, own, unspool_texts(task.workload), limit_s)
+        return generate_beside(eager, own, model, unspool_texts(task.workload), limit_s)
 
 
 def _time(trial: _Trial) -> Pairs:

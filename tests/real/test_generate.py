@@ -3,14 +3,17 @@
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
 from laboratory import reply_to
 from msgspec.structs import replace
 from places import REPOSITORY
+from torch.utils.data import DataLoader
 from transformers import (
     DynamicCache,
+    GenerationConfig,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -19,9 +22,12 @@ from transformers import (
     MistralForCausalLM,
     OPTConfig,
     OPTForCausalLM,
+    StoppingCriteriaList,
     T5Config,
     T5ForConditionalGeneration,
 )
+from transformers.generation.stopping_criteria import MaxLengthCriteria
+from transformers.generation.utils import GenerationMixin
 
 import autocompile
 from autocompile.artifact.integrity import open_manifest, write_manifest
@@ -35,6 +41,7 @@ from autocompile.core.workload import Workload
 from autocompile.runtime.snippet import snippet
 from autocompile.trial.check.texts import as_it_is, generate_beside, with_steps
 from autocompile.workload.generating.asked import generation_by
+from autocompile.workload.generating.caches import PreallocatedCache
 
 # Two threads that wait for each other are slow beside others, and a decode step has many short operators.
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -86,7 +93,7 @@ def texts_of(generation, decode=None):
 
 def by(texts, model, **settings):
     torch.manual_seed(1)
-    return texts.generate({**prompts(), **settings}, type(model).generate)
+    return texts.generate({**prompts(), **settings}, GenerationMixin.generate)
 
 
 def plainly(model, **settings):
@@ -136,7 +143,11 @@ def test_what_generate_returns_beside_the_tokens_is_there_too():
     [
         ({"num_beams": 2}, "it generates by beam search, and not token by token"),
         ({"use_cache": False}, "it generates without a cache (use_cache=False)"),
-        ({"cache_implementation": "static"}, "it is called with cache_implementation, a cache of its own"),
+        ({"cache_implementation": "static"}, "it is called with cache_implementation='static'"),
+        (
+            {"output_hidden_states": True, "return_dict_in_generate": True},
+            "it returns hidden states or attentions, which a tuned decode step does not have",
+        ),
     ],
     ids=lambda one: str(one)[:24],
 )
@@ -144,9 +155,25 @@ def test_what_generates_otherwise_is_left_to_the_model(settings, reason):
     model = made(llama)
     texts = texts_of(seen(model))
     asked = {"max_new_tokens": 6, **settings}
-    assert torch.equal(by(texts, model, **asked), plainly(model, **asked))
-    assert texts.left == {reason: 1}
+    assert_same(by(texts, model, **asked), plainly(model, **asked))
+    assert texts.left == {f"calls of generate: {reason}": 1}
+    # The same where it is said by the model, or in a configuration beside it.
+    texts.left.clear()
+    model.generation_config.update(**settings)
+    own = {"generation_config": GenerationConfig(max_new_tokens=6, pad_token_id=0)}
+    assert_same(by(texts, model, **own), plainly(model, **own))
+    assert texts.left == {f"calls of generate: {reason}": 1}
     assert texts.texts == 0
+
+
+def assert_same(ours, plain):
+    """Tokens, and what comes beside them."""
+    if isinstance(plain, torch.Tensor):
+        assert torch.equal(ours, plain)
+        return
+    assert torch.equal(ours.sequences, plain.sequences)
+    assert len(ours.hidden_states) == len(plain.hidden_states)
+    assert all(one is not None for one in ours.hidden_states)
 
 
 def test_a_cache_that_the_user_gives_is_the_users():
@@ -154,7 +181,7 @@ def test_a_cache_that_the_user_gives_is_the_users():
     texts, cache = texts_of(seen(model)), DynamicCache()
     by(texts, model, max_new_tokens=6, past_key_values=cache)
     assert cache.get_seq_length() == 15
-    assert texts.left == {"it is called with past_key_values, a cache of its own": 1}
+    assert texts.left == {"calls of generate: it is called with past_key_values": 1}
 
 
 def t5():
@@ -170,27 +197,108 @@ def t5():
         (t5, {}, "the model has an encoder, whose cache is another"),
         (mistral, {}, "its cache has a DynamicSlidingWindowLayer, and only those that keep all tokens are tuned"),
         (llama, {"num_beams": 3}, "it generates by beam search, and not token by token"),
-        (llama, {"max_new_tokens": 1}, ""),
     ],
-    ids=["encoder", "window", "beams", "one token"],
+    ids=["encoder", "window", "beams"],
 )
 def test_what_cannot_be_tuned_is_told(kind, settings, reason):
     model = made(kind)
-    if not reason:
-        assert seen(model, **settings) is None
-        return
     with pytest.raises(InvalidWorkload, match=re.escape(f"its decode step cannot be tuned: {reason}")):
         seen(model, **settings)
 
 
 def test_a_function_that_generates_is_recognized_and_another_is_not():
     model, ids = made(llama), prompts()["inputs"]
-    before = torch.get_rng_state()
-    assert generation_by(model.generate, {"inputs": ids, "max_new_tokens": 4}).model is model
+    before, asked = torch.get_rng_state(), {"inputs": ids, "max_new_tokens": 4}
+    model.model.layers[0].train()
+    modes = [part.training for part in model.modules()]
+    assert generation_by(model.generate, asked).model is model
+    assert generation_by(partial(model.generate, max_new_tokens=4), ids).model is model
+    assert generation_by(model.generate, (ids, GenerationConfig(max_new_tokens=4))).model is model
+    assert [part.training for part in model.modules()] == modes
     assert generation_by(lambda x: model.generate(x, do_sample=True, max_new_tokens=4), ids).model is model
     assert generation_by(lambda x: model(x).logits, ids) is None
     assert generation_by(model, ids) is None
+    assert generation_by(model.generate, {"inputs": ids, "max_new_tokens": 1}) is None
+    assert generation_by(lambda x: model.generate(x, nothing=1), ids) is None
+    called = []
+    assert generation_by(called.append, ids) is None
+    assert generation_by(lambda batch: batch + 1, DataLoader(ids)) is None
+    assert not called
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Talks(LlamaForCausalLM):
+    """Has a way to generate of its own."""
+
+    def generate(self, ids, new=8):
+        return super().generate(ids, max_new_tokens=new)
+
+    def chat(self, ids):
+        return self.generate(ids, new=5)
+
+
+def test_a_class_with_a_generate_of_its_own_is_tuned_and_its_methods_are_served():
+    torch.manual_seed(0)
+    model, ids = Talks(llama().config).eval(), prompts()["inputs"]
+    generation = generation_by(model.chat, ids)
+    steps = []
+
+    def decode(*inputs):
+        steps.append(inputs)
+        return generation.decoding(*inputs)
+
+    standing = Texts(model, decode, generation.entry).standing
+    assert torch.equal(standing.chat(ids), model.chat(ids))
+    assert len(steps) == 4
+    found = generate_beside(*sides(generation, generation.decoding), model, generation.texts, 1.0)
+    assert isinstance(found, Generated), found
+
+
+def sides(generation, decode):
+    model, entry = generation.model, generation.entry
+    return as_it_is(model, lambda: None), with_steps(model, decode, entry, lambda: None)
+
+
+def test_a_cache_that_was_put_in_another_order_is_read_in_that_order():
+    cache = PreallocatedCache(1, 8)
+    cache.update(torch.arange(12.0).reshape(2, 1, 3, 2), torch.ones(2, 1, 3, 2), 0)
+    before = cache.memory
+    cache.reorder_cache(torch.tensor([1, 0]))
+    keys, _values = cache.memory[0]
+    assert torch.equal(keys[:, :, :3], before[0][0].flip(0)[:, :, :3])
+    cache.reset()
+    cache.update(torch.ones(3, 1, 9, 2), torch.ones(3, 1, 9, 2), 0)
+    assert cache.memory[0][0].shape == (3, 1, 16, 2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"do_sample": True, "num_return_sequences": 2},
+        {"max_time": 60.0, "max_new_tokens": 3},
+        {"max_new_tokens": None, "max_length": 13},
+        {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(12)])},
+    ],
+    ids=str,
+)
+def test_texts_of_all_kinds_are_repeated_greedily(settings):
+    generation = seen(made(llama), **settings)
+    found = generate_beside(*sides(generation, generation.decoding), generation.model, generation.texts, 1.0)
+    assert isinstance(found, Generated), found
+    assert found.tokens
+    assert not found.skipped
+
+
+def test_calls_that_generate_otherwise_do_not_keep_others_from_being_tuned():
+    model, ids = made(llama), prompts()["inputs"]
+
+    def several(x):
+        model.generate(x, max_new_tokens=6, num_beams=2)
+        model.generate(x, max_new_tokens=6)
+
+    generation = generation_by(several, ids)
+    assert generation.entry.new_tokens == 5
+    assert generation.entry.texts == 1
 
 
 FAULTS = {
@@ -210,7 +318,7 @@ def test_other_tokens_than_eagers_are_a_wrong_result(fault):
 
     eager = as_it_is(model, lambda: None)
     wrong = with_steps(model, decode, generation.entry, lambda: None)
-    found = generate_beside(eager, wrong, generation.texts, 2.0)
+    found = generate_beside(eager, wrong, model, generation.texts, 2.0)
     assert isinstance(found, Failure)
     assert found.kind == "wrong_result"
     assert re.fullmatch(
@@ -223,7 +331,7 @@ def test_the_same_tokens_are_counted_and_timed_in_pairs():
     generation = seen(model)
     eager = as_it_is(model, lambda: None)
     own = with_steps(model, generation.decoding, generation.entry, lambda: None)
-    found = generate_beside(eager, own, generation.texts, 2.0)
+    found = generate_beside(eager, own, model, generation.texts, 2.0)
     assert isinstance(found, Generated)
     assert found.tokens >= 2 * 2 * 8  # the prompts, and their tokens in another order
     assert found.speedup.low <= found.speedup.value <= found.speedup.high
@@ -257,6 +365,8 @@ def test_what_is_loaded_generates_the_same_tokens_by_the_program(packed):
     assert torch.equal(loaded.generate(ids, max_new_tokens=70), model.generate(ids, max_new_tokens=70))
     (fallback,) = loaded.status.fallbacks
     assert "has shape" in fallback.reason
+    loaded.generate(ids, max_new_tokens=6, num_beams=2)
+    assert "decode steps of another kind" in loaded.status.fallbacks[-1].reason
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # torch's own exporter of itself
@@ -269,6 +379,8 @@ def test_the_snippet_generates_the_same_tokens_without_this_library(plan):
     exec(code, names)
     asked = {"max_new_tokens": 12, "min_new_tokens": 12, "do_sample": False}
     assert torch.equal(names["generate"](ids, 12), model.generate(ids, **asked))
+    with pytest.raises(ValueError, match="there is no room for so many tokens"):
+        names["generate"](ids, 80)
 
 
 SCRIPT = """\
@@ -349,7 +461,7 @@ def test_a_script_prints_the_same_tokens_with_a_recommendation(script, what):
         assert "{'LlamaForCausalLM': " in ours.stderr
         assert "generation" not in ours.stderr
     elif what == "beams":
-        assert "{'it generates by beam search, and not token by token': 3}" in ours.stderr
+        assert "{'calls of generate: it generates by beam search, and not token by token': 3}" in ours.stderr
     else:
         assert "generation {'openvino': 57} {} ('3 texts, " in ours.stderr
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers.generation.utils import GenerationMixin
 
 from autocompile.artifact.texts import Decode, Texts
 from autocompile.core.outcome import Failure, Generated
 from autocompile.core.workload import GenerationEntry
 from autocompile.trial.clock.intervals import median_interval
+from autocompile.workload.generating.settings import greedily, planned_tokens
 
-# Greedy, as only so tokens can be compared; of what would contradict that or the number of tokens, nothing.
-_REPLACED = ("streamer", "max_length", "min_length", "do_sample", "max_new_tokens", "return_dict_in_generate")
 _FEWEST_TOKENS, _FEWEST_PAIRS, _PAIRS = 8, 3, 16
 # Of the time there is, for one text of one of both.
 _SHARE = 1 / 12
@@ -32,48 +32,59 @@ class Side:
 
 def as_it_is(model: Any, settle: Callable[[], None]) -> Side:
     """The model, and transformers' `generate`."""
-    return Side(lambda text: type(model).generate(model, **text), settle)
+    return Side(lambda text: GenerationMixin.generate(model, **text), settle)
 
 
 def with_steps(model: Any, decode: Decode, entry: GenerationEntry, settle: Callable[[], None]) -> Side:
     """The same, with each decode step made by `decode`."""
     texts = Texts(model, decode, entry)
-    return Side(lambda text: texts.generate(text, type(model).generate), settle)
+    return Side(lambda text: texts.generate(text, GenerationMixin.generate), settle)
 
 
-def generate_beside(eager: Side, own: Side, texts: Sequence[Mapping[str, Any]], limit_s: float) -> Generated | Failure:
+def generate_beside(
+    eager: Side, own: Side, model: Any, texts: Sequence[Mapping[str, Any]], limit_s: float
+) -> Generated | Failure:
     """Generate `texts` by both, greedily, token by token the same, and time whole calls of `generate` in pairs.
 
     Also with the tokens of the prompts in another order, as these were never seen. It takes `limit_s` or so: where a
-    text would take more than a twelfth of that, it has fewer tokens, but 8 at least; and there are 3 pairs at least.
+    text would take more than a twelfth of that, it has fewer tokens, but 8 at least if it was asked for; and there are
+    3 pairs at least.
     """
     if not texts:
         return Generated(skipped="no call of generate could be kept to be repeated")
-    began, tried = time.monotonic(), [_greedy(text, _FEWEST_TOKENS) for text in texts]
+    began, most = time.monotonic(), min(_asked(model, text) for text in texts)
+    few = min(_FEWEST_TOKENS, most)
+    first = greedily(model, texts[0], few)
+    try:
+        took_s = _seconds(eager, first)
+    except Exception as fault:  # of processors, criteria and models of all kinds, which may take a text only once
+        return Generated(skipped=f"generate cannot be repeated: {type(fault).__name__}: {fault}")
     own.settle()
-    own.generate(tried[0])  # compiles, where it has not yet
-    took_s = _seconds(eager, tried[0])
-    tokens = max(_FEWEST_TOKENS, min(_asked(texts[0]), int(_FEWEST_TOKENS * limit_s * _SHARE / took_s)))
-    tried = [form for text in texts for form in (_greedy(text, tokens), _reordered(_greedy(text, tokens)))]
+    own.generate(first)  # compiles, where it has not yet
+    tokens = max(few, min(most, int(few * limit_s * _SHARE / took_s)))
+    tried = [form for text in texts for form in (text, _reordered(text))]
     compared = 0
-    for number, text in enumerate(tried):
+    for number, text in enumerate(greedily(model, text, tokens) for text in tried):
         eager.settle()
         expected = _sequences(eager.generate(text))
         own.settle()
         actual = _sequences(own.generate(text))
-        fault = _difference(expected, actual, _prompt_of(text))
-        if fault:
-            message = f"generate gives other tokens than eager: {fault}"
+        difference = _difference(expected, actual, expected.shape[-1] - tokens)
+        if difference:
+            message = f"generate gives other tokens than eager: {difference}"
             return Failure(stage="verify", kind="wrong_result", message=message)
-        compared += actual.numel() - _prompt_of(text)
+        compared += tokens * expected.shape[0]
         if time.monotonic() - began > limit_s / 2 and number:
             break
-    return _timed(eager, own, tried[::2], limit_s - (time.monotonic() - began), compared)
+    repeated = [greedily(model, text, tokens) for text in texts]
+    return _timed(eager, own, repeated, limit_s - (time.monotonic() - began), compared, tokens)
 
 
-def _timed(eager: Side, own: Side, texts: Sequence[Mapping[str, Any]], left_s: float, compared: int) -> Generated:
+def _timed(
+    eager: Side, own: Side, texts: Sequence[Mapping[str, Any]], left_s: float, compared: int, tokens: int
+) -> Generated:
     ratios: list[float] = []
-    seconds, tokens = [0.0, 0.0], 0
+    seconds, made = [0.0, 0.0], 0
     while len(ratios) < _FEWEST_PAIRS or (len(ratios) < _PAIRS and sum(seconds) * (1 + 1 / len(ratios)) < left_s):
         text = texts[len(ratios) % len(texts)]
         sides = (eager, own) if len(ratios) % 2 else (own, eager)
@@ -81,14 +92,14 @@ def _timed(eager: Side, own: Side, texts: Sequence[Mapping[str, Any]], left_s: f
         ratios.append(math.log(took[id(eager)] / took[id(own)]))
         seconds[0] += took[id(eager)]
         seconds[1] += took[id(own)]
-        tokens += int(text["max_new_tokens"])
+        made += tokens * _texts_in(text)
     middle = median_interval(ratios)
     speedup = type(middle)(math.exp(middle.value), math.exp(middle.low), math.exp(middle.high))
     return Generated(
         tokens=compared,
         speedup=speedup,
-        baseline_tokens_per_s=tokens / seconds[0],
-        tokens_per_s=tokens / seconds[1],
+        baseline_tokens_per_s=made / seconds[0],
+        tokens_per_s=made / seconds[1],
     )
 
 
@@ -99,20 +110,21 @@ def _seconds(side: Side, text: Mapping[str, Any]) -> float:
     return time.perf_counter() - began
 
 
-def _greedy(text: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    kept = {name: value for name, value in text.items() if name not in _REPLACED}
-    return {**kept, "do_sample": False, "max_new_tokens": tokens, "min_new_tokens": tokens}
+def _asked(model: Any, text: Mapping[str, Any]) -> int:
+    """How many new tokens a text was asked for at most."""
+    prompt = _prompt_of(text)
+    return planned_tokens(model, text, prompt) - prompt
 
 
-def _asked(text: Mapping[str, Any]) -> int:
-    """How many new tokens a text was asked for."""
-    return int(text.get("max_new_tokens") or 64)
-
-
-def _reordered(text: dict[str, Any]) -> dict[str, Any]:
+def _reordered(text: Mapping[str, Any]) -> dict[str, Any]:
     name = "inputs" if "inputs" in text else "input_ids"
     prompt = text.get(name)
-    return {**text, name: prompt.flip(-1)} if isinstance(prompt, torch.Tensor) else text
+    return {**text, name: prompt.flip(-1)} if isinstance(prompt, torch.Tensor) else dict(text)
+
+
+def _texts_in(text: Mapping[str, Any]) -> int:
+    prompt = text.get("inputs", text.get("input_ids"))
+    return int(prompt.shape[0]) if isinstance(prompt, torch.Tensor) else 1
 
 
 def _prompt_of(text: Mapping[str, Any]) -> int:

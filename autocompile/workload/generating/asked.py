@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,34 +27,77 @@ _CALLS = 4
 def generation_by(function: Any, inputs: Any) -> Generation | None:
     """What `function` generates, by transformers' `generate` of one model; None if it is no such function.
 
-    It is called with some of the inputs to find out, where transformers is imported. Raises InvalidWorkload for inputs
-    of no form that is known, or a model whose decode step cannot be tuned.
+    One that has a model which can generate, as its object, in its closure or among the globals that it names, is called
+    with some of the inputs to find out, without gradients. Raises InvalidWorkload for a model whose decode step cannot
+    be tuned.
     """
-    if isinstance(function, nn.Module) or not callable(function) or GENERATES not in sys.modules:
+    if GENERATES not in sys.modules or isinstance(function, nn.Module) or not any(_generating(function)):
         return None
     seen = Generations()
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices), seen.open(), outermost_calls(seen.passed):
-        called = _as_it_is_now(function)
-        for sample in as_samples(inputs)[:_CALLS]:
-            called(*sample.args, **sample.kwargs)
-            if not seen.seen:
-                return None
-    generating = [one for one in seen.seen if one.steps]
-    if len(generating) != 1:
+    if not _called(function, inputs, seen):
         return None
     from autocompile.workload.generating.generation import generation_of  # noqa: PLC0415  imports transformers
 
+    generating = [one for one in seen.seen if one.steps] or seen.seen
+    if len(generating) != 1 or not (generating[0].steps or generating[0].left):
+        return None
     try:
         return generation_of(generating[0])
     except NotTunable as fault:
         said = f"its decode step cannot be tuned: {fault}"
         raise InvalidWorkload(
-            said, where="model", remedy="give the model itself, with inputs as it is called"
+            said, where="model", remedy="generate token by token, or tune the model's calls"
         ) from fault
 
 
+def _called(function: Any, inputs: Any, seen: Generations) -> bool:
+    """Whether it could be called, and generated in each call; if not, it is for others to say what is wrong."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    try:
+        samples = as_samples(inputs)[:_CALLS]
+        with torch.random.fork_rng(devices), torch.no_grad(), seen.open(), outermost_calls(seen.passed):
+            called = _as_it_is_now(function)
+            for sample in samples:
+                called(*sample.args, **sample.kwargs)
+                if not seen.seen:
+                    return False
+    except Exception:  # whatever it raises, which it will when it is called as a plain function, too
+        return False
+    return True
+
+
+def _generating(function: Any) -> Iterator[Any]:
+    """The models that can generate and which a function could get at by itself."""
+    mixin = sys.modules[GENERATES].GenerationMixin
+    for held in _held_by(function):
+        parts = held.modules() if isinstance(held, nn.Module) else [held, *getattr(held, "__dict__", {}).values()]
+        yield from (part for part in parts if isinstance(part, mixin))
+
+
+def _held_by(function: Any) -> Iterator[Any]:
+    if isinstance(function, functools.partial):
+        yield from _held_by(function.func)
+        yield from (*function.args, *function.keywords.values())
+        return
+    yield getattr(function, "__self__", None)
+    plain = getattr(function, "__func__", function)
+    if hasattr(plain, "__wrapped__"):
+        yield from _held_by(plain.__wrapped__)
+    for cell in getattr(plain, "__closure__", None) or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it is filled later
+            continue
+    code, names = getattr(plain, "__code__", None), getattr(plain, "__globals__", {})
+    yield from (names[name] for name in (code.co_names if code else ()) if name in names)
+    if code is None:  # an object that is called
+        yield plain
+
+
 def _as_it_is_now(function: Any) -> Any:
-    """A method of a module looked up again, as it was replaced since it was."""
+    """`generate` of a model looked up again, as it was replaced since it was."""
+    if isinstance(function, functools.partial):
+        return functools.partial(_as_it_is_now(function.func), *function.args, **function.keywords)
     owner = getattr(function, "__self__", None)
-    return getattr(owner, function.__name__) if isinstance(owner, nn.Module) else function
+    is_generate = isinstance(owner, nn.Module) and getattr(function, "__name__", "") == "generate"
+    return owner.generate if is_generate and owner is not None else function

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
 # The keys and the values of a layer: [batch, heads, length, width] each.
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-class PreallocatedCache(Cache):  # type: ignore[misc]  # transformers is not typed here
-    """A cache that grows like transformers' dynamic one, in memory for `capacity` tokens that is there beforehand.
-
-    Beyond that it takes memory for twice as many.
-    """
+class PreallocatedCache(DynamicCache):  # type: ignore[misc]  # transformers is not typed here
+    """A dynamic cache in memory for `capacity` tokens that is there beforehand; beyond that, for twice as many."""
 
     def __init__(self, layers: int, capacity: int) -> None:
-        super().__init__(layers=[PreallocatedLayer(capacity) for _ in range(layers)])
+        Cache.__init__(self, layers=[PreallocatedLayer(capacity) for _ in range(layers)])
         self._mask: torch.Tensor | None = None
 
     @property
@@ -43,8 +40,9 @@ class PreallocatedCache(Cache):  # type: ignore[misc]  # transformers is not typ
         Made once for a text, as what comes after the prompt always counts.
         """
         room = self.memory[0][0]
-        if self._mask is None or self._mask.shape[1] != room.shape[-2]:
-            self._mask = torch.ones(room.shape[0], room.shape[-2], dtype=torch.bool, device=room.device)
+        shape = (room.shape[0], room.shape[-2])
+        if self._mask is None or self._mask.shape != shape:
+            self._mask = torch.ones(shape, dtype=torch.bool, device=room.device)
             if given is not None:
                 self._mask[:, : given.shape[1]] = given.bool()
         return self._mask
@@ -54,9 +52,17 @@ class PreallocatedCache(Cache):  # type: ignore[misc]  # transformers is not typ
         for layer in self.layers:
             layer.make_room(layer.get_seq_length() + 1)
 
+    def reset(self) -> None:
+        """Hold nothing, for another text."""
+        super().reset()
+        self._mask = None
+
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer of it: `keys` and `values` are the filled part of its memory."""
+    """One layer of it: `keys` and `values` are the filled part of its memory.
+
+    Others may put something in their place, as beam search does: that is then moved into memory of its own.
+    """
 
     def __init__(self, capacity: int) -> None:
         super().__init__()
@@ -66,7 +72,11 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
     @property
     def memory(self) -> Pair:
         """The keys and values with the room that is left: zeros, or what was there before."""
-        assert self._memory is not None, "nothing was held yet"
+        held = self.get_seq_length()
+        assert held, "nothing was held yet"
+        if self._memory is None or not self._is_within(self._memory):
+            self._move_into(_room(self.keys, self._sized(held)), _room(self.values, self._sized(held)), held)
+        assert self._memory is not None
         return self._memory
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
@@ -75,36 +85,37 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         held = self.get_seq_length()
         length = held + key_states.shape[-2]
-        if self._memory is None or (held and self._is_elsewhere(self._memory)):
-            # Also where something else was put in the place of what was held.
-            self._memory = self._moved(key_states, value_states, length)
-        self.make_room(length)
-        keys, values = self.memory
+        if held:
+            self.make_room(length)
+        else:
+            self._memory = (_room(key_states, self._sized(length)), _room(value_states, self._sized(length)))
+        assert self._memory is not None
+        keys, values = self._memory
         keys[:, :, held:length] = key_states
         values[:, :, held:length] = value_states
         self.keys, self.values = keys[:, :, :length], values[:, :, :length]
         return self.keys, self.values
 
-    def _is_elsewhere(self, memory: Pair) -> bool:
-        keys: torch.Tensor = self.keys
-        return keys.data_ptr() != memory[0].data_ptr()
-
     def make_room(self, length: int) -> None:
         """Have memory for so many tokens; what is held moves with it."""
-        if length > self.memory[0].shape[-2]:
-            self._memory = self._moved(*self.memory, length)
-            held = self.get_seq_length()
-            self.keys, self.values = self.memory[0][:, :, :held], self.memory[1][:, :, :held]
+        keys, values = self.memory
+        if length > keys.shape[-2]:
+            self._move_into(_room(keys, self._sized(length)), _room(values, self._sized(length)), self.get_seq_length())
 
-    def _moved(self, keys: torch.Tensor, values: torch.Tensor, length: int) -> Pair:
-        """New memory, for tensors like these, with what is held."""
+    def _is_within(self, memory: Pair) -> bool:
+        mine: torch.Tensor = self.keys
+        return mine.data_ptr() == memory[0].data_ptr() and mine.shape[0] == memory[0].shape[0]
+
+    def _sized(self, length: int) -> int:
         while self._capacity < length:
             self._capacity *= 2
-        memory, held = (_room(keys, self._capacity), _room(values, self._capacity)), self.get_seq_length()
-        if held:
-            memory[0][:, :, :held] = self.keys
-            memory[1][:, :, :held] = self.values
-        return memory
+        return self._capacity
+
+    def _move_into(self, keys: torch.Tensor, values: torch.Tensor, held: int) -> None:
+        keys[:, :, :held] = self.keys
+        values[:, :, :held] = self.values
+        self._memory = (keys, values)
+        self.keys, self.values = keys[:, :, :held], values[:, :, :held]
 
 
 def _room(like: torch.Tensor, capacity: int) -> torch.Tensor:
@@ -127,7 +138,7 @@ class TracedLayer(CacheLayerMixin):  # type: ignore[misc]
         self._length = length
         self.added: Pair | None = None
 
-    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+    def lazy_initialization(self, *_states: torch.Tensor) -> None:
         """It is already."""
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
@@ -148,6 +159,10 @@ class TracedLayer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         """How much it can hold."""
         return int(self.keys.shape[-2])
+
+    def get_max_cache_shape(self) -> int:
+        """The same, as it was called before transformers 5.21."""
+        return self.get_max_length()
 
 
 def grown(keys: torch.Tensor, values: torch.Tensor) -> DynamicLayer:

@@ -28,7 +28,7 @@ class Decoding(nn.Module):
         self.model = model
         self._options = dict(options or {})
         self._has_positions = "position_ids" in inspect.signature(model.forward).parameters
-        self.train(model.training)
+        self.training = model.training  # of itself alone: `train` would set it of all parts of the model
 
     def forward(
         self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, length: torch.Tensor, caches: Caches

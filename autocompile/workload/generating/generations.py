@@ -12,11 +12,11 @@ from torch import nn
 from autocompile.workload.generating.replacing import generate_replaced
 
 if TYPE_CHECKING:
-    from autocompile.workload.generating.seen import Generated
+    from autocompile.workload.generating.seen import Generated, Text
 
 
 class _Current(local):
-    generated: Generated | None = None
+    text: Text | None = None
 
 
 class Generations:
@@ -31,15 +31,15 @@ class Generations:
         """Of all models, in the order in which they came."""
         return list(self._seen.values())
 
-    def current(self, module: nn.Module) -> Generated | None:
-        """What is seen of this module, if `generate` of it is under way in this thread."""
-        generated = self._current.generated
-        return generated if generated is not None and generated.model is module else None
+    def current(self, module: nn.Module) -> Text | None:
+        """The text that this module generates in this thread."""
+        text = self._current.text
+        return text if text is not None and text.model is module else None
 
     def passed(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
-        """A call of a module, which is made; seen if `generate` of it is under way."""
-        generated = self.current(module)
-        return made(module, *args, **kwargs) if generated is None else generated.called(args, kwargs, made)
+        """A call of a module, which is made; seen if it is of a text that is generated."""
+        text = self.current(module)
+        return made(module, *args, **kwargs) if text is None else text.called(args, kwargs, made)
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -48,12 +48,13 @@ class Generations:
             yield
 
     def _generate(self, model: nn.Module, arguments: dict[str, Any], made: Callable[..., Any]) -> Any:
-        from autocompile.workload.generating.seen import Generated  # noqa: PLC0415  imports transformers
+        from autocompile.workload.generating.seen import Generated, Text  # noqa: PLC0415  imports transformers
 
-        generated = self._seen.setdefault(id(model), Generated(model))
-        before, self._current.generated = self._current.generated, generated
+        text = Text(self._seen.setdefault(id(model), Generated(model)), arguments)
+        before, self._current.text = self._current.text, text
         try:
-            with generated.text(arguments):
-                return made(model, **arguments)
+            output = made(model, **arguments)
+            text.ended()
+            return output
         finally:
-            self._current.generated = before
+            self._current.text = before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -14,25 +16,39 @@ from autocompile.workload.generating.imports import when_imported
 
 # Imported by whoever generates, and not before.
 GENERATES = "transformers.generation.utils"
+# Whose caches have layers of the kinds that are known here.
+_OLDEST = 5
 
 # Makes a call of `generate` in the program's place: of the model, its arguments by name, and what does it as it is.
 Pass = Callable[[nn.Module, dict[str, Any], Callable[..., Any]], Any]
 
 
+def is_supported() -> bool:
+    """Whether the transformers that is imported is one whose decode steps can be tuned."""
+    version = str(getattr(sys.modules.get("transformers"), "__version__", "0"))
+    return int(version.split(".", maxsplit=1)[0]) >= _OLDEST
+
+
 @contextmanager
 def generate_replaced(passed: Pass) -> Iterator[None]:
-    """Hand each call of transformers' `generate` to `passed`, also where transformers is imported only within."""
+    """Hand each call of transformers' `generate` to `passed`, also where transformers is imported only within.
+
+    One of before version 5 is left alone.
+    """
     undo: list[Callable[[], None]] = []
 
     def replace(module: ModuleType) -> None:
+        if not is_supported():
+            return
         mixin = module.GenerationMixin
         before = mixin.generate
+        signature = inspect.signature(before)
 
         @wraps(before)
-        def generate(self: nn.Module, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if args:  # a call that gives more than its prompt by position
-                return before(self, inputs, *args, **kwargs)
-            named = kwargs if inputs is None else {"inputs": inputs, **kwargs}
+        def generate(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            named = dict(signature.bind(self, *args, **kwargs).arguments)
+            del named["self"]
+            named.update(named.pop("kwargs", {}))
             return passed(self, named, before)
 
         mixin.generate = generate

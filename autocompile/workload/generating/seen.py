@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +20,14 @@ from autocompile.workload.generating.step_inputs import STEP_INPUTS
 from autocompile.workload.samples import Sample
 
 _KEPT_STEPS, _KEPT_TEXTS = 4, 3
-# A cache's memory is for a multiple of so many tokens.
-_ROUND = 64
+# What is kept of steps holds no more than that, but for the first.
+_MOST_BYTES = 1024**3
+# A cache's memory is for a multiple of so many tokens; where no text came to its end, for no more than so many.
+_ROUND, _MOST_UNSEEN = 64, 2048
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """The inputs of a decode step, as they were: what is held of keys and values, [batch, heads, tokens, width]."""
 
     tokens: torch.Tensor
@@ -33,10 +35,19 @@ class _Step:
     mask: torch.Tensor | None
     held: tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
+    @property
+    def length(self) -> int:
+        """How many tokens are held."""
+        return int(self.held[0][0].shape[-2])
+
+    @property
+    def token_bytes(self) -> int:
+        """What is held of a token."""
+        return sum(one.numel() * one.element_size() for pair in self.held for one in pair) // self.length
+
     def sample(self, capacity: int) -> Sample:
         """The same as a call of `Decoding`, with memory for so many tokens."""
-        batch, length = self.tokens.shape[0], self.held[0][0].shape[-2]
-        device = self.tokens.device
+        batch, length, device = self.tokens.shape[0], self.length, self.tokens.device
         mask = torch.ones(batch, capacity, dtype=torch.bool, device=device)
         if self.mask is not None:
             mask[:, : length + 1] = self.mask[:, : length + 1].bool()
@@ -56,7 +67,9 @@ def _enlarged(held: torch.Tensor, capacity: int) -> torch.Tensor:
 class Generated:
     """What was seen of one model: `steps` after prompts, in `seconds`; the prompts took `prefill_s`.
 
-    `texts`: arguments of its first calls of `generate`. `against`: why it cannot be tuned, or "".
+    `texts`: arguments of its first calls of `generate`, of so many `calls`. `left`: how many calls are others than can
+    be tuned, by reason. `autocast`: the dtype of the autocast around its steps, or "". `longest`: how many tokens a
+    text had, `planned`: might have had, `prompt`: had from the beginning; `ended`: whether one came to its end.
     """
 
     model: nn.Module
@@ -64,85 +77,124 @@ class Generated:
     steps: int = 0
     seconds: float = 0.0
     prefill_s: float = 0.0
-    against: str = ""
+    autocast: str = ""
     texts: list[dict[str, Any]] = field(default_factory=list)
-    _arguments: Mapping[str, Any] = field(default_factory=dict)
-    _kept: list[_Step] = field(default_factory=list)
+    left: Counter[str] = field(default_factory=Counter)
+    options: dict[str, str] | None = None
+    prompt: int = 0
+    longest: int = 0
+    planned: int = 0
+    ended: bool = False
+    _kept: list[Step] = field(default_factory=list)
     _every: int = 1
-    _options: dict[str, str] | None = None
-    _prompt: int = 0
-    _longest: int = 0
-    _planned: int = 0
-    _ended: bool = False
 
-    @contextmanager
-    def text(self, arguments: Mapping[str, Any]) -> Iterator[None]:
-        """A call of `generate` with these arguments happens within."""
-        self.calls += 1
-        self.against = self.against or reason_against(self.model, arguments)
-        self._arguments = arguments
-        if len(self.texts) < _KEPT_TEXTS:
-            self.texts.append(_repeatable(arguments))
-        yield
-        self._ended = True
-
-    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
-        """A call of the model within such a one."""
-        held = _held_in(kwargs.get("past_key_values"))
-        tokens = kwargs.get("decoder_input_ids", kwargs.get("input_ids"))
-        is_step = bool(held) and isinstance(tokens, torch.Tensor) and tokens.shape[1] == 1
-        if is_step and not self.against:
-            self._keep(args, kwargs, held)
-        began = time.perf_counter()
-        try:
-            return made(self.model, *args, **kwargs)
-        finally:
-            took = time.perf_counter() - began
-            if is_step:
-                self.steps += 1
-                self.seconds += took
-            else:
-                self.prefill_s += took
-                self._prompt = 0
-
-    def _keep(self, args: tuple[Any, ...], kwargs: dict[str, Any], held: int) -> None:
-        if not self._prompt:
-            self._prompt = held
-            self._planned = max(self._planned, planned_tokens(self.model, self._arguments, held))
-        self._longest = max(self._longest, held + 1)
+    def keep(self, step: Step) -> None:
+        """Keep this one, if its turn has come and there is room; thinned out evenly, as there may be any number."""
         if self.steps % self._every:
             return
-        options = {n: v for n, v in kwargs.items() if n not in STEP_INPUTS and v is not None}
-        self.against = _reason(args, kwargs, options) or _differs(self._options, options)
-        if self.against:
+        if self._kept and step.token_bytes * step.length * (len(self._kept) + 1) > _MOST_BYTES:
             return
-        self._options = {name: repr(value) for name, value in options.items()}
-        self._kept.append(_step_of(kwargs, held))
+        self._kept.append(step)
         if len(self._kept) > 2 * _KEPT_STEPS:
             self._kept, self._every = self._kept[::2], 2 * self._every
 
     def entry(self) -> GenerationEntry:
         """In numbers. Raises NotTunable."""
-        if self.against:
-            raise NotTunable(self.against)
         if not self._kept:
-            raise NotTunable("no token was generated after the first one")
-        longest = self._planned if not self._ended else min(self._planned, 2 * self._longest)
+            reason = next((reason for reason, _count in self.left.most_common()), "")
+            raise NotTunable(reason or "no token was generated after the first one")
         return GenerationEntry(
             module=type(self.model).__name__,
             texts=self.calls,
-            prompt_tokens=self._kept[0].held[0][0].shape[-2],
+            prompt_tokens=self.prompt,
             new_tokens=self.steps,
             prefill_share=self.prefill_s / (self.prefill_s + self.seconds),
-            capacity=-(-max(longest, self._longest) // _ROUND) * _ROUND,
+            capacity=self._capacity,
             layers=len(self._kept[0].held),
-            options=self._options or {},
+            options=self.options or {},
         )
+
+    @property
+    def _capacity(self) -> int:
+        """For what was asked for, but no more than twice what was needed: memory for more is work for each step."""
+        likely = 2 * self.longest if self.ended else max(2 * self.longest, _MOST_UNSEEN)
+        most = getattr(getattr(self.model, "config", None), "max_position_embeddings", None) or self.planned
+        return -(-max(min(self.planned, likely, most), self.longest) // _ROUND) * _ROUND
 
     def samples(self, capacity: int) -> tuple[Sample, ...]:
         """Decode steps, evenly over those that were seen."""
-        every = max(1, len(self._kept) // _KEPT_STEPS)
-        return tuple(step.sample(capacity) for step in self._kept[::every][:_KEPT_STEPS])
+        affordable = max(1, _MOST_BYTES // (self._kept[0].token_bytes * capacity))
+        count = min(_KEPT_STEPS, affordable)
+        every = max(1, len(self._kept) // count)
+        return tuple(step.sample(capacity) for step in self._kept[::every][:count])
+
+
+class Text:
+    """One call of `generate`, of which `generated` is told, as far as its steps are those that can be tuned."""
+
+    def __init__(self, generated: Generated, arguments: Mapping[str, Any]) -> None:
+        self._generated, self._arguments, self._prompt = generated, arguments, 0
+        self.model = generated.model
+        self._reason = reason_against(generated.model, arguments)
+        if self._reason:
+            generated.left[self._reason] += 1
+            return
+        generated.calls += 1
+        if len(generated.texts) < _KEPT_TEXTS:
+            generated.texts.append(_repeatable(arguments))
+
+    def ended(self) -> None:
+        """It came to its end."""
+        self._generated.ended = self._generated.ended or not self._reason
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
+        """A call of the model within it."""
+        held, tokens = _held_in(kwargs.get("past_key_values")), kwargs.get("input_ids")
+        is_step = bool(held) and isinstance(tokens, torch.Tensor) and tokens.shape[1] == 1
+        if is_step and not self._reason:
+            self._look(args, kwargs, held)
+        began = time.perf_counter()
+        try:
+            return made(self.model, *args, **kwargs)
+        finally:
+            self._took(time.perf_counter() - began, is_step=is_step)
+
+    def _took(self, seconds: float, *, is_step: bool) -> None:
+        if self._reason:
+            return
+        if is_step:
+            self._generated.steps += 1
+            self._generated.seconds += seconds
+        else:
+            self._generated.prefill_s += seconds
+            self._prompt = 0
+
+    def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any], held: int) -> None:
+        """See a decode step. Whatever cannot be seen is a reason, as nothing may raise into the program."""
+        generated, options = (
+            self._generated,
+            {n: v for n, v in kwargs.items() if n not in STEP_INPUTS and v is not None},
+        )
+        try:
+            reason = _reason(args, kwargs, options) or _differs(generated.options, options)
+            if not reason:
+                self._measure(held)
+                generated.options = {name: repr(value) for name, value in options.items()}
+                generated.autocast = _autocast(kwargs["input_ids"].device.type)
+                generated.keep(_step_of(kwargs, held))
+        except Exception as fault:  # of caches and models of all kinds
+            reason = f"its decode step cannot be kept: {type(fault).__name__}: {fault}"
+        if reason:
+            self._reason = reason
+            generated.left[reason] += 1
+
+    def _measure(self, held: int) -> None:
+        generated = self._generated
+        if not self._prompt:
+            self._prompt = held
+            generated.prompt = max(generated.prompt, held)
+            generated.planned = max(generated.planned, planned_tokens(self.model, self._arguments, held))
+        generated.longest = max(generated.longest, held + 1)
 
 
 def _held_in(cache: Any) -> int:
@@ -151,13 +203,16 @@ def _held_in(cache: Any) -> int:
     return int(length()) if length is not None else 0
 
 
-def _reason(args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str, Any]) -> str:
-    layers = getattr(kwargs["past_key_values"], "layers", None)
+def _reason(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    cache = kwargs["past_key_values"]
+    layers = getattr(cache, "layers", None)
     if layers is None:
-        return f"its cache is a {type(kwargs['past_key_values']).__name__}, which is not transformers' own"
+        return f"its cache is a {type(cache).__name__}, which is not transformers' own"
     other = next((type(one).__name__ for one in layers if type(one) not in (DynamicLayer, StaticLayer)), "")
     if other:
         return f"its cache has a {other}, and only those that keep all tokens are tuned"
+    if not all(one.is_initialized for one in layers):
+        return "its cache has layers that hold nothing"
     unknown = next((name for name, value in options.items() if not is_literal(value)), "")
     if unknown:
         return f"its decode step takes {unknown}, a {type(options[unknown]).__name__}"
@@ -166,15 +221,21 @@ def _reason(args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str,
 
 def _differs(before: Mapping[str, str] | None, options: Mapping[str, Any]) -> str:
     now = {name: repr(value) for name, value in options.items()}
-    return "" if before is None or before == now else f"its decode steps are called otherwise: {now}, then {before}"
+    return "" if before is None or before == now else f"its decode steps are called with {now}, others with {before}"
 
 
-def _step_of(kwargs: Mapping[str, Any], held: int) -> _Step:
+def _autocast(device_type: str) -> str:
+    if not torch.is_autocast_enabled(device_type):
+        return ""
+    return str(torch.get_autocast_dtype(device_type)).removeprefix("torch.")
+
+
+def _step_of(kwargs: Mapping[str, Any], held: int) -> Step:
     layers = kwargs["past_key_values"].layers
     mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
     if mask is not None and mask.dim() == 4:  # for a static cache, whose queries come third
         mask = mask[:, 0, -1]
-    return _Step(
+    return Step(
         kwargs["input_ids"].clone(),
         None if positions is None else positions.clone(),
         None if mask is None else mask.clone(),

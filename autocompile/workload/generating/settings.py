@@ -2,44 +2,74 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
 from transformers import GenerationConfig
 from transformers.generation.configuration_utils import GenerationMode
 
 # One text at a time from each prompt: a decode step's cache is the one before, and a token.
 _SUPPORTED = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
-_OWN_CACHES = ("past_key_values", "cache_implementation", "prefill_chunk_size")
+# Arguments of `generate` that are no settings.
+_OTHERS = frozenset(
+    ("inputs", "generation_config", "logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn", "synced_gpus")
+) | frozenset(
+    ("assistant_model", "streamer", "negative_prompt_ids", "negative_prompt_attention_mask", "custom_generate")
+)
+# Where a text has no limit of its own.
+_USUAL_NEW_TOKENS = 20
 
 
-def settings_of(model: nn.Module, arguments: Mapping[str, Any]) -> GenerationConfig:
-    """The configuration of a call: what it was given, and what the model has by itself."""
-    given = arguments.get("generation_config") or getattr(model, "generation_config", None) or GenerationConfig()
-    settings = copy.deepcopy(given)
-    settings.update(**{name: value for name, value in arguments.items() if hasattr(settings, name)})
-    return settings
+def settings_of(model: Any, arguments: Mapping[str, Any]) -> GenerationConfig:
+    """The settings of a call, as transformers merges them: its arguments, its configuration, and the model's."""
+    named = {name: value for name, value in arguments.items() if name not in _OTHERS}
+    prepared = model._prepare_generation_config(arguments.get("generation_config"), **named)  # noqa: SLF001
+    return prepared[0]
 
 
-def reason_against(model: nn.Module, arguments: Mapping[str, Any]) -> str:
-    """Why the decode steps of such a call cannot be taken as they are tuned, or ""."""
+def reason_against(model: Any, arguments: Mapping[str, Any]) -> str:
+    """Why the decode steps of such a call are not those that can be tuned, or ""."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return "the model has an encoder, whose cache is another"
-    settings = settings_of(model, arguments)
-    mode = settings.get_generation_mode(arguments.get("assistant_model"))
+    given = next((name for name in ("custom_generate", "past_key_values") if arguments.get(name) is not None), "")
+    if given:
+        return f"it is called with {given}"
+    try:
+        settings = settings_of(model, arguments)
+        mode = settings.get_generation_mode(arguments.get("assistant_model"))
+    except Exception as fault:  # which transformers will raise itself
+        return f"its settings cannot be read: {type(fault).__name__}: {fault}"
+    return _of_settings(settings, mode)
+
+
+def _of_settings(settings: GenerationConfig, mode: GenerationMode) -> str:
     if mode not in _SUPPORTED:
         return f"it generates by {mode.value.replace('_', ' ')}, and not token by token"
     if settings.use_cache is False:
         return "it generates without a cache (use_cache=False)"
-    own = next((name for name in _OWN_CACHES if arguments.get(name) is not None), "")
-    return f"it is called with {own}, a cache of its own" if own else ""
+    if settings.output_hidden_states or settings.output_attentions:
+        return "it returns hidden states or attentions, which a tuned decode step does not have"
+    own = next((name for name in ("cache_implementation", "prefill_chunk_size") if getattr(settings, name, None)), "")
+    return f"it is called with {own}={getattr(settings, own)!r}" if own else ""
 
 
-def planned_tokens(model: nn.Module, arguments: Mapping[str, Any], prompt: int) -> int:
+def planned_tokens(model: Any, arguments: Mapping[str, Any], prompt: int) -> int:
     """How many tokens a text may have at most, its prompt of so many included."""
     settings = settings_of(model, arguments)
     if settings.max_new_tokens is not None:
         return prompt + int(settings.max_new_tokens)
-    return max(prompt + 1, int(settings.max_length)) if settings.max_length is not None else prompt + 20
+    is_told = "max_length" in arguments or settings.max_length not in (None, _USUAL_NEW_TOKENS)
+    return max(prompt + 1, int(settings.max_length)) if is_told else prompt + _USUAL_NEW_TOKENS
+
+
+def greedily(model: Any, arguments: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """The arguments of the same call, which generates exactly so many tokens, always the likeliest."""
+    named = settings_of(model, arguments).to_dict()
+    settings = settings_of(model, arguments)
+    settings.do_sample, settings.num_return_sequences = False, 1
+    settings.max_new_tokens, settings.min_new_tokens = tokens, tokens
+    settings.max_length, settings.min_length, settings.max_time = None, 0, float("inf")
+    settings.return_dict_in_generate = settings.output_scores = settings.output_logits = False
+    dropped = {"streamer", "stopping_criteria"}
+    kept = {name: value for name, value in arguments.items() if name not in dropped and name not in named}
+    return {**kept, "generation_config": settings}

@@ -169,8 +169,9 @@ def _subjects(sight: Sight) -> Iterator[Subject]:
     """The uses of modules that could be tuned."""
     lessons = {id(one.module): one for one in sight.lessons.stepped}
     for generated in sight.generations.seen:
-        if generated.steps:
-            yield Subject(Tally(generated.model, trains=generated.model.training), generated=generated)
+        if generated.steps or generated.left:
+            tally = Tally(generated.model, trains=generated.model.training, autocast=generated.autocast)
+            yield Subject(tally, generated=generated)
     for (key, learns), tally in sight.tallies.items():
         if learns and key in lessons:
             yield Subject(tally, lessons[key])
@@ -186,7 +187,12 @@ def _generation(generated: Generated, kind: str, where: str) -> Generation:
         return generation_of(generated)
     except NotTunable as fault:
         said = f"generates text with {kind}, whose decode step cannot be tuned: {fault}"
-        raise InvalidWorkload(said, where=where, remedy="name another module that it calls, with --module") from fault
+        remedy = "generate token by token, or name another module that it calls, with --module"
+        raise InvalidWorkload(said, where=where, remedy=remedy) from fault
+
+
+def _calls(count: int) -> str:
+    return f"{count:,} call{'s' * (count != 1)}"
 
 
 def _times(count: int) -> str:
@@ -216,6 +222,8 @@ def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Ite
     if own.generated is not None and own.generated.prefill_s:
         prompts = own.generated.prefill_s / (own.generated.prefill_s + own.generated.seconds)
         yield f"prompts took {prompts:.0%} of generating, and are computed as they are: what is tuned are decode steps"
+        for reason, count in own.generated.left.items():
+            yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} left to the model: {reason}"
     for other in subjects:
         share = other.seconds / entry.seconds
         if other.tally.module is not own.tally.module and share >= _WORTH_TELLING:
