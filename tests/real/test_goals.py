@@ -92,12 +92,13 @@ def test_a_size_that_does_not_fit_is_recorded_and_the_smaller_ones_stand(laborat
 
 def test_a_batch_is_measured_per_sample_and_its_outputs_are_checked(laboratory):
     laboratory.prepare(models.Stack(width=64).eval(), torch.randn(1, 64))
-    for plan in (Plan(batch=8), replace(compiled(), batch=8)):
+    for plan in (Plan(batch=64), replace(compiled(), batch=64)):
         found = laboratory.trial(plan)
         assert isinstance(found, Measurement), found
-        assert found.batch_factor == 8
+        assert found.batch_factor == 64
         per_call = found.latency.mean_ms / found.baseline.mean_ms
-        assert found.ratio.value < per_call / 3  # a sample's share of a call, which is an eighth
+        # A sample's share of a call, which is a 64th; on a busy machine the two figures differ by some factor.
+        assert found.ratio.value < per_call / 4
         assert found.accuracy.error <= found.accuracy.limit
 
 

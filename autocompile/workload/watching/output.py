@@ -38,17 +38,28 @@ def limited_output(kept: int = _KEPT) -> Iterator[None]:
     os.dup2(writing, 1)
     os.dup2(writing, 2)
     os.close(writing)
+    was_by_line = _by_line(on=True)
     try:
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # the script may have closed or replaced them
                 stream.flush()
+        _by_line(on=was_by_line)
         os.dup2(before[0], 1)
         os.dup2(before[1], 2)
         os.close(before[0])
         os.close(before[1])
         _await(reader)
+
+
+def _by_line(*, on: bool) -> bool:
+    """Have each line written at once, so that it comes before what is printed by others later; what it was before."""
+    with suppress(Exception):  # the script may have closed or replaced it
+        was = bool(sys.stdout.line_buffering)  # type: ignore[union-attr]
+        sys.stdout.reconfigure(line_buffering=on)  # type: ignore[union-attr]
+        return was
+    return False
 
 
 def _pass_on(reading: int, writing: int, kept: int) -> None:
