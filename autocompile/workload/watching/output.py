@@ -56,7 +56,7 @@ def limited_output(kept: int = _KEPT) -> Iterator[None]:
 def _by_line(*, on: bool) -> bool:
     """Have each line written at once, so that it comes before what is printed by others later; what it was before."""
     with suppress(Exception):  # the script may have closed or replaced it
-        was = bool(sys.stdout.line_buffering)  # type: ignore[union-attr]
+        was = bool(sys.stdout.line_buffering)
         sys.stdout.reconfigure(line_buffering=on)  # type: ignore[union-attr]
         return was
     return False
