@@ -279,7 +279,7 @@ def test_a_cache_that_was_put_in_another_order_is_read_in_that_order():
         {"max_new_tokens": None, "max_length": 13},
         {"stopping_criteria": StoppingCriteriaList([MaxLengthCriteria(12)])},
     ],
-    ids=str,
+    ids=["several texts", "time", "length", "criteria"],
 )
 def test_texts_of_all_kinds_are_repeated_greedily(settings):
     generation = seen(made(llama), **settings)
