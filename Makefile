@@ -18,7 +18,8 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/embedding.py $(REC)
 
 test: lint types contracts
-	$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --max-worker-restart 0 --ignore tests/real/test_profile.py
+	$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
+		--ignore tests/real/test_profile.py
 	$(BIN)/python -m pytest -m "not gpu" tests/real/test_profile.py
 
 check: lint types contracts

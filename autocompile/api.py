@@ -64,8 +64,8 @@ def optimize(  # noqa: PLR0913
     `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
     `storage`, an Optuna storage URL for the study instead, which runs on machines of one kind may share;
     `on_unmet`, what to do if nothing that was measured keeps the goal's constraints: return what comes nearest, its
-    `document.is_feasible` false (`nearest`), or raise (`error`); `workers`, how many candidates are compiled side by
-    side on this machine, to be measured one by one.
+    `document.is_feasible` false (`nearest`), or raise (`error`); `workers`, how many candidates compile side by side,
+    measured one by one, or "gpu" or a scheduler as "dask://host:8786", to try some on further GPUs or machines, too.
 
     Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
     are decode steps; `rec.module.generate` takes these as recommended.
@@ -143,7 +143,7 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
 def _goal_for(training: Training | None, goal: Goal) -> Goal:
     """The goal, as it is for steps where these are tuned. Raises InvalidValue before anything is started."""
     _check_training(training)
-    return goal if training is None else goal.for_training()
+    return goal if training is None else goal.for_training(training.batch)
 
 
 def _check_training(training: Training | None) -> None:

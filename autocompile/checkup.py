@@ -12,7 +12,7 @@ from autocompile.core.notices import BUSY_SHARE
 from autocompile.core.outcome import Toolchain
 from autocompile.core.serde import Record
 from autocompile.core.units import format_bytes, format_duration
-from autocompile.gpus import GpuState, gpu_states
+from autocompile.gpus import GpuState, gpu_states, has_device_file
 from autocompile.host import current_load, environment
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.catalogue import broken, kinds, problem_here
@@ -51,6 +51,10 @@ def _of_machine(machine: Environment) -> Iterator[Finding]:
     if machine.gpus:
         names = ", ".join(map(str, machine.gpus))
         yield Finding(subject="GPU", state="good", found=f"{names}, driver {machine.driver}")
+    elif has_device_file():
+        found = "NVML tells of none, though a device file is there: who else computes on it stays unknown"
+        remedy = "give the container NVML's library, too: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        yield Finding(subject="GPU", state="poor", found=found, remedy=remedy)
     else:
         yield Finding(subject="GPU", state="good", found="none seen by NVML; CPU models can be tuned")
     if machine.compiler:
@@ -113,7 +117,7 @@ def _of_torch(machine: Environment) -> Iterator[Finding]:
         yield Finding(subject="torch", state="missing", found="not installed", remedy="pip install torch")
         return
     yield Finding(subject="torch", state="good", found=f"{machine.torch}, Python {machine.python}")
-    devices = ("cpu", *(["cuda"] if machine.gpus else []))
+    devices = ("cpu", *(["cuda"] if machine.gpus or has_device_file() else []))
     with Scratch() as work:
         try:
             with LocalRunner(work / "jobs", work / "toolchain") as runner:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import pynvml
@@ -11,6 +12,8 @@ import pynvml
 from autocompile.core.environment import Gpu
 from autocompile.core.serde import Record
 
+# Of NVIDIA's driver; and of the one that brings GPUs of the host to Linux within Windows.
+_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
 _NAMELESS = "a GPU whose name NVML does not tell"
 # Reasons that lower the clocks below what the work asked for. The power cap is none: under load it is the rule.
 THROTTLES = {
@@ -19,6 +22,8 @@ THROTTLES = {
     "hardware heat": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
     "power brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
 }
+# What CUDA reads of which GPUs a process may use.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 ComputeMode = Literal["", "shared", "one process", "none"]
 _MODES: dict[int, ComputeMode] = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "shared",
@@ -54,10 +59,45 @@ def nvidia_gpus() -> tuple[tuple[Gpu, ...], str]:
         return tuple(map(_gpu, _devices())), told(pynvml.nvmlSystemGetDriverVersion) or ""
 
 
+def has_device_file() -> bool:
+    """Whether the system shows an NVIDIA GPU, as it does in a container that has CUDA's library and not NVML's."""
+    return any(path.exists() for path in _DEVICE_FILES)
+
+
 def gpu_states() -> tuple[GpuState, ...]:
     """The state of each; nothing where NVML does not answer."""
     with _nvml() as answers:
         return tuple(map(_state, _devices())) if answers else ()
+
+
+def visible_names(states: Sequence[GpuState], visible: str | None) -> tuple[str, ...]:
+    """The names of those that CUDA shows to a process for which `VISIBLE` has this value; None is where it is not set.
+
+    A GPU that is cut shows its slices. As in CUDA, nothing counts from the first that is not there.
+    """
+    if visible is None:
+        return tuple(gpu.name for state in states for gpu in _shown(state))
+    names: list[str] = []
+    for wanted in map(str.strip, visible.split(",")):
+        found = _called(states, wanted)
+        if not found:
+            break
+        names += [gpu.name for gpu in found]
+    return tuple(names)
+
+
+def _called(states: Sequence[GpuState], wanted: str) -> tuple[Gpu, ...]:
+    """What is shown by this number, or by a UUID that begins so."""
+    if wanted.isascii() and wanted.isdigit():
+        return _shown(states[int(wanted)]) if int(wanted) < len(states) else ()
+    if not wanted:
+        return ()
+    whole = [_shown(state) for state in states if state.gpu.uuid.startswith(wanted)]
+    return whole[0] if whole else tuple(s for state in states for s in state.slices if s.uuid.startswith(wanted))[:1]
+
+
+def _shown(state: GpuState) -> tuple[Gpu, ...]:
+    return state.slices if state.is_sliced else (state.gpu,)
 
 
 def told(ask: Callable[..., Any], *about: Any) -> Any:

@@ -15,27 +15,36 @@ from types import TracebackType
 from autocompile.artifact.directory import read_document
 from autocompile.artifact.generated_script import GeneratedScript
 from autocompile.artifact.scripted import ServedScript
+from autocompile.artifact.scripted_function import ServedFunction
+from autocompile.artifact.scripted_loader import ServedLoader
 from autocompile.artifact.trained_script import TrainedScript
 from autocompile.core.document import Document
 from autocompile.core.errors import UsageError
 from autocompile.report.service import service_lines
+from autocompile.workload.capture.place import ScriptPlace, script_place
+from autocompile.workload.function.naming import function_name, placed
 from autocompile.workload.watching.main import run_as_main
 
-Served = ServedScript | TrainedScript | GeneratedScript
+Served = ServedScript | ServedFunction | TrainedScript | GeneratedScript
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run a script; ends as the script does, or with status 2 where there is nothing to run it with."""
-    directory, script = Path(arguments[0]), Path(arguments[1])
+    directory, given, own = Path(arguments[0]), arguments[1], arguments[2:]
+    as_module = given == "-m"
+    if as_module:
+        given, *own = own
     try:
+        script = script_place(given, as_module=as_module)
         document = read_document(directory)
-        served = _served(document, directory)
+        served, loader = _served(document, directory, script), ServedLoader(document)
     except UsageError as fault:
         print(f"autocompile: {fault}", file=sys.stderr)
         sys.exit(2)
     try:
-        with served.applied():
-            run_as_main(script, arguments[2:])
+        with served.applied(), loader.applied():
+            replaces = served.replaces if isinstance(served, ServedFunction) else None
+            run_as_main(script.path, own, name=script.name, replaces=replaces)
     except SystemExit:
         raise
     except BaseException as fault:
@@ -46,21 +55,25 @@ def main(arguments: Sequence[str]) -> None:
         raise
     finally:
         with suppress(Exception):  # the script may have closed or replaced its streams
-            _tell(document, served)
+            _tell(document, served, loader)
 
 
-def _served(document: Document, directory: Path) -> Served:
+def _served(document: Document, directory: Path, script: ScriptPlace) -> Served:
     """What applies it, by what was tuned. Raises UsageError."""
+    entry = document.workload.script
+    if entry is not None and entry.function:
+        name = placed(function_name(entry.function), script.path, script.package)
+        return ServedFunction(directory, name, takes_gradients=not entry.with_gradients)
     if document.workload.generation:
         return GeneratedScript(directory)
     return TrainedScript(directory) if document.workload.training else ServedScript(directory)
 
 
-def _tell(document: Document, served: Served) -> None:
+def _tell(document: Document, served: Served, loader: ServedLoader) -> None:
     """What was served."""
     with suppress(Exception):
         sys.stdout.flush()
-    lines = service_lines(document, served.services(), served.others)
+    lines = [*service_lines(document, served.services(), served.others), *loader.lines()]
     print("\n".join(f"autocompile: {line}" for line in lines), file=sys.__stderr__, flush=True)
 
 

@@ -5,12 +5,16 @@ What differs between a model in memory and a script is only where the workload c
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from autocompile.artifact.directory import (
     STUDY,
@@ -23,19 +27,23 @@ from autocompile.artifact.directory import (
 )
 from autocompile.artifact.exported import check_export_directory, put_export
 from autocompile.artifact.store import deliver
-from autocompile.core.document import Document
+from autocompile.core.document import Document, WorkloadEntry
 from autocompile.core.environment import Environment
 from autocompile.core.errors import InvalidWorkload, NotExportable
 from autocompile.core.export import Export
 from autocompile.core.job import CaptureTask, Limits, Watching
-from autocompile.core.notices import of_disturbance, of_load, of_workload
+from autocompile.core.notices import of_disturbance, of_load, of_refused, of_workload
 from autocompile.core.progress import Listener
 from autocompile.core.protocol import SCRIPT_LOG
+from autocompile.core.runner import Runner
 from autocompile.core.workload import Workload
 from autocompile.host import current_load, environment, user_cache_directory
 from autocompile.report.export import readme_of
 from autocompile.report.html import as_page
+from autocompile.runner.cluster.opening import reached
 from autocompile.runner.local import LocalRunner
+from autocompile.runner.showing import shown_live
+from autocompile.runner.workers import Workers
 from autocompile.search.errand import reply_to
 from autocompile.search.export import export as write_export
 from autocompile.search.export import usable_format
@@ -44,6 +52,8 @@ from autocompile.search.recheck import Recheck, recheck
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
 from autocompile.search.study.opening import sqlite_url
+from autocompile.workload.capture.place import ScriptPlace
+from autocompile.workload.function.naming import function_name, placed
 
 Source = Callable[[LocalRunner, Path, float], Workload]
 
@@ -58,7 +68,7 @@ class Request:
 
     `metric` puts the goal's metric where children find it, and tells where that is.
 
-    `workers`: how many candidates are compiled side by side.
+    `workers`: where candidates are compiled side by side, and on which machines they are measured.
     """
 
     settings: Settings
@@ -67,7 +77,7 @@ class Request:
     metric: Callable[[Path], str] | None = None
     keep: str | None = None
     began: float | None = None
-    workers: int = 1
+    workers: Workers = field(default_factory=Workers)
 
 
 def tune(source: Source, request: Request, listener: Listener) -> Document:
@@ -139,20 +149,26 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
     ledger.notice(of_load(current_load().busy_share))
     with (
         working_directory(output) as work,
+        reached(request.workers) as cluster,
         LocalRunner(
             work / "jobs",
             _toolchain_cache(machine),
-            workers=request.workers,
+            workers=max(request.workers.here, cluster.joined.here if cluster else 1),
             on_phase=listener.on_phase,
             on_disturbance=lambda: ledger.notice(of_disturbance()),
-        ) as runner,
+        ) as home,
+        ExitStack() as machines,
     ):
-        workload = source(runner, work / "workload", request.budget_s)
+        workload = source(home, work / "workload", request.budget_s)
         listener.on_workload(workload)
         settings = _settled(request.settings, output, workload)
         ledger.notice(of_workload(workload))
-        runner.preload(workload)
+        home.preload(workload)
+        runner: Runner = home
+        if cluster:
+            runner = machines.enter_context(cluster.runner(home, workload, partial(_tell_refused, ledger)))
         (work / "artifact").mkdir()
+        (work / "reference").mkdir()
         yield Bench(
             workload=workload,
             environment=machine,
@@ -160,44 +176,66 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
             ledger=ledger,
             listener=listener,
             settings=settings,
-            reference=work / "reference.pt",
+            reference=work / "reference" / "reference.pt",
             metric=request.metric(work) if request.metric else "",
             artifact=work / "artifact",
         )
 
 
+def _tell_refused(ledger: Ledger, machine: str, reason: str) -> None:
+    """That a machine does not work on this run."""
+    ledger.decide("narrowed", machine, f"it does not join: {reason}")
+    ledger.notice(of_refused(machine, reason))
+
+
 def from_script(
-    script: Path, arguments: Sequence[str] = (), *, tries_loaders: bool = False, watching: Watching | None = None
+    script: ScriptPlace,
+    arguments: Sequence[str] = (),
+    *,
+    tries_loaders: bool = False,
+    watching: Watching | None = None,
+    shows: bool = False,
 ) -> Source:
     """The workload that a script defines, or that it turns out to have, in a child process with these arguments.
 
-    `tries_loaders` is for a profile; `watching`, how long and for what a script is watched that defines none.
+    `tries_loaders` is for a profile; `watching`, how long and for what a script is watched that defines none; `shows`:
+    whether what it prints meanwhile is written to standard error, too.
 
     Raises InvalidWorkload if there is no such script, or with what went wrong in it.
     """
-    if not script.is_file():
-        fault = "is a directory" if script.is_dir() else "no such script"
-        raise InvalidWorkload(fault, where=str(script), remedy="give the path of a Python file")
-    _check_syntax(script)
+    path = script.path
+    _check_syntax(path)
+    seen = watching or Watching()
+    if seen.function:
+        name = placed(function_name(seen.function), path, script.package)
+        seen = msgspec.structs.replace(seen, function=str(name))
 
     def source(runner: LocalRunner, directory: Path, budget_s: float) -> Workload:
-        task = CaptureTask(
-            str(script.resolve()), str(directory), tries_loaders, tuple(arguments), watching or Watching()
-        )
-        reply = reply_to(runner, task, Limits(total_s=budget_s), Workload, cache="capture")
+        with shown_live() if shows else nullcontext("") as pipe:
+            task = CaptureTask(
+                str(path.resolve()), str(directory), tries_loaders, tuple(arguments), seen, script.name, pipe
+            )
+            reply = reply_to(runner, task, Limits(total_s=budget_s), Workload, cache="capture")
         if isinstance(reply, Workload):
             return reply
         if reply.kind == "timeout":
             raise InvalidWorkload(
                 f"took longer to define its workload than the whole budget of {budget_s:.0f} s",
-                where=str(script),
+                where=str(path),
                 remedy="give a larger budget",
             )
         if reply.kind == "invalid":
             raise InvalidWorkload(reply.message)  # which says where
-        raise InvalidWorkload(reply.message, where=str(script), remedy=f"run `python {script}` to see it whole")
+        raise InvalidWorkload(
+            reply.message, where=str(path), remedy=f"run `python {shlex.quote(str(path))}` to see it whole"
+        )
 
     return source
+
+
+def watched_before(workload: WorkloadEntry) -> Watching:
+    """What of a script has to be watched for the workload that it was tuned with."""
+    return Watching(function=workload.script.function) if workload.script else Watching()
 
 
 def _check_syntax(script: Path) -> None:
@@ -212,7 +250,7 @@ def _check_syntax(script: Path) -> None:
 
 def _settled(settings: Settings, output: Path | None, workload: Workload) -> Settings:
     """With the storage that the output directory has, and the goal as it is for what the workload is."""
-    goal = settings.goal.for_training() if workload.training else settings.goal
+    goal = settings.goal.for_training(workload.training.batch) if workload.training else settings.goal
     goal = goal.for_script(workload.script) if workload.script else goal
     storage = settings.storage or (sqlite_url(output.resolve() / STUDY) if output else None)
     return Settings(goal, settings.strategy, settings.seed, storage)

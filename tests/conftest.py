@@ -1,16 +1,44 @@
 """Fixtures for all tests. What lies in tests/real runs torch and is marked so."""
 
 import signal
-from pathlib import Path
 
 import pytest
 from places import REPOSITORY
 
+# Files that take minutes, the longest first. They begin first, so that at the end no process waits for one of them.
+LONG = (
+    "test_tune.py",
+    "test_run_script.py",
+    "test_generate.py",
+    "test_training_tuned.py",
+    "test_example_scripts.py",
+    "test_examples.py",
+    "test_goals.py",
+    "test_watched_scripts.py",
+    "test_side_by_side_tuned.py",
+    "test_artifact.py",
+    "test_training_prepared.py",
+    "test_dask.py",
+    "test_functions.py",
+    "test_script_loaders.py",
+    "test_watched_training.py",
+    "test_run_training.py",
+)
+
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "real" in Path(item.fspath).relative_to(REPOSITORY / "tests").parts:
+        if is_real(item):
             item.add_marker(pytest.mark.real)
+    items.sort(key=lambda item: (turn(item), not is_real(item)))
+
+
+def is_real(item):
+    return "real" in item.path.relative_to(REPOSITORY / "tests").parts
+
+
+def turn(item):
+    return LONG.index(item.path.name) if item.path.name in LONG else len(LONG)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import ref
 
 from torch import nn
 
 from autocompile.artifact.mismatch import mismatches
 from autocompile.core.manifest import Manifest
+from autocompile.core.service import Service
+from autocompile.workload.own_autocast import unwrapped
 
-Applied = TypeVar("Applied")
+
+class HasService(Protocol):
+    """What tells what came of it."""
+
+    def service(self) -> Service: ...
+
+
+Applied = TypeVar("Applied", bound=HasService)
 
 
 @dataclass(frozen=True)
@@ -65,9 +74,9 @@ class Fitting(Generic[Applied]):
         return forget
 
     def _looked_at(self, module: nn.Module) -> Applied | None:
-        differs = next(
-            (one.message for one in mismatches(self._manifest, self._as_tuned(module)) if one.is_of_the_model), ""
-        )
+        with unwrapped(module):
+            found = mismatches(self._manifest, self._as_tuned(module))
+        differs = next((one.message for one in found if one.is_of_the_model), "")
         if differs:
             self.others[type(module).__name__] = differs
             return None
@@ -75,3 +84,18 @@ class Fitting(Generic[Applied]):
         applied = self._apply(module)
         self.applied.append(applied)
         return applied
+
+
+class AppliedScript(Generic[Applied]):
+    """A script with a recommendation applied, to those of its modules that fit."""
+
+    _fitting: Fitting[Applied]
+
+    def services(self) -> list[Service]:
+        """What came of it, for each module that was the one that was tuned."""
+        return [one.service() for one in self._fitting.applied]
+
+    @property
+    def others(self) -> dict[str, str]:
+        """How modules that the script used differ from the one that was tuned, by their class."""
+        return dict(self._fitting.others)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from autocompile.artifact.fitting import Fitting
+from autocompile.artifact.fitting import AppliedScript, Fitting
 from autocompile.artifact.integrity import open_artifact
 from autocompile.artifact.load import load
 from autocompile.artifact.options import check_served
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # both import transformers, which the script does when it gen
     from autocompile.artifact.texts import Texts
 
 
-class GeneratedScript:
+class GeneratedScript(AppliedScript["_Applied"]):
     """The calls of transformers' `generate` in a script, of which those of the model that was tuned are served.
 
     Raises InvalidRecommendation and InvalidArtifact as `load` does.
@@ -43,15 +43,6 @@ class GeneratedScript:
         """Generate what is generated within."""
         with generate_replaced(self._generate):
             yield
-
-    def services(self) -> list[Service]:
-        """What came of it, for each module that was the one that was tuned."""
-        return [one.service() for one in self._fitting.applied]
-
-    @property
-    def others(self) -> dict[str, str]:
-        """How modules that generated differ from the one that was tuned, by their class."""
-        return dict(self._fitting.others)
 
     def _generate(self, model: nn.Module, arguments: dict[str, Any], made: Callable[..., Any]) -> Any:
         applied = self._fitting(model)

@@ -3,27 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-import torch
 
 from autocompile.core.manifest import Requirements
 from autocompile.core.serving import Start
-
-
-@dataclass(frozen=True)
-class GpuKind:
-    """What a compiler goes by. CUDA's `name` of a MIG slice ends with its profile, as `NVIDIA A100 MIG 1g.5gb`."""
-
-    capability: str = ""
-    name: str = ""
-    multiprocessors: int = 0
-
-
-def gpu_kind(index: int | None) -> GpuKind:
-    """Of the GPU of this index, which need not be the only one or the current one; None is the current one."""
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device() if index is None else index)
-    return GpuKind(f"{properties.major}.{properties.minor}", properties.name, properties.multi_processor_count)
+from autocompile.workload.gpu import gpu_kind
 
 
 def of_the_gpu(needed: Requirements, start: Start, index: int | None) -> Iterator[tuple[str, str]]:

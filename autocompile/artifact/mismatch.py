@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import torch
 
-from autocompile.artifact.gpu import GpuKind, gpu_kind, of_the_gpu
+from autocompile.artifact.gpu import of_the_gpu
 from autocompile.artifact.machine import of_the_library, of_the_processor
+from autocompile.core.environment import GpuKind
 from autocompile.core.errors import InvalidValue
 from autocompile.core.identity import differences, summary
 from autocompile.core.manifest import Manifest, Requirements
@@ -21,6 +22,7 @@ from autocompile.runtime.building import LibraryMissing, runtime
 from autocompile.runtime.catalogue import kind
 from autocompile.runtime.devices import gpu_index
 from autocompile.runtime.model_watch import has_hooks
+from autocompile.workload.gpu import gpu_kind
 from autocompile.workload.identity.facts import identity_like
 
 Name = Literal[

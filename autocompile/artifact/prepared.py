@@ -27,6 +27,8 @@ from autocompile.runtime.catalogue import kind_of
 from autocompile.workload.state import State
 from autocompile.workload.tf32 import products_as
 from autocompile.workload.training.cutting import parts_of, uncut
+from autocompile.workload.training.recipe import calls_its_closure
+from autocompile.workload.training.scaling import scaler_for
 from autocompile.workload.training.step import check_loss
 from autocompile.workload.training.training import Loss
 
@@ -84,16 +86,24 @@ class PreparedStep:
 
     Called with a batch, or with several where the recommendation accumulates, it does a whole step: gradients are
     cleared, the loss is computed in the plan's precision, its gradients are added and clipped, the optimizer does its
-    step. Its parts serve loops of one's own: `parts(batch)`, `loss(batch)` (or `model` and `autocast()`),
+    step. An optimizer that calls for the loss itself does so, on these batches, as often as it likes. Its parts serve
+    loops of one's own: `parts(batch)`, `loss(batch)` (or `model` and `autocast()`),
     `backward(loss)` and `optimizer`; clearing and clipping gradients is that loop's work then, and so is an error of
     the compiler's.
 
-    `optimizer` is the one that was given, on the plan's implementation.
+    A plan in float16 scales the loss: `backward` does, and then `scaler`, a torch.amp.GradScaler, does the optimizer's
+    step in such a loop, `scaler.step(step.optimizer)` and `scaler.update()`, after `scaler.unscale_(step.optimizer)`
+    where gradients are clipped. In any other plan it leaves all as it is, so that a loop with it serves them all.
+
+    `optimizer` is the one that was given, on the plan's implementation. `told`: what comes to be known of it later.
     """
 
-    def __init__(self, module: nn.Module, optimizer: Optimizer, how: How) -> None:
+    def __init__(self, module: nn.Module, optimizer: Optimizer, how: How, told: Sequence[str] = ()) -> None:
         self.optimizer = optimizer
         self._module, self._how = module, how
+        self.scaler = scaler_for(how.plan.autocast, how.device_type)
+        if self.scaler.is_enabled():
+            optimizer.register_step_pre_hook(self.scaler.check)
         self._undone = InPlace(module)
         self._given = Trainable(module, how.loss)
         self._trainable = runtime(how.plan.runtime).to_train(module, how.loss, how.plan)
@@ -102,28 +112,47 @@ class PreparedStep:
         self._seen: set[Hashable] = set()
         self._steps: Counter[str] = Counter()
         self._fallbacks: Counter[str] = Counter()
-        self._notes = list(how.notes)
+        self._notes, self._told = list(how.notes), told
 
     def __call__(self, *batches: Any) -> torch.Tensor:
         """Do a step; its loss, detached: the mean over the batches, where there are several.
 
+        Where the optimizer calls for the loss several times, it is the first of these losses.
         Raises UsageError for no batch, or more than the recommendation accumulates over; InvalidWorkload if the loss is
         no scalar tensor, or needs no gradient; and what the model or the loss raises.
         """
         self._check(batches)
-        loss = self._learned(batches)
-        if self._how.training.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self._module.parameters(), self._how.training.clip_norm)
-        self.optimizer.step()
+        losses: list[torch.Tensor] = []
+
+        def learn() -> torch.Tensor:
+            with torch.enable_grad():
+                losses.append(self._learned(batches))
+            self.scaler.unscale_(self.optimizer)
+            if self._how.training.clip_norm is not None:
+                nn.utils.clip_grad_norm_(self._module.parameters(), self._how.training.clip_norm)
+            return losses[-1]
+
+        if calls_its_closure(type(self.optimizer)):  # whose loss is never scaled
+            self.optimizer.step(learn)  # type: ignore[arg-type]
+        else:
+            with self.scaler.undone_if_it_raises(self.optimizer):
+                learn()
+                self.scaler.step(self.optimizer)
+                self.scaler.update()
         self._steps[self._serving.runtime] += 1
         if self._fallback:
             self._fallbacks[self._fallback] += 1
-        return loss
+        return losses[0]
 
     @property
     def compiles(self) -> bool:
         """Whether a call of a form that was not seen yet may compile."""
         return self._compiles
+
+    @property
+    def runtime(self) -> str:
+        """What runs the model, as of now; the same as in the status, of which more has to be found out."""
+        return self._serving.runtime
 
     @property
     def model(self) -> Any:
@@ -147,7 +176,7 @@ class PreparedStep:
         return torch.autocast(self._how.device_type, dtype=getattr(torch, self._how.plan.autocast))
 
     def backward(self, loss: torch.Tensor, count: int | None = None) -> None:
-        """Add the gradients of a batch's loss, divided by `count`, the batches of the step.
+        """Add the gradients of a batch's loss, divided by `count`, the batches of the step; see `scaler` for float16.
 
         By default that is as many as the recommendation accumulates over.
         """
@@ -183,7 +212,7 @@ class PreparedStep:
             steps=dict(self._steps),
             fallbacks=tuple(StepFallback(reason, steps) for reason, steps in self._fallbacks.items()),
             cache=cache_use(self._serving.runtime) if self._serving.start == "cache" else None,
-            notes=tuple(self._notes),
+            notes=(*self._notes, *self._told),
         )
 
     def __repr__(self) -> str:
@@ -231,7 +260,7 @@ class PreparedStep:
         """Add the gradients of a loss; its share of the step's."""
         share = loss / count if count > 1 else loss
         with products_as(self._how.plan.float32):
-            share.backward()  # type: ignore[no-untyped-call]
+            self.scaler.scale(share).backward()
         return share.detach()
 
     def tried(self, learn: Callable[[], Made], *, otherwise: Callable[[], Made]) -> Made:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,20 +13,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from autocompile.artifact.fitting import Fitting
+from autocompile.artifact.fitting import AppliedScript, Fitting
 from autocompile.artifact.integrity import open_artifact
 from autocompile.artifact.load import load
 from autocompile.artifact.module import CompiledModule
 from autocompile.artifact.options import check_served
 from autocompile.core.service import Service
-from autocompile.workload.outermost import outermost_calls
-from autocompile.workload.watching.sight import uncompiled
+from autocompile.workload.outermost import outermost_calls, uncompiled
+from autocompile.workload.spans import Spans
 
 _LEARNS = "gradients were enabled; put torch.no_grad() around them"
 _AUTOCAST = "autocast was enabled; take it away, as the recommendation has its own precision"
 
 
-class ServedScript:
+class ServedScript(AppliedScript["AppliedModule"]):
     """The calls of a script's modules, of which those of the model that was tuned are served.
 
     A call with gradients or autocast enabled is made as it is: what is served has no gradients, and a precision of its
@@ -37,22 +36,13 @@ class ServedScript:
     def __init__(self, directory: Path) -> None:
         self._manifest = open_artifact(directory, None).manifest
         check_served(self._manifest)
-        self._fitting = Fitting(self._manifest, lambda module: _Applied(directory, module))
+        self._fitting = Fitting(self._manifest, lambda module: AppliedModule(directory, module))
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Serve what is called within."""
         with outermost_calls(self._called):
             yield
-
-    def services(self) -> list[Service]:
-        """What came of it, for each module that was the one that was tuned."""
-        return [one.service() for one in self._fitting.applied]
-
-    @property
-    def others(self) -> dict[str, str]:
-        """How modules that were called differ from the one that was tuned, by their class."""
-        return dict(self._fitting.others)
 
     def _called(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
@@ -68,47 +58,46 @@ class ServedScript:
 
     def _reason_against(self) -> str:
         """Why this call is not to be served, or ""."""
-        if torch.is_grad_enabled():
-            return _LEARNS
-        return _AUTOCAST if torch.is_autocast_enabled(self._manifest.device_type) else ""
+        return _LEARNS if torch.is_grad_enabled() else under_autocast(self._manifest.device_type)
 
 
-class _Applied:
+def under_autocast(device_type: str) -> str:
+    """Why a call is not to be served where autocast is enabled, or ""."""
+    return _AUTOCAST if torch.is_autocast_enabled(device_type) else ""
+
+
+class AppliedModule:
     """The recommendation, on one module; loaded at the first call that it serves.
 
-    `left` counts, by reason, the calls that were made as they are.
+    `left` counts, by reason, the calls that were made as they are. `name`: what it is called, by default by its class.
     """
 
-    def __init__(self, directory: Path, module: nn.Module) -> None:
-        self._directory, self._name = directory, type(module).__name__
+    def __init__(self, directory: Path, module: nn.Module, name: str = "") -> None:
+        self._directory, self._name = directory, name or type(module).__name__
         self._module: nn.Module | None = module
         self._loaded: CompiledModule | None = None
         self._lock = RLock()
         self.left: Counter[str] = Counter()
         self._told: list[str] = []
-        self._calls, self._seconds, self._first_s = 0, 0.0, 0.0
+        self._spans = Spans()
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        began = time.perf_counter()
+        began = self._spans.begin()
         loaded = self._load() if self._loaded is None else self._loaded
         output = loaded(*args, **kwargs)
-        took = time.perf_counter() - began
-        if self._calls:
-            self._seconds += took
-        else:
-            self._first_s = took
-        self._calls += 1
+        self._spans.end(began)
         return output
 
     def service(self) -> Service:
         """What came of it so far."""
         status = None if self._loaded is None else self._loaded.status
+        mean_s = self._spans.mean_s
         return Service(
             module=self._name,
             label=status.label if status else "",
             calls=status.calls if status else {},
-            first_s=self._first_s,
-            mean_ms=1e3 * self._seconds / (self._calls - 1) if self._calls > 1 else None,
+            first_s=self._spans.first_s,
+            mean_ms=None if mean_s is None else 1e3 * mean_s,
             left={**self.left, **({one.reason: one.calls for one in status.fallbacks} if status else {})},
             notes=(*self._told, *(status.notes if status else ())),
         )

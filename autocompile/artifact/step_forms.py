@@ -18,24 +18,33 @@ Form = dict[str, tuple[str, tuple[int, ...]]]
 
 def key_of(batches: Sequence[Any]) -> Hashable:
     """Equal for steps that one compilation serves; microseconds."""
-    leaves, spec = pytree.tree_flatten([known(batch) for batch in batches])
-    described = tuple(
-        (leaf.dtype, leaf.shape, leaf.stride() if leaf.layout == torch.strided else ())
-        if isinstance(leaf, torch.Tensor)
-        else repr(leaf)
-        for leaf in leaves
-    )
-    return described, spec
+    return tuple([_key(known(batch)) for batch in batches])
 
 
-def tuned_forms(signatures: Iterable[Signature]) -> list[Form]:
-    """Of the batches that steps were tuned with."""
+def _key(tree: Any) -> Hashable:
+    """Of plain containers without the help of pytree, which takes several times as long."""
+    if isinstance(tree, torch.Tensor):
+        return tree.dtype, tree.shape, tree.stride() if tree.layout == torch.strided else ()
+    kind = type(tree)
+    if kind is tuple or kind is list:
+        return (kind, *[_key(one) for one in tree])
+    if kind is dict:
+        return (kind, *tree, *[_key(one) for one in tree.values()])
+    if pytree.tree_is_leaf(tree):
+        return repr(tree)
+    leaves, spec = pytree.tree_flatten(tree)
+    return (spec, *[_key(leaf) for leaf in leaves])
+
+
+def tuned_forms(signatures: Iterable[Signature], batch: int = 0) -> list[Form]:
+    """Of the batches that steps were tuned with, which had so many samples, or as many as were given."""
     forms: list[Form] = []
     for signature in signatures:
         by_batch: dict[str, list[TensorSpec]] = {}
         for spec in signature.tensors:
             by_batch.setdefault(_batch_of(spec.path), []).append(spec)
-        forms += [form for form in map(_form, by_batch.values()) if form not in forms]
+        made = (_form(specs) for specs in by_batch.values())
+        forms += [form for form in (_resized(one, batch) if batch else one for one in made) if form not in forms]
     return forms
 
 
@@ -56,6 +65,10 @@ def _batch_of(path: str) -> str:
 
 def _form(specs: Iterable[TensorSpec]) -> Form:
     return {spec.path.removeprefix(_batch_of(spec.path)): (spec.dtype, spec.shape) for spec in specs}
+
+
+def _resized(form: Form, batch: int) -> Form:
+    return {path: (dtype, (batch, *shape[1:]) if shape else shape) for path, (dtype, shape) in form.items()}
 
 
 def _difference(form: Form, other: Form) -> str:

@@ -19,6 +19,7 @@ from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.caches import PreallocatedCache
 from autocompile.workload.generating.settings import reason_against
 from autocompile.workload.generating.step_inputs import STEP_INPUTS
+from autocompile.workload.spans import Spans
 
 # Makes a decode step: a call of a `Decoding`.
 Decode = Callable[..., Any]
@@ -42,8 +43,8 @@ class Texts:
         self._model, self._decode, self._entry = model, decode, entry
         self.standing = stand_in(model, self, {"_sample": self._sampling(type(model))})
         self.left: Counter[str] = Counter()
-        self.texts, self.tokens, self.seconds, self.first_s = 0, 0, 0.0, 0.0
-        self._steps, self._steps_s = 0, 0.0
+        self.texts, self.tokens, self.seconds = 0, 0, 0.0
+        self._steps = Spans()
 
     def generate(self, arguments: Mapping[str, Any], made: Callable[..., Any]) -> Any:
         """What `made`, transformers' own `generate`, gives for these arguments."""
@@ -69,16 +70,22 @@ class Texts:
         if reason:
             self.left[reason] += 1
             return self._model(*args, **kwargs)
-        began = time.perf_counter()
+        began = self._steps.begin()
         try:
             return self._step(tokens, cache, kwargs)
         finally:
-            self._took(time.perf_counter() - began)
+            self._steps.end(began)
+
+    @property
+    def first_s(self) -> float:
+        """Of the first decode step, loading included; 0 if there was none."""
+        return self._steps.first_s
 
     @property
     def mean_ms(self) -> float | None:
         """Of a decode step after the first one, None if there was none."""
-        return 1e3 * self._steps_s / (self._steps - 1) if self._steps > 1 else None
+        mean_s = self._steps.mean_s
+        return None if mean_s is None else 1e3 * mean_s
 
     def _sampling(self, kind: Any) -> Callable[..., Any] | None:
         """The method that generates token by token, with another cache; None where the class has none."""
@@ -114,10 +121,3 @@ class Texts:
         logits, added = self._decode(tokens, positions, mask, tokens.new_full((), length), cache.memory)
         cache.append(added)
         return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
-
-    def _took(self, seconds: float) -> None:
-        if self._steps:
-            self._steps_s += seconds
-        else:
-            self.first_s = seconds
-        self._steps += 1

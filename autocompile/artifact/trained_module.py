@@ -7,7 +7,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import ref
@@ -24,6 +24,7 @@ from autocompile.artifact.step_forms import key_of
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.manifest import Manifest
 from autocompile.core.service import Service
+from autocompile.workload.own_autocast import unwrapped
 from autocompile.workload.training.recorded import tensors_of
 
 # Gives the optimizers that there are.
@@ -42,8 +43,8 @@ class TrainedModule:
         self._directory, self._manifest, self._module, self._made = directory, manifest, module, made
         self._trains, self._is_cast = module.training, bool(manifest.plan.autocast)
         self._step: PreparedStep | None = None
-        # The optimizers that it was applied to, and why it was not to those that were last there, by identity.
-        self._applied: list[ref[Optimizer]] = []
+        # By identity: the optimizers that it was applied to, and why it was not to those that were last there.
+        self._applied: dict[int, ref[Optimizer]] = {}
         self._refused: tuple[list[int], str] = ([], "")
         self._seen: set[Any] = set()
         self._left: Counter[str] = Counter()
@@ -56,8 +57,11 @@ class TrainedModule:
         """Make a call as recommended, or as it is."""
         began = time.perf_counter()
         reason = self._reason_against()
-        self._left.update([reason] if reason else [])
-        output = made(self._module, *args, **kwargs) if reason else self._output(args, kwargs)
+        if reason:
+            self._left[reason] += 1
+            output = made(self._module, *args, **kwargs)
+        else:
+            output = self._output(args, kwargs)
         self._is_called = True
         self._spent += time.perf_counter() - began
         return output
@@ -85,7 +89,7 @@ class TrainedModule:
             self._first_s = took
         else:
             self._seconds += took
-        self._trained[self._step.status.runtime] += self._is_learned
+        self._trained[self._step.runtime] += self._is_learned
         self._is_learned = False
 
     def service(self) -> Service:
@@ -99,7 +103,7 @@ class TrainedModule:
             mean_ms=1e3 * self._seconds / (steps - 1) if steps > 1 else None,
             left=dict(self._left),
             notes=tuple(dict.fromkeys((*self._told, *(status.notes if status else ())))),
-            kind="training",
+            kind=self._manifest.training.kind if self._manifest.training else "training",
         )
 
     def _own(self) -> list[Optimizer]:
@@ -108,7 +112,8 @@ class TrainedModule:
         return [one for one in self._made() if any(id(each) in own for each in _held(one))]
 
     def _is_applied_to(self, optimizer: Optimizer) -> bool:
-        return any(one() is optimizer for one in self._applied)
+        known = self._applied.get(id(optimizer))
+        return known is not None and known() is optimizer
 
     def _reason_against(self) -> str:
         """Why this call is made as it is, or ""."""
@@ -126,13 +131,13 @@ class TrainedModule:
         seen = [id(one) for one in own]
         if self._refused[0] == seen:
             return self._refused[1]
-        with self._heard():
+        with self._heard(), unwrapped(self._module):
             try:
                 self._step = prepare(self._directory, self._module, own[-1], loss=_of_the_script)
             except InvalidWorkload as fault:
                 self._refused = seen, str(fault)
                 return self._refused[1]
-        self._applied.append(ref(own[-1]))
+        self._applied[id(own[-1])] = ref(own[-1])
         for other in own[:-1]:
             self._apply_to(other)
         return ""
@@ -140,12 +145,12 @@ class TrainedModule:
     def _apply_to(self, optimizer: Optimizer) -> None:
         """Put another optimizer of the module's on the plan's implementation, or tell why not."""
         try:
-            problem = apply_to_optimizer(optimizer, self._module, self._manifest.plan.optimizer)
+            problem = apply_to_optimizer(optimizer, self._module, self._manifest.plan, self._told.append)
         except InvalidWorkload as fault:
             problem = fault.fault
         if problem:
             self._told.append(f"one of its optimizers is left as it is: {problem}")
-        self._applied.append(ref(optimizer))
+        self._applied[id(optimizer)] = ref(optimizer)
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
@@ -157,8 +162,9 @@ class TrainedModule:
 
     def _output(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._step is not None
-        step, key = self._step, key_of([args, kwargs])
-        with torch.autocast(self._manifest.device_type, enabled=False), step.autocast():
+        step = self._step
+        key = key_of([args, kwargs]) if step.compiles else None  # looking through the arguments takes a while
+        with unwrapped(self._module), self._precision(step):
             if not step.compiles or key in self._seen or len(self._seen) >= _MOST_FORMS:
                 output = step.model(*args, **kwargs)
                 return _widened(output) if self._is_cast else output
@@ -168,6 +174,19 @@ class TrainedModule:
                 )
             self._seen.add(key)
             return _widened(output) if self._is_cast else output
+
+    def _precision(self, step: PreparedStep) -> AbstractContextManager[Any]:
+        """The plan's; an autocast that the script has around the call is no part of it."""
+        device_type = self._manifest.device_type
+        if not torch.is_autocast_enabled(device_type):
+            return step.autocast()
+        return _without_autocast(step, device_type)
+
+
+@contextmanager
+def _without_autocast(step: PreparedStep, device_type: str) -> Iterator[None]:
+    with torch.autocast(device_type, enabled=False), step.autocast():
+        yield
 
 
 def _of_the_script(_model: Any, _batch: Any) -> torch.Tensor:

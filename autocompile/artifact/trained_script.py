@@ -13,19 +13,17 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from autocompile.artifact.fitting import Fitting
+from autocompile.artifact.fitting import AppliedScript, Fitting
 from autocompile.artifact.integrity import open_artifact
 from autocompile.artifact.options import check_trained
 from autocompile.artifact.trained_module import TrainedModule
 from autocompile.core.errors import InvalidRecommendation
 from autocompile.core.manifest import Manifest
-from autocompile.core.service import Service
-from autocompile.workload.outermost import outermost_calls
-from autocompile.workload.watching.sight import uncompiled
+from autocompile.workload.outermost import outermost_calls, uncompiled
 from autocompile.workload.watching.updates import timed_updates
 
 
-class TrainedScript:
+class TrainedScript(AppliedScript[TrainedModule]):
     """The training steps of a script, of which those of the model that was tuned are done as recommended.
 
     Its calls with gradients go to what the plan makes of the model, in the plan's precision; what they give is in
@@ -56,15 +54,6 @@ class TrainedScript:
             stack.enter_context(timed_updates(self._stepped, self._begins))
             yield
 
-    def services(self) -> list[Service]:
-        """What came of it, for each module that was the one that was tuned."""
-        return [one.service() for one in self._fitting.applied]
-
-    @property
-    def others(self) -> dict[str, str]:
-        """How modules that were called differ from the one that was tuned, by their class."""
-        return dict(self._fitting.others)
-
     def _called(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
     ) -> Any:
@@ -89,6 +78,8 @@ def _check_for_loops(manifest: Manifest) -> None:
     plan = manifest.plan
     does = "compiles the loss with the model" if plan.settings.get("with_loss") else ""
     does = f"cuts each batch into {plan.micro_batches}" if plan.micro_batches > 1 else does
+    does = "scales the loss" if plan.autocast == "float16" else does
+    does = f"takes batches of {plan.batch} samples" if plan.batch else does
     if does:
         remedy = "train with autocompile.prepare(path, model, optimizer, loss=loss), or tune the script with --module"
         raise InvalidRecommendation(f"it {does}, which the script's own loop cannot", where="run", remedy=remedy)

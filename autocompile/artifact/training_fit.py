@@ -14,6 +14,7 @@ from autocompile.core.errors import InvalidWorkload
 from autocompile.core.manifest import Manifest
 from autocompile.core.plan import EAGER, Plan
 from autocompile.core.workload import TrainingEntry
+from autocompile.workload.training.compiled_step import COMPILED
 from autocompile.workload.training.implementation import problem_of
 
 # With one of these, nothing of the plan is applied, or nothing is compiled.
@@ -66,7 +67,8 @@ def _plan(plan: Plan, differing: Collection[str]) -> Plan:
     if not _NOTHING_FITS.isdisjoint(differing):
         return Plan()
     if not _NOT_COMPILED.isdisjoint(differing):
-        plan = msgspec.structs.replace(plan, runtime=EAGER, settings={})
+        optimizer = "" if plan.optimizer == COMPILED else plan.optimizer
+        plan = msgspec.structs.replace(plan, runtime=EAGER, settings={}, optimizer=optimizer)
     return msgspec.structs.replace(plan, optimizer="") if "optimizer" in differing else plan
 
 

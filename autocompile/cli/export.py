@@ -16,6 +16,7 @@ def export(
     directory: Annotated[Path, typer.Argument(help="Gets the file, an example of its use, and a README.")],
     to: Annotated[str, typer.Option(help="onnx, openvino or pt2 (a package of AOTInductor).")],
     arguments: options.Arguments = None,
+    as_module: options.AsModule = False,
     budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "10m",
     json: Annotated[bool, typer.Option("--json", help="Print what was exported as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -32,13 +33,15 @@ def export(
     from autocompile.report.progress import LiveProgress
     from autocompile.search.run import Settings
     from autocompile.search.strategy import load_strategy
-    from autocompile.tuning import Request, from_script
+    from autocompile.tuning import Request, from_script, watched_before
     from autocompile.tuning import export as run
+    from autocompile.workload.capture.place import script_place
 
     document = read_document(recommendation)
     settings = Settings(Goal(tolerance=document.tolerance), load_strategy("balanced"), 0, None)
     request = Request(settings, parse_duration(budget, where="--budget"), None)
-    source = from_script(script, arguments or ())
+    place = script_place(str(script), as_module=as_module)
+    source = from_script(place, arguments or (), watching=watched_before(document.workload))
     with nullcontext(Silence()) if quiet else LiveProgress(request.budget_s) as listener:
         found = run(document, source, request, listener, to=to, directory=directory, where=recommendation)
     print(to_json(found, indent=2).decode() if json else "\n".join(export_lines(found, directory)))

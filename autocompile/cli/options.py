@@ -18,6 +18,14 @@ Arguments = Annotated[list[str] | None, Argument(help="The script's own argument
 Module = Annotated[
     str, Option(help="Watch the script, and tune this of its modules: the name of a class, or of a variable.")
 ]
+Function = Annotated[
+    str,
+    Option(
+        help="Watch the script, and tune the calls of this function: pkg.mod:name, or name for one of the script's."
+    ),
+]
+AsModule = Annotated[bool, Option("-m", help="SCRIPT is the name of a module, as for `python -m`; it is watched.")]
+ShowOutput = Annotated[bool, Option("--show-output", help="Show on standard error what a watched script prints.")]
 Watch = Annotated[str, Option(help="Watch a script that defines no workload for so long.")]
 WatchCalls = Annotated[int, Option(help="Or for so many calls of a module.")]
 Budget = Annotated[str, Option(help="Wall time for all of it: 90s, 30m, 1h30m.")]
@@ -39,6 +47,12 @@ Storage = Annotated[
     str | None,
     Option(help="Optuna storage URL for the study, which runs may share (default: SQLite in the output directory)."),
 ]
-Workers = Annotated[str, Option(help="Compile so many candidates side by side; they are measured one by one.")]
+Workers = Annotated[
+    str,
+    Option(
+        help="Compile so many candidates side by side, measured one by one; or where else to try some: gpu (each GPU) "
+        "or dask://host:8786 (a cluster)."
+    ),
+]
 Json = Annotated[bool, Option("--json", help="Print the recommendation as JSON.")]
 Quiet = Annotated[bool, Option("--quiet", help="No progress.")]

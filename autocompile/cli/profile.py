@@ -12,6 +12,7 @@ from autocompile.cli import options
 def profile(
     script: options.Script,
     arguments: options.Arguments = None,
+    as_module: options.AsModule = False,
     json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -24,8 +25,10 @@ def profile(
     from autocompile.report.progress import LiveProgress
     from autocompile.report.text import as_lines, terminal
     from autocompile.tuning import from_script
+    from autocompile.workload.capture.place import script_place
 
-    source = from_script(script, arguments or (), tries_loaders=True)
+    place = script_place(str(script), as_module=as_module)
+    source = from_script(place, arguments or (), tries_loaders=True)
     with nullcontext(Silence()) if quiet else LiveProgress(USUAL_S) as listener:
         found = profile_workload(source, listener)
     if json:

@@ -12,7 +12,7 @@ import typer
 
 def run(
     recommendation: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
-    script: Annotated[Path, typer.Argument(help="Run as it is.")],
+    script: Annotated[Path, typer.Argument(help="Run as it is; or `-m` and a module's name, as for Python.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="The script's own.", show_default=False)] = None,
 ) -> None:
     """Run a script with a recommendation applied to the model that it was tuned for; nothing in it is changed.
@@ -22,10 +22,13 @@ def run(
     """
     from autocompile.artifact.directory import read_document
     from autocompile.core.errors import UsageError
+    from autocompile.workload.capture.place import script_place
 
     read_document(recommendation)
-    if not script.is_file():
-        raise UsageError("no such script", where=str(script), remedy="give the path of a Python file")
+    as_module = str(script) == "-m"
+    if as_module and not arguments:
+        raise UsageError("no module is named", where="-m", remedy="give its name: autocompile run rec/ -m pkg.train")
+    script_place(arguments[0] if as_module and arguments else str(script), as_module=as_module)
     command = [sys.executable, "-P", "-m", "autocompile.running", str(recommendation), str(script), *(arguments or ())]
     sys.stdout.flush()
     os.execv(sys.executable, command)  # noqa: S606  the script takes the place of this process

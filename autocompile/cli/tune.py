@@ -36,7 +36,10 @@ def tune(
     seed: options.Seed = 0,
     storage: options.Storage = None,
     workers: options.Workers = "1",
+    as_module: options.AsModule = False,
     module: options.Module = "",
+    function: options.Function = "",
+    show_output: options.ShowOutput = False,
     watch: options.Watch = "30s",
     watch_calls: options.WatchCalls = 2000,
     json: options.Json = False,
@@ -53,6 +56,7 @@ def tune(
     from autocompile.search.run import Settings
     from autocompile.search.strategy import load_strategy
     from autocompile.tuning import Request, from_script
+    from autocompile.workload.capture.place import script_place
 
     goal = Goal(
         calls=calls, horizon=horizon, deploy=deploy, processes=processes, objective=objective, percentile=percentile,  # type: ignore[arg-type]
@@ -66,7 +70,9 @@ def tune(
         began=began,
         workers=parse_workers(workers, where="--workers"),
     )
-    source = from_script(script, arguments or (), watching=_watching(watch, watch_calls, module))
+    watching = _watching(watch, watch_calls, module, function)
+    place = script_place(str(script), as_module=as_module)
+    source = from_script(place, arguments or (), watching=watching, shows=show_output)
     document = _run(source, request, quiet=quiet)
     _show(document, output, as_json=json)
     sys.exit(_status(document))
@@ -90,14 +96,19 @@ def _status(document: Document) -> int:
     return 0 if document.is_feasible else 1
 
 
-def _watching(seconds: str, calls: int, module: str) -> Watching:
+def _watching(seconds: str, calls: int, module: str, function: str) -> Watching:
     from autocompile.core.errors import InvalidValue
     from autocompile.core.job import Watching
     from autocompile.core.units import parse_duration
+    from autocompile.workload.function.naming import function_name
 
+    if module and function:
+        raise InvalidValue("is given beside --module", where="--function", remedy="give one of the two")
+    if function:
+        function_name(function)
     if calls < 1:
         raise InvalidValue(f"{calls} is no number of calls", where="--watch-calls", remedy="give 1 or more")
-    return Watching(parse_duration(seconds, where="--watch"), calls, module)
+    return Watching(parse_duration(seconds, where="--watch"), calls, module, function)
 
 
 def _kept(document: Document, output: Path) -> Iterator[str]:

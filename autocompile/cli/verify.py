@@ -15,6 +15,7 @@ def verify(
     directory: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
     script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
     arguments: options.Arguments = None,
+    as_module: options.AsModule = False,
     budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "5m",
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
@@ -31,12 +32,15 @@ def verify(
     from autocompile.report.recheck import recheck_lines
     from autocompile.search.run import Settings
     from autocompile.search.strategy import load_strategy
-    from autocompile.tuning import Request, from_script
+    from autocompile.tuning import Request, from_script, watched_before
     from autocompile.tuning import verify as run
+    from autocompile.workload.capture.place import script_place
 
-    settings = Settings(Goal(tolerance=read_document(directory).tolerance), load_strategy("balanced"), 0, None)
+    document = read_document(directory)
+    settings = Settings(Goal(tolerance=document.tolerance), load_strategy("balanced"), 0, None)
     request = Request(settings, parse_duration(budget, where="--budget"), None)
-    source = from_script(script, arguments or ())
+    place = script_place(str(script), as_module=as_module)
+    source = from_script(place, arguments or (), watching=watched_before(document.workload))
     with nullcontext(Silence()) if quiet else LiveProgress(request.budget_s) as listener:
         found = run(directory, source, request, listener)
     print(to_json(found, indent=2).decode() if json else "\n".join(recheck_lines(found)))

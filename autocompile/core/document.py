@@ -11,7 +11,7 @@ from typing import Literal
 from autocompile.core.candidate import Value
 from autocompile.core.decision import Decision
 from autocompile.core.envelope import Segment
-from autocompile.core.environment import Environment
+from autocompile.core.environment import Environment, GpuKind
 from autocompile.core.estimate import Estimate
 from autocompile.core.goal import GoalEntry
 from autocompile.core.manifest import Absence
@@ -94,8 +94,10 @@ class TrialEntry(Record, frozen=True):
 class WorkloadEntry(Record, frozen=True):
     """What was tuned: calls of a model, or of `kind` `training` steps that train it, and how these are made.
 
-    Wherever the document speaks of calls, it is about steps then. `script`: what was seen of it in a script that does
-    not define it as a workload, else null. `generation`: how it generates text, where calls are decode steps.
+    Wherever the document speaks of calls, it is about steps then. Of kind `closure` these are calls of the closure that
+    an optimizer is given, which compute the loss and its gradients, and update nothing. `script`: what was seen of it
+    in a script that does not define it as a workload, else null. `generation`: how it generates text, where calls are
+    decode steps. `gpus`: those that its tensors lie on, the one of `device` first.
     """
 
     name: str
@@ -110,6 +112,7 @@ class WorkloadEntry(Record, frozen=True):
     training: TrainingEntry | None = None
     script: ScriptEntry | None = None
     generation: GenerationEntry | None = None
+    gpus: tuple[GpuKind, ...] = ()
 
 
 class TradeOff(Record, frozen=True):
@@ -174,6 +177,7 @@ class LaneEntry(Record, frozen=True):
     `lane` 0 is the one that measures. It ran from `began_s` to `ended_s` after the run's begin, of which it was paused
     for `paused_s`, as another was measured; before, it had waited for its turn for `waited_s`. `noisy`: whether it was
     measured while others than this run's own took the host's CPU or GPU; `throttled`: why its GPU was slowed down.
+    `machine`: which other machine's lane it is, "" for the one where the run was.
     """
 
     lane: int
@@ -185,6 +189,7 @@ class LaneEntry(Record, frozen=True):
     paused_s: float
     noisy: bool = False
     throttled: str = ""
+    machine: str = ""
 
 
 class Document(Record, frozen=True):

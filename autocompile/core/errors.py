@@ -12,6 +12,7 @@ AutocompileError
 │   ├── BudgetTooSmall          not even the baseline fits
 │   └── GoalUnmet               nothing that was measured keeps the goal's constraints, and that was to be an error
 └── RunnerError                 the machinery that runs children broke
+    └── MachineLost             one of several machines does not answer any more
 
 A fault inside a trial is never an exception here: it is a `Failure` record, because it crosses a
 process boundary and must not end the study.
@@ -81,3 +82,7 @@ class GoalUnmet(UsageError):
 
 class RunnerError(AutocompileError):
     """The process that starts trials could not be started or died."""
+
+
+class MachineLost(RunnerError):
+    """A machine does not answer any more: what was under way there says nothing of any candidate."""

@@ -119,14 +119,7 @@ class Goal:
             )
 
     def _check_batch(self) -> None:
-        if not self.batch:
-            raise InvalidValue("holds no size", where="batch", remedy="give some like [1, 8, 32]")
-        if isinstance(self.batch, str) and self.batch not in ("fixed", "tune"):
-            raise InvalidValue(f"{self.batch!r} is unknown", where="batch", remedy="give fixed, tune, or sizes")
-        if not isinstance(self.batch, Sequence) or not all(type(n) is int and n > 0 for n in self.batch_sizes):
-            raise InvalidValue(
-                f"{self.batch!r} holds no batch sizes", where="batch", remedy="give some like [1, 8, 32]"
-            )
+        check_batch(self.batch)
         if self.objective == "latency" and self.batch != "fixed":
             raise InvalidValue(
                 "the smallest batch always has the lowest latency",
@@ -146,18 +139,21 @@ class Goal:
         if self.metric is not None and not callable(self.metric):
             raise InvalidValue(f"a {type(self.metric).__name__} cannot be called", where="metric")
 
-    def for_training(self) -> Goal:
+    def for_training(self, batch: str | Sequence[int] = "fixed") -> Goal:
         """The same for steps of training, which are not packed: every process compiles for itself (`jit`).
 
-        Raises InvalidValue for what has no meaning for a step.
+        `batch`: which batches may be trained on, as the training has it. Raises InvalidValue for what has no meaning
+        for a step.
         """
         if self.metric is not None:
             raise InvalidValue("is of a model's outputs, and a step of training has none", where="metric")
-        if self.batch != "fixed":
-            raise InvalidValue("what is learned changes with it", where="batch", remedy="take the batch fixed")
+        said: Any = batch if isinstance(batch, str) else tuple(dict.fromkeys(batch))
+        if self.batch != "fixed" and said not in (self.batch, self.batch_sizes):
+            remedy = "say so of the training, as in Training(batch='tune'), or take the batch fixed"
+            raise InvalidValue("what is learned changes with it", where="batch", remedy=remedy)
         if self.processes > 1:
             raise InvalidValue("every process compiles for itself when it trains", where="processes", remedy="drop it")
-        return replace(self, deploy="jit")
+        return replace(self, deploy="jit", batch=said)
 
     def for_script(self, seen: ScriptEntry) -> Goal:
         """The same, for as many calls as the script makes, where that is known and nothing else was asked for."""
@@ -243,6 +239,18 @@ class Goal:
             metric="" if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__),
             max_drop=self.max_drop,
         )
+
+
+def check_batch(batch: Any) -> None:
+    """Raises InvalidValue where it is none of `fixed`, `tune`, or sizes."""
+    if isinstance(batch, str):
+        if batch not in ("fixed", "tune"):
+            raise InvalidValue(f"{batch!r} is unknown", where="batch", remedy="give fixed, tune, or sizes")
+        return
+    if not isinstance(batch, Sequence) or not all(type(n) is int and n > 0 for n in batch):
+        raise InvalidValue(f"{batch!r} holds no batch sizes", where="batch", remedy="give some like [1, 8, 32]")
+    if not batch:
+        raise InvalidValue("holds no size", where="batch", remedy="give some like [1, 8, 32]")
 
 
 def batch_from(text: str) -> Batch:

@@ -44,19 +44,22 @@ class Acceptance(Record, frozen=True):
 class Watching(Record, frozen=True):
     """How long a script is watched: `seconds` from its first call of a module, or `calls` of one module.
 
-    `module`: the one to tune, by the name of its class or of a variable of the script; "" chooses.
+    `module`: the one to tune, by the name of its class or of a variable of the script; "" chooses. `function`: one
+    whose calls are tuned instead, as `pkg.mod:name`, or `name` where the script itself defines it.
     """
 
     seconds: float = 30.0
     calls: int = 2000
     module: str = ""
+    function: str = ""
 
 
 class CaptureTask(Record, tag="capture", frozen=True):
     """Run the user's `script` with its `arguments`, and spool its model and inputs into `directory`.
 
     With `tries_loaders`, a DataLoader among them is tried with other settings too. A script that defines no workload,
-    or of which a module was asked for, is watched instead.
+    or of which a module or a function was asked for, or that is run as the module `name` (as `python -m` does), is
+    watched instead. What it prints also goes to the named pipe `shows`, if there is one.
     """
 
     script: str
@@ -64,6 +67,8 @@ class CaptureTask(Record, tag="capture", frozen=True):
     tries_loaders: bool = False
     arguments: tuple[str, ...] = ()
     watching: Watching = Watching()
+    name: str = ""
+    shows: str = ""
 
 
 class ToolchainTask(Record, tag="toolchain-task", frozen=True):

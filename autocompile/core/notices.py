@@ -107,6 +107,11 @@ def of_disturbance() -> Iterator[Notice]:
     yield Notice("lanes", f"{repeated}: from now on compiling is paused while anything is timed")
 
 
+def of_refused(machine: str, reason: str) -> Iterator[Notice]:
+    """A machine of the cluster that cannot work on this run."""
+    yield Notice(f"machine {machine}", f"{machine} does not join: {reason}")
+
+
 def disturbance(seen: Contamination) -> str:
     """What disturbed a timing on a noisy host, in words."""
     if seen.gpu_processes:

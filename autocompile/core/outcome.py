@@ -6,6 +6,7 @@ from typing import Literal
 
 from autocompile.core.estimate import Estimate
 from autocompile.core.serde import Record
+from autocompile.core.words import Words, words_of
 
 FailureKind = Literal[
     "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled"
@@ -88,7 +89,8 @@ class Learned(Record, frozen=True):
     `first` and `last`: its mean loss over the first and the last quarter of the steps; `baseline_last`: eager's over
     the last. `off`: root mean square difference of the two losses over the last quarter, with the same random numbers;
     `limit`: what it may be. `seeds`: over how many seeds the means are, where the candidate draws random numbers of its
-    own. `skipped`: why it was not trained, or "".
+    own. `skipped`: why it was not trained, or "". `by_closure`: the optimizer called for the loss itself, and `steps`
+    counts these calls.
     """
 
     steps: int = 0
@@ -99,6 +101,12 @@ class Learned(Record, frozen=True):
     limit: float = 0.0
     seeds: int = 1
     skipped: str = ""
+    by_closure: bool = False
+
+    @property
+    def words(self) -> Words:
+        """What `steps` are called."""
+        return words_of("closure" if self.by_closure else "training")
 
 
 class Generated(Record, frozen=True):

@@ -68,17 +68,35 @@ class Loaders(Record, tag="loaders", frozen=True):
         return next(trial for trial in sooner if _WORTH_TELLING * trial.step_ms <= least)
 
 
+class LoaderFacts(Record, frozen=True):
+    """By what a script's DataLoader is known again: the classes of its dataset, sampler and collating function.
+
+    `samples` in the dataset, null where it does not tell; `batch` is the size of one, null where batches come as they
+    are; its own `workers`.
+    """
+
+    dataset: str
+    sampler: str
+    collate: str
+    samples: int | None
+    batch: int | None
+    workers: int
+
+
 class InputPipeline(Record, frozen=True):
     """Where the samples came from, and how long a batch takes: `own` as the user has it, `tried` set otherwise.
 
     `source` is the class of what was iterated over. `stays`: why other processes cannot have it, to train on it with
-    other settings; "" where they can.
+    other settings; "" where they can. `loader`: by what it is known again in a script that was watched; `fixed`: why
+    `autocompile run` leaves its settings as they are, "" where workers give the same batches.
     """
 
     source: str
     own: LoaderTiming
     tried: tuple[LoaderTiming, ...] = ()
     stays: str = "it is kept only where a model is trained"
+    loader: LoaderFacts | None = None
+    fixed: str = "it is looked at only in a script that is watched"
 
     def share(self, latency_ms: float) -> float:
         """Of a step with a model that takes `latency_ms`, the share that is spent waiting for the batch, in 0..1."""

@@ -31,7 +31,8 @@ class Plan(Record, frozen=True):
     `memory_format`, `channels_last`, or "" to leave it; `threads`, CPU threads within an operator, or 0 to leave
     torch's own; `batch`, samples in a call, or 0 for as many as were given; `sizes`, `fixed` for programs that take the
     sizes that were given and no others, or "" for as many as can be had; `optimizer`, which of the optimizer's
-    implementations trains, `foreach` or `fused`, or "" for the one that was given; `recomputed`, paths of submodules
+    implementations trains, `foreach` or `fused`, `compiled` for its step as one compiled program, or "" for the one
+    that was given; `recomputed`, paths of submodules
     whose activations are computed again in the backward pass; `micro_batches`, equal parts that each batch of a step is
     cut into, whose gradients are added up.
     """

@@ -6,6 +6,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autocompile.core.job import Limits, Reply, Task
+from autocompile.core.serde import Record
+
+
+class MachineEntry(Record, frozen=True):
+    """Where candidates are tried: its `name`, "" for the one where the run is, and how many compile side by side."""
+
+    name: str
+    lanes: int
 
 
 class PendingReply(Protocol):
@@ -14,8 +22,8 @@ class PendingReply(Protocol):
     def answer(self) -> Reply:
         """Wait for the task's end, and tell what came of it; asked again, the same.
 
-        Raises RunnerError if the machinery itself is broken, or the task was cancelled, and KeyboardInterrupt with
-        nothing left running, whatever else was under way.
+        Raises MachineLost if it ran on another machine that is gone, RunnerError if the machinery itself is broken, or
+        the task was cancelled, and KeyboardInterrupt with nothing left running, whatever else was under way.
         """
         ...
 
@@ -49,12 +57,21 @@ class Runner(Protocol):
         """
         ...
 
-    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> PendingReply:
+    @property
+    def machines(self) -> Sequence[MachineEntry]:
+        """Where candidates may be tried: this machine, with `lanes`, and others of its kind. One that is gone keeps its
+        place.
+        """
+        ...
+
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool, machine: int = 0) -> PendingReply:
         """Have `task` run to its end, or be killed at its limits, which count from when it begins to run.
 
         `exclusive`: it is timed, and needs its device to itself, so nothing runs beside it: others wait, or are paused.
         `total_s` of a task that is paused is wall time all the same, `compile_s` is not. `cache` names a compiler
-        cache: a new name is an empty one, a name that came before is as it was left.
+        cache: a new name is an empty one, a name that came before is as it was left,
+        on each machine by itself. `machine`: which one of `machines`; on others than the first, only candidates are
+        packed, compiled and tried, and what is packed there lies where the task says when it has ended.
 
         Raises what `PendingReply.answer` raises.
         """

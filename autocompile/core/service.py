@@ -11,7 +11,8 @@ class Service(Record, frozen=True):
 
     `calls` by the runtime that made them, of those that reached the recommendation; of a training (`kind`), its steps.
     `first_s`: the first one, loading or compiling included; `mean_ms`: the mean of the others, null where there are
-    none; of a step, its calls of the model, gradients and update, and nothing else that the script does. `left`: how
+    none; of a step, its calls of the model, gradients and update, and nothing else that the script does (of kind
+    `closure` without the update, of which several calls of the closure are a part). `left`: how
     many calls of the model were not made as recommended, by reason. `notes` say what else differs.
     """
 

@@ -53,6 +53,14 @@ class StepProfile(Record, frozen=True):
     phases: tuple[StepPhase, ...]
     memory: StepMemory | None = None
 
+    @property
+    def optimizer_share(self) -> float:
+        """What the optimizer takes of a step, beside the model and the loss, in 0..1.
+
+        Waiting for batches aside: no implementation of the optimizer changes that, and no trial measures it.
+        """
+        return self.share("optimizer") / (1 - self.share("input"))
+
     def share(self, name: Phase) -> float:
         """Of a step's time; 0 for a phase that there is not."""
         return sum(phase.share for phase in self.phases if phase.name == name)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from autocompile.core.serde import Record
 
-WorkloadKind = Literal["inference", "training", "generation"]
+WorkloadKind = Literal["inference", "training", "closure", "generation"]
 
 
 class Words(Record, frozen=True):
@@ -28,6 +28,13 @@ _WORDS: dict[WorkloadKind, Words] = {
     "training": Words(
         "step", "steps", "batches", "a step of training fails on its own batches", "run loss(model, batch).backward()"
     ),
+    "closure": Words(
+        "closure call",
+        "closure calls",
+        "batches",
+        "a call of the closure fails on its own batches",
+        "run loss(model, batch).backward()",
+    ),
     "generation": Words(
         "decode step", "decode steps", "decode steps", "a decode step fails by itself", "call model.generate() yourself"
     ),
@@ -35,6 +42,8 @@ _WORDS: dict[WorkloadKind, Words] = {
 
 
 CALLS = _WORDS["inference"]
+# In which a model is trained, whatever the unit is.
+TRAINS: frozenset[WorkloadKind] = frozenset({"training", "closure"})
 
 
 def words_of(kind: WorkloadKind) -> Words:

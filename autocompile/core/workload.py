@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autocompile.core.environment import GpuKind
 from autocompile.core.identity import Identity
 from autocompile.core.pipeline import InputPipeline
 from autocompile.core.serde import Record
@@ -49,7 +50,10 @@ class TrainingEntry(Record, frozen=True):
 
     `optimizer`: its class. `accumulate`: how many batches make one step. `clip_norm`: to which norm gradients are
     clipped, or null. `own_loss`: whether the loss is the `.loss` of the model's output. `without`: implementations of
-    the optimizer (`foreach`, `fused`) that cannot be tried, with why.
+    the optimizer (`foreach`, `fused`, `compiled`) that cannot be tried, and precisions (`fp16`) that it cannot be
+    trained in, with why. `batch`: how many samples a batch may have: as many as were given (`fixed`), what is found to
+    pay (`tune`), or one of these. `by_closure`: whether the optimizer calls for the loss itself, as often as it likes;
+    the unit of work is then one such call, which updates nothing.
     """
 
     optimizer: str
@@ -57,6 +61,13 @@ class TrainingEntry(Record, frozen=True):
     clip_norm: float | None = None
     own_loss: bool = False
     without: dict[str, str] = {}
+    batch: str | tuple[int, ...] = "fixed"
+    by_closure: bool = False
+
+    @property
+    def kind(self) -> WorkloadKind:
+        """Of a workload that is trained so."""
+        return "closure" if self.by_closure else "training"
 
 
 class GenerationEntry(Record, frozen=True):
@@ -84,7 +95,8 @@ class ScriptEntry(Record, frozen=True):
     `module`: its class. `calls` of it, in `seconds` since the first call of any module, of which its calls took
     `share`. `whole`: whether the script ran to its end. `with_gradients`: whether it was called with gradients enabled,
     though none were computed. `autocast`: the dtype of the autocast around the calls, or "". `is_compiled`: whether the
-    script compiles it itself.
+    script compiles it itself. `function`: of which the calls were seen, where these are tuned and not a module's, as
+    `pkg.mod:name`, or `name` for one that the script itself defines; `module` is then its name.
     """
 
     module: str
@@ -95,11 +107,12 @@ class ScriptEntry(Record, frozen=True):
     with_gradients: bool = False
     autocast: str = ""
     is_compiled: bool = False
+    function: str = ""
 
 
 class Workload(Record, tag="workload", frozen=True):
     """A spooled model with its inputs: a sample is a call of it; of kind `training`, the batches of a step; of kind
-    `generation`, a decode step.
+    `closure`, the batches of one call of the closure that an optimizer is given; of kind `generation`, a decode step.
 
     `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
     needs them; `search_path` is what `sys.path` must have for that. `identity` is what makes the model
@@ -108,7 +121,8 @@ class Workload(Record, tag="workload", frozen=True):
     and `left_out` is the one of them that tells which parts of a batch the model does not get, or "".
     `active_in_training`: the modules that compute something else because they are in training mode, in words.
     `training`: how it is trained, null where it is called. `script`: what was seen of it in a script that does not
-    define it as a workload, else null. `generation`: how it generates text, where its decode step is tuned.
+    define it as a workload, else null. `generation`: how it generates text, where its decode step is tuned. `gpus`:
+    those that its tensors lie on, the one of `device` first.
     """
 
     name: str
@@ -138,6 +152,7 @@ class Workload(Record, tag="workload", frozen=True):
     training: TrainingEntry | None = None
     script: ScriptEntry | None = None
     generation: GenerationEntry | None = None
+    gpus: tuple[GpuKind, ...] = ()
 
     @property
     def device_type(self) -> str:

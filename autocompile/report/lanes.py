@@ -12,18 +12,24 @@ def lane_lines(document: Document) -> Iterator[str]:
     """A line for each lane, and what kept others back; nothing for a run with one lane."""
     if not document.lanes:
         return
-    measured = [entry for entry in document.lanes if entry.doing == "measuring"]
+    for machine in sorted({entry.machine for entry in document.lanes}):
+        yield from _of_machine([entry for entry in document.lanes if entry.machine == machine], machine)
+    yield "what a program took to compile beside others is what it takes alone, or more"
+
+
+def _of_machine(entries: Sequence[LaneEntry], machine: str) -> Iterator[str]:
+    on, this = (f" on {machine}", machine) if machine else ("", "this machine")
+    measured = [entry for entry in entries if entry.doing == "measuring"]
     if measured:
-        yield f"measuring, one by one: {_counted(measured, 'candidate')} in {format_duration(_ran_s(measured))}"
+        yield f"measuring{on}, one by one: {_counted(measured, 'candidate')} in {format_duration(_ran_s(measured))}"
         yield from _waiting(measured)
-        yield from _disturbed(measured)
-    for lane in sorted({entry.lane for entry in document.lanes if entry.doing == "compiling"}):
-        compiled = [entry for entry in document.lanes if entry.lane == lane and entry.doing == "compiling"]
-        name = f"compiling, lane {lane}" if lane else "compiling, alone"
+        yield from _disturbed(measured, this)
+    for lane in sorted({entry.lane for entry in entries if entry.doing == "compiling"}):
+        compiled = [entry for entry in entries if entry.lane == lane and entry.doing == "compiling"]
+        name = f"compiling{on}, lane {lane}" if lane else f"compiling{on}, alone"
         paused_s = sum(entry.paused_s for entry in compiled)
         paused = f", and paused for {format_duration(paused_s)} while another was measured" if paused_s else ""
         yield f"{name}: {_counted(compiled, 'program')} in {format_duration(_ran_s(compiled))}{paused}"
-    yield "what a program took to compile beside others is what it takes alone, or more"
 
 
 def _waiting(measured: Sequence[LaneEntry]) -> Iterator[str]:
@@ -34,10 +40,10 @@ def _waiting(measured: Sequence[LaneEntry]) -> Iterator[str]:
         yield f"what was ready waited {waited} for its turn, {most}"
 
 
-def _disturbed(measured: Sequence[LaneEntry]) -> Iterator[str]:
+def _disturbed(measured: Sequence[LaneEntry], this: str) -> Iterator[str]:
     noisy = [entry for entry in measured if entry.noisy]
     if noisy:
-        yield f"others used this machine while {len(noisy)} of {len(measured)} were measured"
+        yield f"others used {this} while {len(noisy)} of {len(measured)} were measured"
     for entry in measured:
         if entry.throttled:
             yield f"the GPU was slowed down ({entry.throttled}) while {entry.label} was measured"

@@ -39,7 +39,7 @@ def profile_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
         yield f"bound: {profile.bound}: {profile.evidence}"
     yield from _figure_lines(profile, workload)
     if profile.step:
-        yield from step_lines(profile.step)
+        yield from step_lines(profile.step, words_of(workload.kind).one)
     yield from _pipeline_lines(profile)
     yield from _submodule_lines(profile)
     for block in profile.blocks:

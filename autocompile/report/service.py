@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from autocompile.core.document import Document
 from autocompile.core.service import Service
-from autocompile.core.words import words_of
+from autocompile.core.words import TRAINS, words_of
 
 
 def service_lines(document: Document, services: Sequence[Service], others: Mapping[str, str]) -> Iterator[str]:
     """What was served and how fast, beside what the recommendation says; or why nothing was."""
     if not services:
-        yield "the script did not call the model that was tuned, so nothing was changed"
+        script = document.workload.script
+        what = script.function if script and script.function else "the model that was tuned"
+        yield f"the script did not call {what}{' as it was tuned' * (what in others)}, so nothing was changed"
         yield from (f"  {name}: {differs}" for name, differs in others.items())
     for service in services:
         yield _headline(service)
@@ -29,9 +31,7 @@ def _headline(service: Service) -> str:
     words = words_of(service.kind)
     by = ", ".join(f"{calls:,} by {runtime}" for runtime, calls in service.calls.items())
     if not by:
-        return (
-            f"{service.module}: no {words.one} was {'done as recommended' if service.kind == 'training' else 'served'}"
-        )
+        return f"{service.module}: no {words.one} was {'done as recommended' if service.kind in TRAINS else 'served'}"
     return f"{service.module} as {service.label}: {words.many} {by}"
 
 
@@ -39,8 +39,10 @@ def _times(document: Document, service: Service) -> Iterator[str]:
     if not service.calls:
         return
     one = words_of(service.kind).one
-    mean = "" if service.mean_ms is None else f"{service.mean_ms:.3g} ms a {one} after the first, "
+    # Steps of a training are not waited for, so of a GPU only launches are known.
+    is_known = service.mean_ms is not None and (service.kind != "training" or document.workload.device == "cpu")
+    mean = "" if not is_known else f"{service.mean_ms:.3g} ms a {one} after the first, "
     baseline = document.baseline.latency_ms
     eager = "" if baseline is None else f"; eager took {baseline:.3g} ms a {one} when it was tuned"
-    included = "" if service.kind == "training" else ", loading included"
+    included = "" if service.kind in TRAINS else ", loading included"
     yield f"  {mean}{service.first_s:.2g} s for the first one{included}{eager}"

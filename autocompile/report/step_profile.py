@@ -19,17 +19,17 @@ _NAMES: dict[Phase, str] = {
 _WORTH_TELLING = 0.05
 
 
-def step_lines(step: StepProfile) -> Iterator[str]:
-    """A line for each phase, with the reason beneath it where it takes much; and one on memory."""
+def step_lines(step: StepProfile, one: str) -> Iterator[str]:
+    """A line for each phase, with the reason beneath it where it takes much; and one on memory. `one`: its name."""
     width = max(len(_NAMES[phase.name]) for phase in step.phases) if step.phases else 0
     if step.phases:
-        yield f"{'time of a step':<{width + 2}} {'share':>5} {'a step':>10} {'kernels':>8}  bound"
+        yield f"{f'time of a {one}':<{width + 2}} {'share':>5} {f'a {one}':>{_widest(one)}} {'kernels':>8}  bound"
     for phase in step.phases:
-        yield _phase_line(phase, width)
+        yield _phase_line(phase, width, _widest(one))
         if phase.bound != "unknown" and phase.evidence and phase.share >= _WORTH_TELLING:
             yield f"    {phase.evidence}"
     if step.memory:
-        yield _memory_line(step.memory)
+        yield _memory_line(step.memory, one)
 
 
 def phases_sentence(step: StepProfile) -> str:
@@ -38,14 +38,18 @@ def phases_sentence(step: StepProfile) -> str:
     return ", ".join(f"{_NAMES[phase.name]} {phase.share:.0%}" for phase in shown)
 
 
-def _phase_line(phase: StepPhase, width: int) -> str:
+def _widest(one: str) -> int:
+    return max(10, len(f"a {one}"))
+
+
+def _phase_line(phase: StepPhase, width: int, widest: int) -> str:
     return (
-        f"  {_NAMES[phase.name]:<{width}} {phase.share:>5.0%} {format_ms(phase.ms):>10} "
+        f"  {_NAMES[phase.name]:<{width}} {phase.share:>5.0%} {format_ms(phase.ms):>{widest}} "
         f"{phase.kernels or '-':>8}  {phase.bound}"
     )
 
 
-def _memory_line(memory: StepMemory) -> str:
+def _memory_line(memory: StepMemory, one: str) -> str:
     holders = (
         ("parameters", memory.parameters_bytes),
         ("gradients", memory.gradients_bytes),
@@ -55,4 +59,4 @@ def _memory_line(memory: StepMemory) -> str:
         ("batches", memory.batches_bytes),
     )
     parts = ", ".join(f"{name} {format_bytes(count)}" for name, count in holders if count)
-    return f"memory of a step: {parts}; at most {format_bytes(memory.peak_bytes)} at once"
+    return f"memory of a {one}: {parts}; at most {format_bytes(memory.peak_bytes)} at once"

@@ -38,7 +38,7 @@ def story(document: Document) -> Iterator[str]:
 
 def _workload(document: Document) -> Iterator[str]:
     profile, workload, here = document.profile, document.workload, document.environment
-    device = here.gpus[0].name if workload.device.startswith("cuda") and here.gpus else here.cpu
+    device = workload.gpus[0].name if workload.gpus else here.cpu
     kinds, words = len(workload.signatures), words_of(workload.kind)
     yield (
         f"{workload.name} takes {format_ms(profile.baseline_ms.value)} a {words.one} in eager on {device} "
@@ -47,7 +47,7 @@ def _workload(document: Document) -> Iterator[str]:
     if profile.bound != "unknown":
         yield f"It is bound by {profile.bound}: {profile.evidence}."
     if profile.step and profile.step.phases:
-        yield f"Of a step: {phases_sentence(profile.step)}."
+        yield f"Of a {words.one}: {phases_sentence(profile.step)}."
     if profile.graph_breaks:
         first = profile.graph_breaks[0]
         yield f"The compiler leaves its graph {len(profile.graph_breaks)} times, first at {first.file}:{first.line}."

@@ -136,7 +136,9 @@ def _batch_words(document: Document) -> str:
         return ""
     if winner.batch is None:
         return " No other batch is better than yours."
-    return f" Per sample, in batches of {winner.batch}; at your batch {given.label}: {given.speedup.value:.2f}x."
+    words = f" Per sample, in batches of {winner.batch}; at your batch {given.label}: {given.speedup.value:.2f}x."
+    other = " A step on another batch learns something else: judge by your own loss, and perhaps another learning rate."
+    return words + other if document.workload.training else words
 
 
 def _throughput_words(document: Document) -> str:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from autocompile.core.job import Job, Limits, Task
-from autocompile.core.runner import PendingReply
+from autocompile.core.runner import MachineEntry, PendingReply
 from autocompile.core.workload import Workload
 from autocompile.host import can_fork
 from autocompile.runner.interrupts import Interrupts
@@ -102,8 +102,14 @@ class LocalRunner:
         """How many compile side by side."""
         return self._workers
 
-    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> Turn:
+    @property
+    def machines(self) -> tuple[MachineEntry]:
+        """The one that it is on."""
+        return (MachineEntry("", self._workers),)
+
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool, machine: int = 0) -> Turn:
         """A child of its own for `task`; see `core.runner.Runner`. After a Ctrl-C nothing is run any more."""
+        assert not machine, "there is no other machine"
         try:
             self._interrupts.check()
         except KeyboardInterrupt:

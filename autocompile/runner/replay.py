@@ -32,7 +32,7 @@ from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Outcome, Toolchain
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
-from autocompile.core.runner import PendingReply
+from autocompile.core.runner import MachineEntry, PendingReply
 from autocompile.core.serde import Record, from_json, to_json
 from autocompile.core.workload import Workload
 from autocompile.runner.simulated import SimulatedLanes, SimulatedTask, VirtualClock
@@ -89,7 +89,20 @@ class ReplayRunner:
         """How many tasks may run side by side."""
         return self._lanes.count
 
-    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> SimulatedTask:
+    @property
+    def machines(self) -> tuple[MachineEntry]:
+        """One."""
+        return (MachineEntry("", self.lanes),)
+
+    def submit(
+        self,
+        task: Task,
+        limits: Limits,
+        *,
+        cache: str,
+        exclusive: bool,
+        machine: int = 0,  # noqa: ARG002
+    ) -> SimulatedTask:
         """What was recorded, ended at the limits if it took longer. Raises RunnerError for what was not recorded."""
         reply, plan_key = self._recorded(task, limits, cache)
         pending = SimulatedTask(reply, sum(reply.phases_s.values()), exclusive, plan_key, self._lanes)

@@ -1,16 +1,48 @@
-"""How many children may compile side by side on this machine, as users write it."""
+"""Which workers a run has, as users write it: a number, `gpu`, or the address of a cluster's scheduler."""
 
 from __future__ import annotations
 
+import re
+from typing import Literal
+
 from autocompile.core.errors import InvalidValue
+from autocompile.core.serde import Record
 from autocompile.host import usable_cores
 
+Engine = Literal["", "gpu", "dask"]
 
-def parse_workers(text: str | int, *, where: str = "workers") -> int:
-    """The number in `"4"` or 4. Raises InvalidValue when it cannot be read, is below 1, or beyond the cores here."""
+
+class Workers(Record, frozen=True):
+    """`here`: how many candidates are compiled side by side on this machine.
+
+    `engine`: what brings an agent to other machines, or other GPUs, and the `address` of its scheduler. `apart`: each
+    worker is taken for a machine of its own, though it may share one with others, whose work then disturbs its timings.
+    """
+
+    here: int = 1
+    engine: Engine = ""
+    address: str = ""
+    apart: bool = False
+
+
+def parse_workers(text: str | int, *, where: str = "workers") -> Workers:
+    """The workers in `"4"`, 4, `"gpu"` or `"dask://host:8786"`.
+
+    Raises InvalidValue when it cannot be read, is below 1, or beyond the cores here.
+    """
+    if isinstance(text, str) and text.strip() == "gpu":
+        return Workers(engine="gpu")
+    address = re.fullmatch(r"\s*dask://([^\s/]+:\d+)/?\s*", text) if isinstance(text, str) else None
+    if address:
+        return Workers(engine="dask", address=address[1])
+    return Workers(here=_number(text, where))
+
+
+def _number(text: str | int, where: str) -> int:
     is_number = isinstance(text, int) and not isinstance(text, bool)
     if not is_number and not (isinstance(text, str) and text.strip().isascii() and text.strip().isdigit()):
-        raise InvalidValue(f"{text!r} is no number of workers", where=where, remedy="give one like 2")
+        remedy = "give one like 2, or gpu, or dask://host:8786"
+        raise InvalidValue(f"{text!r} is no number of workers", where=where, remedy=remedy)
     workers, cores = int(text), usable_cores()
     if workers < 1:
         raise InvalidValue(f"{workers} workers compile nothing", where=where, remedy="give 1 or more")

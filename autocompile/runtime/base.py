@@ -16,6 +16,7 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.built import Built
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.compiled_step import Update
 from autocompile.workload.training.training import Loss
 
 
@@ -23,7 +24,7 @@ class NotPackable(Exception):
     """Why what a runtime makes of a model cannot be packed, in one line.
 
     `cause`: `model` if it lies in the model, whatever the settings, `export` if the model cannot be exported in this
-    precision; else "".
+    precision, `capture` if no CUDA graph can be captured of its calls; else "".
     """
 
     def __init__(self, message: str, cause: FailureCause = "") -> None:
@@ -32,7 +33,11 @@ class NotPackable(Exception):
 
 
 class NotLoadable(Exception):
-    """The runtime cannot load a program; says why."""
+    """The runtime cannot load a program, or not run it; says why. `cause`: as of `NotPackable`."""
+
+    def __init__(self, message: str, cause: FailureCause = "") -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class WeightsDiffer(Exception):
@@ -86,6 +91,10 @@ class Runtime(ABC):
         It computes with the module's own parameters and buffers. Submodules may be compiled where they lie.
         """
         raise NotImplementedError(f"{type(self).__name__} runs a model and does not train it")
+
+    def compiled_update(self, _update: Update, /) -> Update:
+        """What does `_update` of an optimizer as one program; asked of those whose Kind `compiles_updates`."""
+        raise NotImplementedError(f"{type(self).__name__} compiles no optimizer's step")
 
     def prepare(self) -> None:  # noqa: B027  by default there is nothing to do
         """Import what building needs, and compute nothing: children are forked afterwards."""

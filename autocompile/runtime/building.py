@@ -19,6 +19,7 @@ from autocompile.runtime.training import as_planned
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
+from autocompile.workload.training.compiled_step import COMPILED, CompiledStep, put_compiled
 from autocompile.workload.training.step import TrainingStep
 
 
@@ -96,7 +97,11 @@ def built(step: Step, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bo
 
 def as_trained(step: TrainingStep, plan: Plan, *, isolate: bool = True) -> TrainingStep:
     """The same training as the baseline's `step`, as `plan` says, by its runtime: see `as_planned`."""
-    return as_planned(step, plan, runtime(plan.runtime).to_train, isolate=isolate)
+    own = runtime(plan.runtime)
+    planned = as_planned(step, plan, own.to_train, isolate=isolate)
+    if plan.optimizer == COMPILED:
+        put_compiled(planned.optimizer, CompiledStep(planned.optimizer, own.compiled_update, keeps_state=True))
+    return planned
 
 
 @cache

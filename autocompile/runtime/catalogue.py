@@ -128,7 +128,10 @@ def problem_here(kind: Kind, around: Surroundings) -> str:
 
 
 def _conflict(values: Values, around: Surroundings) -> str:
-    return kind(str(values["runtime"])).conflict(values, around)
+    own = kind(str(values["runtime"]))
+    if values["optimizer"] == "compiled" and not own.compiles_updates:
+        return "it compiles no optimizer's step; scope=optimizer of torch.compile compiles that alone"
+    return own.conflict(values, around)
 
 
 RUNTIME = Dimension(

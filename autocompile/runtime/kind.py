@@ -62,7 +62,8 @@ class Kind(ABC):
     `compiles`: when it compiles in a process that runs it: at the first `call`, or during the `build`, for the calls
     that it is given (in production, where none are known ahead, for the first); None if it does not. `recompiles`:
     whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
-    artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step.
+    artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step;
+    `compiles_updates`: and can compile the optimizer's part of it.
     `draws_as_eager`: whether a trial can build it so that it draws eager's random numbers
     (`trial/check/randomness.py`), without which nothing that it makes of a model that draws some can be compared.
     `is_plain_compile`:
@@ -88,6 +89,7 @@ class Kind(ABC):
     recompiles: bool = False
     packs_as: Literal["load", "cache"] | None = None
     trains: bool = False
+    compiles_updates: bool = False
     draws_as_eager: bool = False
     takes: tuple[str, ...] = (
         *("amp", "float32", "memory_format", "threads", "batch"),

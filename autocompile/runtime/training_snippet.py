@@ -13,6 +13,14 @@ for parameter, state in optimizer.state.items():  # which fused implementations 
     alike = [key for key, value in state.items() if torch.is_tensor(value) and value.shape == parameter.shape]
     state.update({key: torch.empty_like(parameter, dtype=state[key].dtype).copy_(state[key]) for key in alike})
 """
+_COMPILED = """
+for group in optimizer.param_groups:
+    group.update({name: name == "foreach" for name in ("foreach", "fused") if name in group})
+    if "capturable" in group:  # so that counters and rates are tensors of what is compiled
+        group["capturable"] = True
+    group["lr"] = torch.as_tensor(group["lr"])  # or each rate of a schedule, which fills it, is compiled anew
+compiled_update = torch.compile(optimizer.step)
+"""
 _RECOMPUTED = '''
 class Recomputed:
     """A module's forward, computed again in backward; an object, so that a copy of the module runs the copy's."""
@@ -56,14 +64,15 @@ def step_lines(plan: Plan, loss: str, device_type: str, training: TrainingEntry)
     `loss` is the runtime's expression for the loss of a `batch`.
     """
     return [
+        *([f"# give it batches of {plan.batch} samples, which learn otherwise than yours did"] if plan.batch else ()),
         *_optimizer_lines(plan.optimizer),
+        *(_scaler_lines(plan, device_type) if _scales(plan) else ()),
         *(_LAID_OUT.strip().splitlines() if plan.memory_format else ()),
         *(_OWN_LOSS.rstrip().splitlines() if training.own_loss else ()),
         *(_PARTS.format(count=plan.micro_batches).rstrip().splitlines() if plan.micro_batches > 1 else ()),
         "",
         "def step(*batches):",
-        f'    """One step on {_batches(training)}; its loss."""',
-        *(f"    {line}" for line in _body(plan, loss, device_type, training)),
+        *(f"    {line}" if line else "" for line in _step(plan, loss, device_type, training)),
     ]
 
 
@@ -79,11 +88,31 @@ def _batches(training: TrainingEntry) -> str:
 
 
 def _optimizer_lines(name: str) -> Iterator[str]:
+    if name == "compiled":
+        yield from _COMPILED.strip().splitlines()
+        return
     if not name:
         return
     yield "for group in optimizer.param_groups:"
     yield f"    group.update({name}=True, {_OTHER[name]}=False)"
     yield "optimizer.load_state_dict(optimizer.state_dict())  # its state, where this implementation reads it"
+
+
+def _step(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> Iterator[str]:
+    body = _body(plan, loss, device_type, training)
+    if not training.by_closure:
+        yield f'"""One step on {_batches(training)}; its loss."""'
+        yield from body
+        yield from _update(plan)
+        yield "return total"
+        return
+    yield f'"""One step on {_batches(training)}, in which the optimizer calls the closure; its first loss."""'
+    yield ""
+    yield "def closure():"
+    yield from (f"    {line}" for line in body)
+    yield "    return total"
+    yield ""
+    yield "return optimizer.step(closure)"
 
 
 def _body(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> Iterator[str]:
@@ -97,9 +126,28 @@ def _body(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> I
     lines = _learning(plan, loss, device_type, _divisor(training, cuts=cuts))
     yield from (f"{'    ' * (1 + cuts)}{line}" for line in lines)
     if training.clip_norm is not None:
+        if _scales(plan):
+            yield "scaler.unscale_(optimizer)"
         yield f"torch.nn.utils.clip_grad_norm_(model.parameters(), {training.clip_norm!r})"
-    yield "optimizer.step()"
-    yield "return total"
+
+
+def _update(plan: Plan) -> Iterator[str]:
+    if _scales(plan):
+        yield "scaler.step(optimizer)"
+        yield "scaler.update()"
+    else:
+        yield "compiled_update()" if plan.optimizer == "compiled" else "optimizer.step()"
+
+
+def _scales(plan: Plan) -> bool:
+    """Whether gradients would underflow otherwise."""
+    return plan.autocast == "float16"
+
+
+def _scaler_lines(plan: Plan, device_type: str) -> Iterator[str]:
+    yield f"scaler = torch.amp.GradScaler({device_type!r})"
+    if plan.optimizer == "compiled":
+        yield "optimizer.step = compiled_update  # as the scaler calls it; make schedulers before"
 
 
 def _divisor(training: TrainingEntry, *, cuts: bool) -> str:
@@ -118,5 +166,5 @@ def _learning(plan: Plan, loss: str, device_type: str, divisor: str) -> Iterator
         yield each
     if divisor:
         yield f"value = value / {divisor}"
-    yield "value.backward()"
+    yield "scaler.scale(value).backward()" if _scales(plan) else "value.backward()"
     yield "total += value.detach()"

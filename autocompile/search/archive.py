@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import optuna
 from msgspec.structs import replace
 
 from autocompile.core.candidate import Candidate, Value
@@ -23,7 +22,7 @@ from autocompile.search.run import Standing
 from autocompile.search.strategy import SearchRules
 from autocompile.search.study.advisor import Advisor, distribution
 from autocompile.search.study.family import StudyName, kinds_beside, known_to_others
-from autocompile.search.study.kept import KeptStudy, facts_of
+from autocompile.search.study.kept import FRESH_S, Begun, KeptStudy, facts_of
 from autocompile.search.study.opening import open_storage
 from autocompile.search.study.presence import BEAT_S, LIMIT_S, Presence
 from autocompile.space.space import Space
@@ -73,13 +72,14 @@ class Archive:
         self._study = KeptStudy(about.name, open_storage(storage), storage)
         self._study.describe(about.metric, about.attributes)
         self._is_shared = storage is not None
-        self._presence = Presence(self._study, beat_s=beats.every_s, limit_s=beats.limit_s)
+        self._presence = Presence(self._study, beat_s=beats.every_s, limit_s=beats.limit_s, fresh_s=FRESH_S)
+        self._reaped: frozenset[str] = frozenset()
         self._of_the_family = known_to_others(about, self._study) if storage else {}
         self._advisor = Advisor(rules, seed)
         self._queue: deque[tuple[Candidate, Origin]] = deque()
-        self._asked: dict[int, optuna.Trial] = {}
+        self._asked: dict[int, Begun] = {}
         self._claims: dict[int, Claim] = {}
-        self._reap()
+        self._reap(self._presence.others())
         told = self._study.told()
         self._news_until = set(told)
         self._retried = {number for number, kept in told.items() if _worth_retrying(kept.trial)}
@@ -138,8 +138,8 @@ class Archive:
         self._news_until = set(told)
         return [trial for trial in fresh if runs[trial.number] != self._presence.run]
 
-    def was_tried_here(self, number: int) -> bool:
-        """Whether this run measured it, and has what was compiled for that."""
+    def was_told_here(self, number: int) -> bool:
+        """Whether it was this run that told of it: measured, on whatever machine, or recalled."""
         kept = self._study.told().get(number)
         return kept is not None and kept.run == self._presence.run
 
@@ -151,7 +151,7 @@ class Archive:
     @property
     def claims_of_others(self) -> tuple[Claim, ...]:
         """What other runs that live have asked for, and is still out."""
-        others = self._presence.others().values()
+        others = self._presence.seen().values()
         held = [(name, about) for record in others for name, about in record.held.items()]
         return tuple(from_json(about, Claim) for name, about in held if name.startswith(_PLAN))
 
@@ -172,6 +172,8 @@ class Archive:
     def wait(self) -> None:
         """Let some time pass, in which other runs may tell something."""
         time.sleep(random.uniform(*_LOOKS_S))  # noqa: S311  no secret
+        self._study.look_again()
+        self._presence.look_again()
 
     def enqueue(self, candidate: Candidate, origin: Origin, space: Space) -> None:  # noqa: ARG002  of that space
         """Have this candidate asked for before the sampler is."""
@@ -182,7 +184,9 @@ class Archive:
 
         It is claimed until it is told of or abandoned, unless another run has claimed it: then it is not held.
         """
-        self._reap()
+        living = self._presence.seen()
+        if self._presence.gone - self._reaped:
+            self._reap(living)
         candidate, origin = self._queue.popleft() if self._queue else (self._suggested(space), "search")
         candidate = space.canonical(candidate)
         claim = Claim(-1, candidate, space.plan(candidate), origin)
@@ -243,8 +247,9 @@ class Archive:
         del self._asked[number]
         self._presence.drop(f"{_PLAN}{claim.plan.key}")
 
-    def _reap(self) -> None:
-        self._study.reap((self._presence.run, *self._presence.others()), self._asked)
+    def _reap(self, living: Iterable[str]) -> None:
+        self._reaped = self._presence.gone
+        self._study.reap((self._presence.run, *living), self._asked)
 
     def begin_final(self, number: int) -> bool:
         """Whether a final of this trial is this run's to measure: no other run is at one of it now."""

@@ -11,7 +11,7 @@ from autocompile.core.notices import Notice
 from autocompile.core.plan import EAGER, Plan
 from autocompile.core.units import format_ms
 from autocompile.core.words import words_of
-from autocompile.core.workload import Workload
+from autocompile.core.workload import ScriptEntry, Workload
 from autocompile.runtime.catalogue import plain
 
 
@@ -23,7 +23,7 @@ def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -
     script = workload.script
     if script is None or not (script.autocast or script.is_compiled):
         return
-    now = Plan(runtime=plain().name if script.is_compiled else EAGER, autocast=script.autocast)
+    now = plan_of(script)
     found = next((entry for entry in measured if entry.plan == now), None)
     compiles = ["compiles it"] if script.is_compiled else []
     casts = [f"casts it to {script.autocast}"] if script.autocast else []
@@ -37,6 +37,11 @@ def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -
     beside = f"the winner is {ratio.value:.2f}x as fast (95%: {ratio.low:.2f} to {ratio.high:.2f})"
     beside = "which is the winner" if found is measured[0] else beside
     yield Notice("as it is", f"the script itself {does} ({found.label}, {takes}): {beside}")
+
+
+def plan_of(script: ScriptEntry) -> Plan:
+    """What the script does now."""
+    return Plan(runtime=plain().name if script.is_compiled else EAGER, autocast=script.autocast)
 
 
 def _over(one: Estimate, other: Estimate) -> Estimate:

@@ -169,4 +169,5 @@ def _workload_entry(workload: Workload) -> WorkloadEntry:
         training=workload.training,
         script=workload.script,
         generation=workload.generation,
+        gpus=workload.gpus,
     )

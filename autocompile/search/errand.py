@@ -78,10 +78,21 @@ class Errand(Generic[ReplyT]):
 
 
 def submit(
-    runner: Runner, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str, charge: Charge, alone: bool
+    runner: Runner,
+    task: Task,
+    limits: Limits,
+    expected: type[ReplyT],
+    *,
+    cache: str,
+    charge: Charge,
+    alone: bool,
+    machine: int = 0,
 ) -> Errand[ReplyT]:
-    """Have a task run; alone on its device if it is timed, or is to be. Raises what `Runner.submit` raises."""
-    pending = runner.submit(task, limits, cache=cache, exclusive=alone or _is_timed(task))
+    """Have a task run on one of the machines; alone on its device if it is timed, or is to be.
+
+    Raises what `Runner.submit` raises.
+    """
+    pending = runner.submit(task, limits, cache=cache, exclusive=alone or _is_timed(task), machine=machine)
     return Errand(pending, expected, charge)
 
 

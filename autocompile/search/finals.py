@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.runtime.catalogue import kind_of
 from autocompile.search.archive import Archive
+from autocompile.search.choose.alike import likely_to_fail
 from autocompile.search.judge.contender import Contender, gain, hopeless, open_between
 from autocompile.search.judge.verdict import Verdict
 from autocompile.search.packages import drop, is_loaded, is_packed, submit_again
@@ -43,29 +44,40 @@ def run_finals(bench: Bench, archive: Archive) -> None:
         bench.ledger.decide("narrowed", "finals", f"{left_out} measured candidates are too far behind to win")
     bench.listener.on_stage("finals")
     durations: list[float] = []
-    for round_number, trial in _rounds(bench, archive, finalists):
+    schedule = _Schedule(bench, archive, [trial.number for trial in finalists])
+    for round_number, trial in _rounds(bench, archive, schedule):
         left = _left_s(bench, archive)
         if left < max(durations, default=_guess_s(bench, archive, trial)):
             archive.end_final(trial.number)
             reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
             bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} was to be next")
+            _leave_out(bench, archive, schedule.suspects)
             return
         began = bench.ledger.elapsed_s
         _one_final(bench, archive, trial, round_number)
         durations.append(bench.ledger.elapsed_s - began)
 
 
+def _leave_out(bench: Bench, archive: Archive, suspects: Mapping[int, str]) -> None:
+    """Whoever is likely to fail in a final has to pass one to win; a later run may give it that."""
+    for number, reason in suspects.items():
+        told = f"no time was left for its final, in which it is likely to fail: {reason}"
+        archive.disqualify(number, Failure(stage="finals", kind="timeout", message=told))
+    if suspects:
+        who = f"{len(suspects)} without a final"
+        bench.ledger.decide("narrowed", "finals", f"{who} are left out, as they are likely to fail in one")
+
+
 def _left_s(bench: Bench, archive: Archive) -> float:
     return bench.ledger.left_s(keeping_s=kept_for_packing_s(bench, archive.trials()))
 
 
-def _rounds(bench: Bench, archive: Archive, finalists: list[Trial]) -> Iterator[tuple[int, Trial]]:
+def _rounds(bench: Bench, archive: Archive, schedule: _Schedule) -> Iterator[tuple[int, Trial]]:
     """Whom to measure next, and in which round; what an earlier run, or another one, has done is left out.
 
     Each is begun in the archive, and is to be ended there.
     """
     rules = bench.settings.strategy.finals
-    schedule = _Schedule(bench, archive, [trial.number for trial in finalists])
     yield from schedule.full_rounds()
     for round_number in range(rules.processes, rules.at_most):
         tied = unsettled(bench.verdict(archive.trials()), bench.spread_over(archive.trials()))
@@ -88,7 +100,8 @@ class _Schedule:
     Of whom another run is at, no final is begun here; the run waits for it when there is nothing else to do.
 
     Nobody loses for want of a final: whoever lacks one and so leaves the verdict open has it before anything else,
-    and is a finalist if it is ahead then. Who fails makes room for the next best.
+    and is a finalist if it is ahead then. Who fails makes room for the next best; those that are likely to fail as it
+    did come after all others.
     """
 
     def __init__(self, bench: Bench, archive: Archive, finalists: list[int]) -> None:
@@ -96,6 +109,7 @@ class _Schedule:
         self._bench, self._archive = bench, archive
         self._turns: dict[int, int] = {}
         self._replaced: set[int] = set()
+        self._postponed: set[int] = set()
 
     def full_rounds(self) -> Iterator[tuple[int, Trial]]:
         """Whom to measure next, until every finalist has had its turns."""
@@ -103,6 +117,11 @@ class _Schedule:
             trial, round_number = following
             self._turns[trial.number] = round_number + 1
             yield round_number, trial
+
+    @property
+    def suspects(self) -> dict[int, str]:
+        """Who was measured, has passed no final and is likely to fail in one, each with why."""
+        return self._kin({trial.number: trial for trial in self._archive.trials() if trial.measurement})
 
     def _next(self) -> tuple[Trial, int] | None:
         while open_ := self._open():
@@ -118,23 +137,38 @@ class _Schedule:
     def _open(self) -> list[tuple[Trial, int]]:
         """Who lacks a final, and in which round: who leaves the verdict open alone, else those with fewest first."""
         trials = {trial.number: trial for trial in self._archive.trials() if trial.measurement}
-        verdict = self._bench.verdict(list(trials.values()))
-        owed = next((c.number for c in verdict.owed if c.number not in self._turns), None)
-        if owed is not None:
-            return [(trials[owed], 0)]
-        self._enter(verdict, trials)
+        verdict, kin = self._bench.verdict(list(trials.values())), self._kin(trials)
+        owed = [c.number for c in verdict.owed if c.number not in self._turns]
+        soon = next((number for number in owed if number not in kin), None)
+        if soon is not None:
+            return [(trials[soon], 0)]
+        self._enter(verdict, trials, kin)
         turns = {n: max(self._turns.get(n, 0), len(trials[n].finals)) for n in self.finalists if n in trials}
-        ordered = sorted(turns, key=lambda n: turns[n])  # of those with as many, whoever comes first
+        ordered = sorted(turns, key=lambda n: (n in kin, turns[n]))  # of those with as many, whoever comes first
         processes = self._bench.settings.strategy.finals.processes
-        return [(trials[n], turns[n]) for n in ordered if turns[n] < processes]
+        lacking = [(trials[n], turns[n]) for n in ordered if turns[n] < processes]
+        self._tell({n: kin[n] for n in (*owed, *turns) if n in kin}, trials)
+        return lacking or [(trials[n], 0) for n in owed[:1]]
 
-    def _enter(self, verdict: Verdict, trials: Mapping[int, Trial]) -> None:
+    def _kin(self, trials: Mapping[int, Trial]) -> dict[int, str]:
+        """Of those that were measured, who is likely to fail in a final as others did, each with why."""
+        entered = {*self.finalists, *self._turns}
+        failed = [t for t in self._archive.trials() if t.number in entered and t.number not in trials]
+        return likely_to_fail(failed, list(trials.values()))
+
+    def _tell(self, kin: Mapping[int, str], trials: Mapping[int, Trial]) -> None:
+        for number, reason in kin.items():
+            if number not in self._postponed:
+                self._postponed.add(number)
+                self._bench.ledger.decide("noted", f"final of {trials[number].label}", f"after all others: {reason}")
+
+    def _enter(self, verdict: Verdict, trials: Mapping[int, Trial], kin: Collection[int]) -> None:
         ahead = [c for c in (verdict.winner, verdict.tied[0]) if c.is_finalist and c.number not in self.finalists]
         self.finalists += dict.fromkeys(c.number for c in ahead)
         failed = {n for n in self.finalists if n not in trials} - self._replaced
         if failed:
             others = [t.number for t in _finalists(self._bench, self._archive) if t.number not in self.finalists]
-            self.finalists += others[: len(failed)]
+            self.finalists += sorted(others, key=lambda number: number in kin)[: len(failed)]
             self._replaced |= failed
 
 
@@ -198,8 +232,15 @@ def _guess_s(bench: Bench, archive: Archive, trial: Trial) -> float:
     phases_s = trial.measurement.phases_s
     kind = kind_of(trial.plan)
     again = kind.warm_share if kind.compiles else _FIRST_PASS_SHARE
-    if kind.compiles and not archive.was_tried_here(trial.number):
+    if kind.compiles and not _is_cached_here(bench, archive, trial):
         again = 1.0
     if is_loaded(trial.plan):
         again = 0.0 if is_packed(bench, trial.plan) else 1.0
     return sum(phases_s.values()) - (1 - again) * phases_s.get("compile", 0.0)
+
+
+def _is_cached_here(bench: Bench, archive: Archive, trial: Trial) -> bool:
+    """Whether this run compiled it on this machine, where finals run, and so left a cache for them."""
+    if not archive.was_told_here(trial.number) or archive.recalled(trial.plan.key) is not None:
+        return False
+    return not bench.ledger.machine_of(trial.label)

@@ -133,6 +133,11 @@ class Ledger:
         )
         return own_s / work.ran_s
 
+    def machine_of(self, label: str) -> str:
+        """Where this run last measured a candidate, "" for this machine: what was compiled for that lies there."""
+        machines = [entry.machine for entry in self.lanes if entry.label == label and entry.doing == "measuring"]
+        return machines[-1] if machines else ""
+
     def decide(self, action: str, subject: str, reason: str, *, saved_s: float = 0.0) -> None:
         """Write a decision into the journal, and tell it."""
         decision = Decision(round(self.elapsed_s, 2), action, subject, reason, round(saved_s, 1))

@@ -39,7 +39,14 @@ def is_packed(bench: Bench, plan: Plan) -> bool:
 
 
 def submit_packing(
-    bench: Bench, plan: Plan, directory: Path, limits: Limits, *, cache: str, alone: bool = False
+    bench: Bench,
+    plan: Plan,
+    directory: Path,
+    limits: Limits,
+    *,
+    cache: str,
+    alone: bool = False,
+    machine: int = 0,
 ) -> Errand[Packed]:
     """Have `plan` packed into `directory`, in place of what lies there. Raises what `Runner.submit` raises."""
     serving = serving_of(plan)
@@ -52,7 +59,7 @@ def submit_packing(
         acceptance=bench.acceptance(plan),
         directory=str(directory / serving.name),
     )
-    return bench.submit(task, limits, Packed, cache=cache, alone=alone)
+    return bench.submit(task, limits, Packed, cache=cache, alone=alone, machine=machine)
 
 
 def manifest_of(
@@ -108,10 +115,10 @@ class Packing:
                 self.bench.ledger.decide("noted", self.label, note)
         return packed
 
-    def measure(self, task: TrialTask, limits: Limits) -> Errand[Measurement]:
-        """Have what was packed measured. Raises what `Runner.submit` raises."""
+    def measure(self, task: TrialTask, limits: Limits, machine: int = 0) -> Errand[Measurement]:
+        """Have what was packed measured, on any machine. Raises what `Runner.submit` raises."""
         task = replace(task, artifact=str(package_of(self.bench, self.plan)))
-        return self.bench.submit(task, limits, Measurement, cache=f"{self.plan.key}-loaded")
+        return self.bench.submit(task, limits, Measurement, cache=f"{self.plan.key}-loaded", machine=machine)
 
     def completed(self, packed: Packed, measured: Measurement | Failure) -> Measurement | Failure:
         """The outcome of both halves."""
@@ -122,9 +129,12 @@ class Packing:
         return with_packing(replace(measured, phases_s=phases_s), packed.phases_s.get("compile", 0.0))
 
 
-def begin_packing(bench: Bench, label: str, plan: Plan, limits: Limits, *, alone: bool = False) -> Packing:
+def begin_packing(
+    bench: Bench, label: str, plan: Plan, limits: Limits, *, alone: bool = False, machine: int = 0
+) -> Packing:
     """Have a plan packed for its trial. Raises what `Runner.submit` raises."""
-    errand = submit_packing(bench, plan, package_of(bench, plan), limits, cache=plan.key, alone=alone)
+    directory = package_of(bench, plan)
+    errand = submit_packing(bench, plan, directory, limits, cache=plan.key, alone=alone, machine=machine)
     return Packing(bench, label, plan, errand)
 
 

@@ -26,9 +26,9 @@ class Compiling:
         """Wait for its end. Raises what `PendingReply.answer` raises."""
         return self.errand.reply()
 
-    def measure(self, task: TrialTask, limits: Limits) -> Errand[Measurement]:
-        """Have the plan measured, compiled from its cache. Raises what `Runner.submit` raises."""
-        return self.bench.submit(task, limits, Measurement, cache=self.plan.key)
+    def measure(self, task: TrialTask, limits: Limits, machine: int = 0) -> Errand[Measurement]:
+        """Have the plan measured, compiled from its cache, where that is. Raises what `Runner.submit` raises."""
+        return self.bench.submit(task, limits, Measurement, cache=self.plan.key, machine=machine)
 
     @staticmethod
     def completed(compiled: CompiledAhead, measured: Measurement | Failure) -> Measurement | Failure:
@@ -40,7 +40,8 @@ class Compiling:
         return replace(measured, startup=replace(measured.startup, compile_s=cold_s))
 
 
-def begin_compiling(bench: Bench, plan: Plan, limits: Limits, *, alone: bool = False) -> Compiling:
+def begin_compiling(bench: Bench, plan: Plan, limits: Limits, *, alone: bool = False, machine: int = 0) -> Compiling:
     """Have a plan's cache filled. Raises what `Runner.submit` raises."""
     task = CompileTask(bench.workload, plan)
-    return Compiling(bench, plan, bench.submit(task, limits, CompiledAhead, cache=plan.key, alone=alone))
+    errand = bench.submit(task, limits, CompiledAhead, cache=plan.key, alone=alone, machine=machine)
+    return Compiling(bench, plan, errand)

@@ -96,13 +96,21 @@ class Bench:
         return Acceptance(goal.tolerance_for(plan.precision), self.metric, goal.max_drop)
 
     def submit(
-        self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str, alone: bool = False
+        self,
+        task: Task,
+        limits: Limits,
+        expected: type[ReplyT],
+        *,
+        cache: str,
+        alone: bool = False,
+        machine: int = 0,
     ) -> Errand[ReplyT]:
-        """Have a task run; its seconds are this run's. `alone`: beside no other, whatever it does.
+        """Have a task run; its seconds are this run's. `alone`: beside no other, whatever it does. `machine`: where.
 
         Raises what `Runner.submit` raises.
         """
-        return submit(self.runner, task, limits, expected, cache=cache, charge=self.ledger.charge, alone=alone)
+        charge = self.ledger.charge
+        return submit(self.runner, task, limits, expected, cache=cache, charge=charge, alone=alone, machine=machine)
 
     def reply_to(self, task: Task, limits: Limits, expected: type[ReplyT], *, cache: str) -> ReplyT | Failure:
         """Run a task to its end. Raises what `PendingReply.answer` raises."""

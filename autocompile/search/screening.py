@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from autocompile.core.candidate import Candidate
 from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
@@ -22,6 +26,8 @@ from autocompile.space.space import Space
 # Of the time for the search: if plain `torch.compile` takes more, what compiles sooner is tried before.
 _PLAIN_SHARE = 0.3
 _SOONER = 0.75
+# A logarithm: what is expected to be faster than it by so much is tried in its place, if there is time for one alone.
+_MUCH = 0.15
 
 
 def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
@@ -87,6 +93,13 @@ def _not_yet(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -
     forecast = Forecast(space, evidence, trials)
     plain_s, left_s = forecast.seconds(space.plain_compile()), search_time_s(bench, trials, untried)
     compiled = [candidate for candidate in untried if kind_of(space.plan(candidate)).compiles]
+    better = _much_faster(space, evidence, forecast, [c for c in compiled if forecast.seconds(c) <= left_s])
+    if better is not None and plain_s + forecast.seconds(better) > left_s:
+        speed = math.exp(forecast.ratio(space.plain_compile()).mean - forecast.ratio(better).mean)
+        left = format_duration(max(left_s, 0.0))
+        return (
+            f"not before {space.label(better)}, expected {speed:.2f}x as fast: the {left} left are too short for both"
+        )
     sooner = [candidate for candidate in compiled if forecast.seconds(candidate) < _SOONER * plain_s]
     if not sooner or plain_s <= _PLAIN_SHARE * left_s:
         return ""
@@ -94,10 +107,21 @@ def _not_yet(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -
     return f"not before others: it may take {takes} of the {left} for the search, and {len(sooner)} compile sooner"
 
 
+def _much_faster(
+    space: Space, evidence: Evidence, forecast: Forecast, compiled: Sequence[Candidate]
+) -> Candidate | None:
+    """Of a training what is expected to be the fastest, if it is by far faster than plain `torch.compile`."""
+    if not evidence.trains or not compiled:
+        return None
+    fastest = min(compiled, key=lambda candidate: forecast.ratio(candidate).mean)
+    gain = forecast.ratio(space.plain_compile()).mean - forecast.ratio(fastest).mean
+    return fastest if gain > _MUCH else None
+
+
 def search(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
     """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
     wanted = Wanted(bench, space, archive, evidence)
-    if bench.runner.lanes > 1:
+    if bench.runner.lanes > 1 or len(bench.runner.machines) > 1:
         reason = SideBySide(bench, space, archive, wanted).run()
     else:
         reason = _one_by_one(bench, space, archive, wanted)

@@ -105,7 +105,7 @@ def prepare_toolchain(bench: Bench) -> Toolchain:
     bench.listener.on_stage("toolchain")
     bench.listener.on_task("compiler check")
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()))
-    reply = bench.reply_to(ToolchainTask(device=bench.workload.device_type), limits, Toolchain, cache="toolchain")
+    reply = bench.reply_to(ToolchainTask(device=bench.workload.device), limits, Toolchain, cache="toolchain")
     if isinstance(reply, Failure):
         return Toolchain(cold_s=0.0, instruction_set="", problem=f"the compiler check failed: {reply.message}")
     return reply
@@ -154,17 +154,17 @@ def _try_loaders(bench: Bench, task: LoaderTask, limits: Limits) -> Loaders | Fa
 
 def _archive(bench: Bench, around: Surroundings) -> Archive:
     """The study of this workload, on this kind of machine, over this space, for this goal."""
-    goal, here = bench.settings.goal, bench.environment
+    goal, here, gpus = bench.settings.goal, bench.environment, bench.workload.gpus
     asked, _left_out = open_space(around, bench.settings.strategy.dimensions)
     about = StudyName(
         workload=f"{bench.workload.name} v{STUDY_VERSION} {bench.workload.fingerprint[:8]}",
-        machine=here.fingerprint[:8],
+        machine=here.fingerprint_with(gpus)[:8],
         acceptance=goal.acceptance_digest,
         search=f"{asked.digest} {goal.digest}",
         metric=_METRICS[goal.objective],
         attributes={
             "workload": bench.workload.name,
-            "device": here.gpus[0].name if here.gpus else here.cpu,
+            "device": gpus[0].name if gpus else here.cpu,
             "torch": here.torch,
             "goal": to_json(goal.entry()).decode(),
         },

@@ -1,17 +1,16 @@
-"""Several candidates under way: they are compiled side by side, and what is compiled is measured one by one."""
+"""Several candidates under way: they are compiled side by side, and each machine measures one at a time."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace as changed
 from statistics import median
-from typing import Literal
 
 from msgspec.structs import replace
 
-from autocompile.core.document import LaneEntry
-from autocompile.core.job import CompiledAhead, Limits, Packed
+from autocompile.core.errors import MachineLost
+from autocompile.core.job import Limits
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.runner import PendingReply
@@ -21,16 +20,16 @@ from autocompile.runtime.catalogue import kind_of
 from autocompile.search.allowance import allowance
 from autocompile.search.archive import Archive, Claim
 from autocompile.search.attempt import conclude, task_of
-from autocompile.search.errand import Errand
+from autocompile.search.judge.contender import baseline_seconds
+from autocompile.search.machines import Machines
 from autocompile.search.others import waits_for
 from autocompile.search.packages import Packing, begin_packing, drop, is_loaded
 from autocompile.search.precompiled import Compiling, begin_compiling
 from autocompile.search.run import Bench
+from autocompile.search.under_way import Ahead, Ready, Timed, lane_entry, words
 from autocompile.search.wanted import Wanted, search_time_s
 from autocompile.space.space import Space
 
-# Beside those that compile: one that is measured, and one that is to be next.
-_BEYOND_COMPILING = 2
 # A child starts.
 _START_S = 1.0
 # It is no use to measure for less.
@@ -39,51 +38,23 @@ _LEAST_S = 1.0
 _OF_COMPANY = ("out_of_memory", "crash")
 
 
-@dataclass(frozen=True)
-class _Ahead:
-    """A candidate that compiles, within `limits`, and why it may take no longer; `alone` if nothing runs beside it."""
-
-    claim: Claim
-    half: Packing | Compiling
-    limits: Limits
-    bound: str
-    lane: int
-    alone: bool
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """A candidate that can be measured, `since` when after the run's begin: what was compiled for it, if anything."""
-
-    claim: Claim
-    since: float
-    half: Packing | Compiling | None = None
-    made: Packed | CompiledAhead | None = None
-
-
-@dataclass(frozen=True)
-class _Timed:
-    """The candidate that is measured, and why it may take no longer."""
-
-    ready: _Ready
-    errand: Errand[Measurement]
-    bound: str
-
-
 class SideBySide:
-    """The search on a runner with several lanes.
+    """The search on a runner with several lanes, or several machines.
 
-    As many candidates compile as there are lanes, while one is measured, and one may wait for that: nothing is asked
-    for long before its answer could matter. Candidates whose compiler times variants are compiled where they are
-    measured, as are those that would gain nothing by another process.
+    On each machine as many candidates compile as there are lanes, while one is measured, and one may wait for that:
+    nothing is asked for long before its answer could matter. Candidates whose compiler times variants are compiled
+    where they are measured, as are those that would gain nothing by another process. A candidate is measured where it
+    was compiled, or at home, if that machine is not fit for it and what was packed can travel. What was under way on a
+    machine that is gone is tried on another.
     """
 
     def __init__(self, bench: Bench, space: Space, archive: Archive, wanted: Wanted) -> None:
         self._bench, self._space, self._archive, self._wanted = bench, space, archive, wanted
-        self._lanes = bench.runner.lanes
-        self._ahead: list[_Ahead] = []
-        self._ready: deque[_Ready] = deque()
-        self._timed: _Timed | None = None
+        self._machines = Machines(bench.runner.machines)
+        self._again: deque[Claim] = deque()
+        self._ahead: list[Ahead] = []
+        self._ready: deque[Ready] = deque()
+        self._timed: list[Timed] = []
 
     def run(self) -> str:
         """Search until there is a reason to stop, and nothing is under way any more. Leaves nothing running."""
@@ -106,125 +77,146 @@ class SideBySide:
         return waits_for(self._bench, self._archive, search_time_s(self._bench, self._archive.trials(), ()))
 
     def _pending(self) -> list[PendingReply]:
-        timed = [self._timed.errand.pending] if self._timed else []
+        timed = [timed.errand.pending for timed in self._timed]
         return [*timed, *(ahead.half.errand.pending for ahead in self._ahead)]
 
     def _begin_more(self) -> str:
         """Begin what is wanted, while there is room; the reason if nothing is."""
-        while len(self._ahead) < self._lanes and len(self._archive.claims) < self._lanes + _BEYOND_COMPILING:
-            claim = self._wanted.next()
+        while (machine := self._free()) is not None:
+            claim = self._again.popleft() if self._again else self._wanted.next()
             if isinstance(claim, str):
                 return claim
             if claim is not None:
-                self._begin(claim)
+                self._begin(claim, machine)
         return ""
 
-    def _begin(self, claim: Claim) -> None:
-        known = self._archive.trials()
+    def _free(self) -> int | None:
+        compiling = [ahead.machine for ahead in self._ahead]
+        ready = [ready.machine for ready in self._ready]
+        return self._machines.free(compiling, [*compiling, *ready, *(timed.ready.machine for timed in self._timed)])
+
+    def _begin(self, claim: Claim, machine: int) -> None:
+        known, lanes = self._archive.trials(), self._machines.lanes(machine)
         recalled = self._archive.recalled(claim.plan.key)
         if recalled is not None:
             self._conclude(claim, recalled.outcome, "", recalled.finals)
-        elif compiles_ahead(claim.plan, known, self._lanes):
+            return
+        if not self._machines.measures(machine) and not is_loaded(claim.plan):
+            machine = 0  # only what is packed can be measured elsewhere
+        if compiles_ahead(claim.plan, known, lanes):
             limits, bound = allowance(self._bench, known, claim.plan)
             # Compiling takes longer beside others; at most as many times longer as there are of them.
-            compile_s, memory_bytes = limits.compile_s * self._lanes, limits.memory_bytes // self._lanes
-            self._compile(claim, replace(limits, compile_s=compile_s, memory_bytes=memory_bytes), bound)
+            compile_s, memory_bytes = limits.compile_s * lanes, limits.memory_bytes // lanes
+            self._compile(claim, machine, replace(limits, compile_s=compile_s, memory_bytes=memory_bytes), bound)
         elif claim.plan.is_eager:  # soon known, and it may tell what is not worth compiling
-            self._ready.appendleft(_Ready(claim, self._bench.ledger.elapsed_s))
+            self._ready.appendleft(Ready(claim, machine, self._bench.ledger.elapsed_s))
         else:
-            self._ready.append(_Ready(claim, self._bench.ledger.elapsed_s))
+            self._ready.append(Ready(claim, machine, self._bench.ledger.elapsed_s))
 
-    def _compile(self, claim: Claim, limits: Limits, bound: str, *, alone: bool = False) -> None:
+    def _compile(self, claim: Claim, machine: int, limits: Limits, bound: str, *, alone: bool = False) -> None:
         label = self._space.label(claim.candidate)
         self._bench.listener.on_task(label)
         half: Packing | Compiling
         if is_loaded(claim.plan):
-            half = begin_packing(self._bench, label, claim.plan, limits, alone=alone)
+            half = begin_packing(self._bench, label, claim.plan, limits, alone=alone, machine=machine)
         else:
-            half = begin_compiling(self._bench, claim.plan, limits, alone=alone)
-        lane = 0 if alone else min(set(range(1, self._lanes + 1)) - {ahead.lane for ahead in self._ahead})
-        self._ahead.append(_Ahead(claim, half, limits, bound, lane, alone))
+            half = begin_compiling(self._bench, claim.plan, limits, alone=alone, machine=machine)
+        taken = {ahead.lane for ahead in self._ahead if ahead.machine == machine}
+        lane = 0 if alone else next(number for number in range(1, len(self._ahead) + 2) if number not in taken)
+        self._ahead.append(Ahead(claim, machine, half, limits, bound, lane, alone))
 
     def _measure_next(self) -> None:
-        """Have the next one measured that is ready, if there is time, and nothing else is."""
-        while self._ready and self._timed is None:
-            ready = self._ready.popleft()
-            known, plan = self._archive.trials(), ready.claim.plan
-            label = self._space.label(ready.claim.candidate)
-            limits, bound = allowance(self._bench, known, plan)
-            if limits.total_s <= _LEAST_S:
-                self._bench.ledger.decide("skipped", label, "it was compiled, and no time was left to measure it")
-                drop(self._bench, plan)
-                self._archive.abandon(ready.claim.number)
+        """On each machine have the next one measured that is ready, if there is time, and nothing else is."""
+        for ready in tuple(self._ready):
+            machine = ready.machine if self._machines.measures(ready.machine) else 0
+            if machine in (timed.ready.machine for timed in self._timed):
                 continue
-            self._bench.listener.on_task(label)
-            task = task_of(self._bench, known, ready.claim)
-            if ready.half is None:
-                errand = self._bench.submit(task, limits, Measurement, cache=plan.key)
-            else:
-                errand = ready.half.measure(task, replace(limits, compile_s=0.0))
-            self._timed = _Timed(ready, errand, bound)
+            self._ready.remove(ready)
+            self._measure(ready if ready.machine == machine else changed(ready, machine=machine))
+
+    def _measure(self, ready: Ready) -> None:
+        known, plan = self._archive.trials(), ready.claim.plan
+        label = self._space.label(ready.claim.candidate)
+        limits, bound = allowance(self._bench, known, plan)
+        if limits.total_s <= _LEAST_S:
+            self._bench.ledger.decide("skipped", label, "it was compiled, and no time was left to measure it")
+            drop(self._bench, plan)
+            self._archive.abandon(ready.claim.number)
+            return
+        self._bench.listener.on_task(label)
+        task = task_of(self._bench, known, ready.claim)
+        if ready.half is None:
+            errand = self._bench.submit(task, limits, Measurement, cache=plan.key, machine=ready.machine)
+        else:
+            errand = ready.half.measure(task, replace(limits, compile_s=0.0), ready.machine)
+        self._timed.append(Timed(ready, errand, bound))
 
     def _await_one(self) -> None:
         done = self._bench.runner.first_done(self._pending())
-        if self._timed is not None and self._timed.errand.pending is done:
-            timed, self._timed = self._timed, None
-            measured = timed.errand.reply()
-            self._note(timed.ready.claim, done, "measuring", since=timed.ready.since, measured=measured)
-            self._conclude(timed.ready.claim, _completed(timed.ready, measured), timed.bound)
-            return
-        ahead = next(ahead for ahead in self._ahead if ahead.half.errand.pending is done)
-        self._ahead.remove(ahead)
+        timed = next((timed for timed in self._timed if timed.errand.pending is done), None)
+        ahead = next((ahead for ahead in self._ahead if ahead.half.errand.pending is done), None)
+        try:
+            if timed is not None:
+                self._measured(timed)
+            elif ahead is not None:
+                self._compiled(ahead)
+        except MachineLost as lost:
+            self._lose(timed.ready.machine if timed else ahead.machine if ahead else 0, str(lost))
+
+    def _measured(self, timed: Timed) -> None:
+        measured = timed.errand.reply()
+        self._timed.remove(timed)
+        claim, machine = timed.ready.claim, timed.ready.machine
+        self._note(claim, machine, timed, measured)
+        self._conclude(claim, timed.ready.completed(measured), timed.bound)
+        unfit = self._machines.judge(machine, measured, 1e3 * baseline_seconds(self._archive.trials()))
+        if unfit:
+            why = f"{unfit}: it only compiles from now on"
+            self._bench.ledger.decide("narrowed", self._machines.names[machine], why)
+
+    def _compiled(self, ahead: Ahead) -> None:
         made = ahead.half.finish()
-        self._note(ahead.claim, done, "compiling", lane=ahead.lane)
+        self._ahead.remove(ahead)
+        self._note(ahead.claim, ahead.machine, ahead)
         if not isinstance(made, Failure):
-            self._ready.append(_Ready(ahead.claim, self._bench.ledger.elapsed_s, ahead.half, made))
+            self._ready.append(Ready(ahead.claim, ahead.machine, self._bench.ledger.elapsed_s, ahead.half, made))
         elif made.kind in _OF_COMPANY and not ahead.alone:
             self._once_more_alone(ahead, made)
         else:
             self._conclude(ahead.claim, made, _bound(ahead, made))
 
-    def _once_more_alone(self, ahead: _Ahead, failure: Failure) -> None:
+    def _lose(self, machine: int, why: str) -> None:
+        """Go on without a machine; what was under way there is open again, but for what can be measured elsewhere."""
+        self._machines.lose(machine)
+        name = self._machines.names[machine]
+        told = f"{why.removeprefix(f'{name}: ')}; what it was at is tried elsewhere"
+        self._bench.ledger.decide("noted", name, told)
+        there = [
+            *(timed.ready.claim for timed in self._timed if timed.ready.machine == machine),
+            *(ahead.claim for ahead in self._ahead if ahead.machine == machine),
+            *(ready.claim for ready in self._ready if ready.machine == machine and not isinstance(ready.half, Packing)),
+        ]
+        self._timed = [timed for timed in self._timed if timed.ready.machine != machine]
+        self._ahead = [ahead for ahead in self._ahead if ahead.machine != machine]
+        self._ready = deque(ready for ready in self._ready if ready.claim not in there)
+        self._again.extend(there)
+
+    def _once_more_alone(self, ahead: Ahead, failure: Failure) -> None:
         """What others may have brought about is no verdict: they shared the memory."""
         label = self._space.label(ahead.claim.candidate)
         self._bench.ledger.decide("noted", label, f"{failure.message}, beside others; it is compiled once more, alone")
         self._bench.runner.forget(ahead.claim.plan.key)
         limits, bound = allowance(self._bench, self._archive.trials(), ahead.claim.plan)
-        self._compile(ahead.claim, limits, bound, alone=True)
+        self._compile(ahead.claim, ahead.machine, limits, bound, alone=True)
 
     def _in_words(self) -> tuple[str, ...]:
-        """What every lane does, for whoever watches."""
-        label = self._space.label
-        measured = [f"measuring {label(self._timed.ready.claim.candidate)}"] if self._timed else []
-        compiled = [f"compiling {label(ahead.claim.candidate)}" for ahead in self._ahead]
-        return *measured, *compiled, *(f"{label(ready.claim.candidate)} waits to be measured" for ready in self._ready)
+        return words(self._space.label, self._machines.names, self._timed, self._ahead, list(self._ready))
 
     def _note(
-        self,
-        claim: Claim,
-        pending: PendingReply,
-        doing: Literal["compiling", "measuring"],
-        *,
-        lane: int = 0,
-        since: float | None = None,
-        measured: Measurement | Failure | None = None,
+        self, claim: Claim, machine: int, done: Ahead | Timed, measured: Measurement | Failure | None = None
     ) -> None:
-        """Write down what a lane has done; `since` when it might have begun, if not at once."""
-        ledger = self._bench.ledger
-        began, ended = map(ledger.since_begin, pending.span_s)
-        contamination = measured.contamination if isinstance(measured, Measurement) else None
-        entry = LaneEntry(
-            lane=lane,
-            label=self._space.label(claim.candidate),
-            doing=doing,
-            began_s=round(began, 2),
-            ended_s=round(ended, 2),
-            waited_s=round(max(0.0, began - since), 2) if since is not None else 0.0,
-            paused_s=round(sum(until - from_ for from_, until in pending.pauses_s), 2),
-            noisy=contamination is not None and contamination.noisy,
-            throttled=contamination.throttled if contamination else "",
-        )
-        ledger.lanes.append(entry)
+        label, name = self._space.label(claim.candidate), self._machines.names[machine]
+        self._bench.ledger.lanes.append(lane_entry(self._bench.ledger, label, name, done, measured))
 
     def _conclude(
         self, claim: Claim, outcome: Measurement | Failure, bound: str, finals: tuple[Measurement, ...] = ()
@@ -251,15 +243,7 @@ def compiles_ahead(plan: Plan, known: Sequence[Trial], lanes: int) -> bool:
     return again_s < cold_s * (1 - 1 / lanes)
 
 
-def _completed(ready: _Ready, measured: Measurement | Failure) -> Measurement | Failure:
-    if isinstance(ready.half, Packing) and isinstance(ready.made, Packed):
-        return ready.half.completed(ready.made, measured)
-    if isinstance(ready.half, Compiling) and isinstance(ready.made, CompiledAhead):
-        return ready.half.completed(ready.made, measured)
-    return measured
-
-
-def _bound(ahead: _Ahead, failure: Failure) -> str:
+def _bound(ahead: Ahead, failure: Failure) -> str:
     """Why compiling was ended, if it was: it took too long itself, or the time for all was over."""
     if failure.phases_s.get("compile", 0.0) >= ahead.limits.compile_s:
         return ahead.bound

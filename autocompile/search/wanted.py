@@ -19,7 +19,7 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.memory import memory_left, saving_seeds
 from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
-from autocompile.search.choose.seeds import Seed, ordered_seeds
+from autocompile.search.choose.seeds import Seed, ordered_seeds, seeds_of_the_script
 from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.reserve import kept_for_later_s
 from autocompile.search.run import Bench
@@ -37,7 +37,8 @@ class Wanted:
     def __init__(self, bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
         self._bench, self._space, self._archive, self._evidence = bench, space, archive, evidence
         saving = saving_seeds(space) if memory_left(bench.settings.goal, archive.trials()) < 0 else []
-        self._seeds = deque((*saving, *ordered_seeds(bench.settings.strategy, space, evidence)))
+        now = seeds_of_the_script(bench.workload.script, space)
+        self._seeds = deque((*now, *saving, *ordered_seeds(bench.settings.strategy, space, evidence)))
         self._hopeless: set[tuple[str, Value]] = set()
         self._repeats = 0
 
@@ -140,8 +141,10 @@ def following(
     reason = _reason_to_stop(bench, archive, untried, is_time_left=bool(affordable))
     if reason:
         return reason
-    choice = choose(forecast, space, affordable, _stakes(bench, trials), out)
-    probe = next((probe for probe in probes(space, choice.candidate) if probe in untried), None)
+    ends_s = left_s if evidence.trains else math.inf
+    choice = choose(forecast, space, affordable, _stakes(bench, trials), out, left_s=ends_s)
+    tells = () if choice.is_last_chance else probes(space, choice.candidate)
+    probe = next((probe for probe in tells if probe in untried), None)
     first = f"before {space.label(choice.candidate)}: " if probe else ""
     bench.ledger.decide("chosen", space.label(probe or choice.candidate), first + choice.reason)
     return probe or choice.candidate

@@ -14,11 +14,38 @@ def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.has_matrix_products else "the model has no matrix product or convolution to run in it"
     if around.reduced_precision:
         reason = "the model is in reduced precision already"
-    unscaled = "its gradients underflow without a scaler of the loss, which is not tuned" if around.training else ""
+    if around.double_precision:
+        reason = "the model is in double precision, which autocast leaves as it is"
+    reason = reason or _search_reason(around)
     return (
         Choice(value="off"),
         Choice(value="bf16", unavailable=reason),
-        Choice(value="fp16", unavailable=reason or unscaled),
+        Choice(value="fp16", unavailable=reason or _scaling_problem(around)),
+    )
+
+
+def _scaling_problem(around: Surroundings) -> str:
+    """Why a loss cannot be scaled, without which gradients in float16 underflow, or ""."""
+    if around.training is None:
+        return ""
+    if around.device_type != "cuda":
+        return "on a CPU bf16 costs the same, and its gradients need no scaler of the loss"
+    if around.in_script:
+        return "its gradients underflow without a scaler of the loss, and the script computes them itself"
+    return around.training.without.get("fp16", "")
+
+
+def _search_reason(around: Surroundings) -> str:
+    """Why a loss that an optimizer searches by is not to be computed in less precision, or "".
+
+    A single call in bfloat16 is near enough, and the search is lost all the same: a perceptron was fitted by LBFGS to
+    8e-6 or less in float32, to 2e-4 and more in bfloat16; with a line search, which then ends early, to 1e-3 and more.
+    """
+    if around.training is None or not around.training.by_closure:
+        return ""
+    return (
+        f"{around.training.optimizer} goes by differences of losses and of gradients from call to call, which become "
+        "smaller than the roundings of less precision"
     )
 
 
@@ -34,6 +61,10 @@ def _float32_choices(around: Surroundings) -> tuple[Choice, ...]:
         reason = "the model is in reduced precision already"
     if around.multiplies_in_tf32:
         reason = "torch is set to do so already"
+    without = next((gpu for gpu in around.gpus if not gpu.has_tf32), None)
+    if without is not None:
+        reason = f"{without.name} has compute capability {without.capability}, and TF32 begins with 8.0"
+    reason = reason or _search_reason(around)
     if around.in_script and around.training:
         reason = "the script's own backward would not have it, as it is a setting of the process"
     return Choice(value="given"), Choice(value="tf32", unavailable=reason)
@@ -51,6 +82,8 @@ def _float32_conflict(values: Values, _around: Surroundings) -> str:
 
 def _memory_format_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.has_conv else "the model has no convolution weights"
+    if around.training and around.training.by_closure:
+        reason = reason or f"{around.training.optimizer} puts gradients in a row, as they lie in memory"
     return Choice(value="preserve"), Choice(value="channels_last", unavailable=reason)
 
 
@@ -92,11 +125,23 @@ def _fold_sizes(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, sizes="" if value == "free" else str(value))
 
 
+# Of a step: what is fused saves half of what the optimizer takes at best, and compiling it takes seconds.
+_WORTH_COMPILING = 0.08
+
+
 def _optimizer_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.training is None:
         return (Choice(value="given"),)
     without = around.training.without
-    return Choice(value="given"), *(Choice(name, without.get(name, "")) for name in ("foreach", "fused"))
+    compiled = without.get("compiled", "") or _too_little_to_compile(around.optimizer_share)
+    others = (Choice(name, without.get(name, "")) for name in ("foreach", "fused"))
+    return Choice(value="given"), *others, Choice("compiled", compiled)
+
+
+def _too_little_to_compile(share: float | None) -> str:
+    if share is None or share >= _WORTH_COMPILING:
+        return ""
+    return f"the optimizer takes {share:.0%} of a step, less than compiling it could pay for"
 
 
 def _fold_optimizer(plan: Plan, value: Value, _around: Surroundings) -> Plan:
@@ -123,6 +168,12 @@ def _micro_batches_choices(around: Surroundings) -> tuple[Choice, ...]:
         return Choice(value=1), *(Choice(count, reason) for count in (2, 4))
     untried = "whether it learns the same was not tried, as little of the budget is left"
     return Choice(value=1), *(Choice(count, around.micro_batches.get(str(count), untried)) for count in (2, 4))
+
+
+def _micro_batches_conflict(values: Values, _around: Surroundings) -> str:
+    if values["micro_batches"] != 1 and values["batch"] != 0:
+        return "parts of a batch were compared with it at the size that was given"
+    return ""
 
 
 def _fold_micro_batches(plan: Plan, value: Value, _around: Surroundings) -> Plan:
@@ -170,7 +221,7 @@ SHARED = (
     Dimension(
         name="optimizer",
         meaning="which implementation of the optimizer trains: the one that was given, one that works on many "
-        "parameters at once (foreach), or one that does an update in one kernel (fused)",
+        "parameters at once (foreach), one that does an update in one kernel (fused), or its step compiled (compiled)",
         choices=_optimizer_choices,
         fold=_fold_optimizer,
     ),
@@ -186,5 +237,6 @@ SHARED = (
         meaning="equal parts that a batch is cut into, whose gradients are added up",
         choices=_micro_batches_choices,
         fold=_fold_micro_batches,
+        conflict=_micro_batches_conflict,
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autocompile.core.buckets import Buckets
-from autocompile.core.environment import Environment
+from autocompile.core.environment import Environment, GpuKind
 from autocompile.core.outcome import Toolchain
 from autocompile.core.plan import AxisRange
 from autocompile.core.profile import GraphBreak, Profile, RepeatedBlock, Submodule
@@ -30,7 +30,9 @@ class Surroundings:
     known. `training`: how the model is trained, None where it is called. Of a training: `micro_batches`, by the number
     of equal parts why a batch is not to be cut into them, "" where it may be; `recompute_problem`, why blocks cannot be
     computed again, or ""; `limits_memory`, whether the goal does; `in_script`, whether a script that is left as it is
-    computes the loss. `multiplies_in_tf32`: whether torch is set to compute float32 matrix products of a GPU in TF32.
+    computes the loss; `optimizer_share`, what the optimizer takes of a step, in 0..1, None where that is not known.
+    `multiplies_in_tf32`: whether torch is set to compute float32 matrix products of a GPU in TF32. `gpus`: those that
+    are used, as far as that is known.
     """
 
     device_type: str
@@ -41,6 +43,7 @@ class Surroundings:
     has_recurrence: bool = False
     has_matrix_products: bool = True
     reduced_precision: bool = False
+    double_precision: bool = False
     blocks: tuple[RepeatedBlock, ...] = ()
     hottest: tuple[str, ...] = ()
     breaking: tuple[str, ...] = ()
@@ -59,7 +62,9 @@ class Surroundings:
     recompute_problem: str = ""
     limits_memory: bool = False
     in_script: bool = False
+    optimizer_share: float | None = None
     multiplies_in_tf32: bool = False
+    gpus: tuple[GpuKind, ...] = ()
 
     @property
     def block_paths(self) -> tuple[str, ...]:
@@ -92,6 +97,7 @@ def surroundings_of(
         signature_count=len(workload.signatures),
         has_matrix_products=profile.matrix_kernels > 0,
         reduced_precision=workload.parameter_dtype in ("bfloat16", "float16"),
+        double_precision=workload.parameter_dtype == "float64",
         blocks=profile.blocks,
         breaking=breaking_parts(profile.graph_breaks),
         varying=varying_axes(workload.signatures),
@@ -106,7 +112,9 @@ def surroundings_of(
         micro_batches=profile.micro_batches,
         recompute_problem=profile.recompute_problem,
         in_script=workload.script is not None,
+        optimizer_share=profile.step.optimizer_share if profile.step else None,
         multiplies_in_tf32=_multiplies_in_tf32(workload.settings),
+        gpus=workload.gpus,
     )
 
 

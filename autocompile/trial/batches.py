@@ -10,55 +10,77 @@ import torch
 
 from autocompile.core.job import BatchPoint, BatchProbe, BatchTask
 from autocompile.core.plan import Plan
-from autocompile.runtime.building import build
-from autocompile.trial.check.batch_proof import prove_batch
+from autocompile.runtime.building import built
+from autocompile.trial.check.batch_proof import BatchProof, prove_batch
 from autocompile.trial.clock.timing import Subject, subject
 from autocompile.trial.faults import failure_of
 from autocompile.trial.phases import Phases
-from autocompile.workload.call import Call
-from autocompile.workload.spool import at_batch, unspool
+from autocompile.workload.axes import first_axes, leaves_of
+from autocompile.workload.samples import Sample
+from autocompile.workload.spool import at_batch, unspool_step
+from autocompile.workload.step import Step
+from autocompile.workload.training.step import TrainingStep
 
 _REPEATS, _ENOUGH_S = 5, 0.5
 _LARGEST = 1 << 14
 # The next size is tried if so many times what the last one took is left.
 _AHEAD = 4
+# Trainings begin with so much smaller batches than theirs.
+_SMALLER = 4
 # Doubling goes on while it still saves this much a sample, or did at the size before.
 _WORTH_DOUBLING = 0.97
 
 
 def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
-    """Prove that samples are independent, then time the sizes asked for, or double until it does not pay any more.
+    """Prove that a call's samples are independent, then time the sizes asked for, or double until it pays no more.
 
     A size for which memory runs out is kept as such, and ends it.
     """
     with phases("load"):
-        model, samples = unspool(task.workload)
+        step, samples = unspool_step(task.workload)
         device = task.workload.device_type
-        eager = build(Call(model, device_type=device), Plan())
+        eager = built(step, Plan())
     with phases("verify"):
-        proofs = [prove_batch(eager, sample) for sample in samples]
+        proofs = [_proof(eager, sample) for sample in samples]
     problem = next((proof.problem for proof in proofs if proof.problem), "")
     given = proofs[0].size
     if problem or any(proof.size != given for proof in proofs):
         return BatchProbe(given, problem or "the samples are of different batch sizes already", ())
+    trains = isinstance(eager, TrainingStep)
     points: tuple[BatchPoint, ...] = ()
     with eager.preserved():
-        while size := _next_size(task, points):
+        while size := _next_size(task, points, first=max(1, given // _SMALLER) if trains else 1):
             began = time.perf_counter()
             with phases(f"batch {size}"):
                 probed = subject(eager, at_batch(samples, size), device, torch.get_num_threads())
                 points = (*points, _point(size, probed, phases))
-            if points[-1].problem or phases.left_s < _AHEAD * (time.perf_counter() - began):
+            too_small = trains and size < given  # as for statistics of a batch
+            if points[-1].problem and not too_small:
+                break
+            if phases.left_s < _AHEAD * (time.perf_counter() - began):
                 break
     return BatchProbe(given, "", points)
 
 
-def _next_size(task: BatchTask, points: Sequence[BatchPoint]) -> int:
+def _proof(eager: Step, sample: Sample) -> BatchProof:
+    """How many samples it holds, proved to be independent; a step of training only has to have a batch axis.
+
+    It learns something else from another batch anyway, of which each size has a reference of its own.
+    """
+    if not isinstance(eager, TrainingStep):
+        return prove_batch(eager, sample)
+    sizes = sorted({leaves_of(sample)[leaf].shape[axis] for leaf, axis in first_axes(sample)})
+    if len(sizes) != 1:
+        return BatchProof(problem=f"the first axes of a batch's tensors differ in size: {sizes}")
+    return BatchProof(sizes[0], first_axes(sample))
+
+
+def _next_size(task: BatchTask, points: Sequence[BatchPoint], *, first: int) -> int:
     """The size to try after these, 0 if there is none."""
     last = points[-1].size if points else 0
     if task.sizes:
         return min((size for size in task.sizes if last < size < (task.below or math.inf)), default=0)
-    size = 2 * last or 1
+    size = 2 * last or first
     if size >= (task.below or _LARGEST + 1) or (len(points) > 2 and _saturated(points)):
         return 0
     return size

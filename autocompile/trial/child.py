@@ -95,7 +95,8 @@ def _made(task: CompileTask | PackTask | ExportTask, phases: Phases) -> Reply:
 
 def _captured(task: CaptureTask, job: Job) -> Workload:
     script, directory = Path(task.script), Path(task.directory)
-    if defines_workload(script) and not task.watching.module:
+    asked = task.watching.module or task.watching.function or task.name
+    if not asked and defines_workload(script):
         model, inputs, training = workload_from_script(script, task.arguments)
         generation = None if training else generation_by(model, inputs)
         if generation is not None:
@@ -103,13 +104,13 @@ def _captured(task: CaptureTask, job: Job) -> Workload:
         tries = task.tries_loaders
         return spool(model, inputs, directory, name=script.stem, tries_loaders=tries, training=training)
     own = [directory, *map(Path, (job.directory, job.cache_directory, job.headers_directory))]
-    with limited_output():
-        seen = watched(script, task.arguments, task.watching, own=own)
+    with limited_output(shows=task.shows):
+        seen = watched(script, task.arguments, task.watching, name=task.name, own=own)
     log = Path(job.directory) / LOG_FILE
     if log.exists():
         directory.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(log, directory / SCRIPT_LOG)
-    return spool_seen(seen, directory, name=script.stem)
+    return spool_seen(seen, directory, name=script.stem, tries_loaders=task.tries_loaders)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,9 @@ def _start_cuda(writer: int) -> None:
     """In the child: say whether it works, and end without anything that the parent would do at its end."""
     said = b"0"
     try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        said = b"1"
-    except BaseException:  # noqa: S110  whatever a driver raises, it is no use
-        pass
+        with contextlib.suppress(BaseException):  # whatever a driver raises: then there is none to use, which is said
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            said = b"1"
     finally:
         os.write(writer, said)
         os._exit(0)

@@ -21,7 +21,7 @@ from autocompile.trial.check.alongside import Alongside, Lesson, learn_alongside
 from autocompile.trial.check.compare import Comparison, compare
 from autocompile.trial.check.new_sizes import Unseen
 from autocompile.trial.check.randomness import lowering_fault
-from autocompile.trial.check.reference import Reference
+from autocompile.trial.check.reference import Reference, make_reference
 from autocompile.trial.clock.timing import Pairs, Subject, subject, time_pairs
 from autocompile.trial.measurand import Measurand, Warmup, building_phase, measurand_of
 from autocompile.trial.memory import forget_peak, peak_memory_bytes
@@ -120,7 +120,8 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
         reference = Reference.load(Path(task.reference))
         own_samples, batch_factor = samples, 1.0
         if batch:
-            own_samples, reference = at_batch(samples, batch), reference.at_batch(batch)
+            own_samples = at_batch(samples, batch)
+            reference = reference if task.workload.training else reference.at_batch(batch)
             batch_factor = batch / batch_of(samples[0])
         threads = torch.get_num_threads()
     with phases("build"):
@@ -171,7 +172,8 @@ def _verify(trial: _Trial) -> Comparison:
     task, measurand = trial.task, trial.measurand
     with trial.phases("verify"):
         alike = trial.right is trial.baseline.step
-        reference = trial.reference if alike else trial.reference.redrawn(trial.right)
+        reference = _of_its_batch(trial)
+        reference = reference if alike else reference.redrawn(trial.right)
         if task.plan == Plan():  # which was compared in all cases when the reference was made
             reference = reference.first
         metric = unspool_metric(task.acceptance.metric)
@@ -182,6 +184,14 @@ def _verify(trial: _Trial) -> Comparison:
         baseline, sample = trial.baseline.step, trial.candidate.samples[0]
         fault = lowering_fault(measurand.step, baseline, sample, task.seed, task.acceptance.tolerance)
         return dataclasses.replace(compared, fault=fault)
+
+
+def _of_its_batch(trial: _Trial) -> Reference:
+    """Another batch teaches something else: what is right of it, is made anew."""
+    given, samples = trial.reference, tuple(trial.candidate.samples)
+    if not trial.task.plan.batch or not trial.task.workload.training:
+        return given
+    return make_reference(trial.baseline.step, samples, variants=1, seed=given.seed, random=given.random)
 
 
 def _learn(trial: _Trial) -> Alongside:

@@ -75,14 +75,25 @@ def _run(directory: Path, commands: int, ended: int) -> None:
         ready, _, _ = select.select([commands, ended], [], [])
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child, signal.SIGKILL)  # what it started and left behind
+            _kill_group(child)  # what it started and left behind
             announce({"exited": os.waitstatus_to_exitcode(status)})
             return
         if commands in ready:  # nothing is sent while a child runs, so this is the end of the input
-            os.killpg(child, signal.SIGKILL)
+            kill(child)
             os._exit(1)
         os.read(ended, 4096)
+
+
+def kill(child: int) -> None:
+    """End a child with all that it started, also one that was paused before it had a group of its own."""
+    _kill_group(child)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+
+
+def _kill_group(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
 
 
 def _become_child(directory: Path, commands: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,3 +43,10 @@ def outermost_calls(passed: Pass) -> Iterator[None]:
         yield
     finally:
         nn.Module.__call__ = before  # type: ignore[method-assign]
+
+
+def uncompiled(module: Any) -> Any:
+    """What `torch.compile` was given, where it is that; asking imports no compiler, which takes a second."""
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    kind = getattr(compiler, "OptimizedModule", None)
+    return module._orig_mod if kind is not None and isinstance(module, kind) else module  # noqa: SLF001

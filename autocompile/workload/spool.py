@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.pipeline import InputPipeline
-from autocompile.core.workload import Workload
+from autocompile.core.workload import TrainingEntry, Workload
 from autocompile.workload import pickling, revival
 from autocompile.workload.axes import first_axes, resized
 from autocompile.workload.call import Call
@@ -25,6 +25,7 @@ from autocompile.workload.capture.kept_loader import keep_loader
 from autocompile.workload.capture.loader import has_a_twin
 from autocompile.workload.capture.stream import Taken, is_stream, take
 from autocompile.workload.capture.training import active_in_training
+from autocompile.workload.gpu import gpus_among
 from autocompile.workload.identity.facts import identity_of, workload_fingerprint
 from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
@@ -66,15 +67,15 @@ def spool(
     _write(model, samples, training, directory / _FILE)
     if keep is not None:
         torch.save(samples, keep, pickle_module=pickling)
-    signatures = signatures_of(samples)
-    identity = identity_of(model)
+    signatures, identity = signatures_of(samples), identity_of(model)
     entry, digest = entry_of(model, training) if training else (None, "")
     module = model if isinstance(model, nn.Module) else None
     parameters = list(module.parameters()) if module else []
+    devices = _devices_of(model, samples)
     return Workload(
         name=name or _name_of(model),
-        kind="training" if training else "inference",
-        device=_device_of(model, samples),
+        kind=entry.kind if entry else "inference",
+        device=str(devices[0]),
         directory=str(directory),
         signatures=signatures,
         fingerprint=workload_fingerprint(identity, signatures, digest),
@@ -90,12 +91,13 @@ def spool(
         settings=current_settings(),
         modules=tuple(_imported_modules(directory / _FILE)),
         search_path=tuple(sys.path),
-        pipeline=_pipeline(taken, inputs, training, directory),
+        pipeline=_pipeline(taken, inputs, entry, directory),
         notes=notes,
         left_out=taken.left_out if taken else "",
         active_in_training=() if training else active_in_training(model),
         has_recurrence=any(isinstance(part, nn.RNNBase) for part in module.modules()) if module else False,
         training=entry,
+        gpus=gpus_among(devices),
     )
 
 
@@ -104,10 +106,12 @@ def _taken(model: Any, inputs: Any, training: Training | None, *, tries_loaders:
     return take(inputs, model, tries_loaders=tries_loaders and training is None, whole=training is not None)
 
 
-def _pipeline(taken: Taken | None, inputs: Any, training: Training | None, directory: Path) -> InputPipeline | None:
+def _pipeline(taken: Taken | None, inputs: Any, entry: TrainingEntry | None, directory: Path) -> InputPipeline | None:
     """How the inputs come; a training's DataLoader is kept beside the workload, to be tried with other settings."""
-    if taken is None or training is None:
+    if taken is None or entry is None:
         return taken.pipeline if taken else None
+    if entry.by_closure:  # one batch serves many calls of a closure, so waiting for it is no part of them
+        return None
     stays = keep_loader(inputs, directory) if has_a_twin(inputs) else "it is no DataLoader as torch has it"
     return replace(taken.pipeline, stays=stays)
 
@@ -254,9 +258,12 @@ def _name_of(model: Any) -> str:
     return type(model).__name__ if isinstance(model, nn.Module) else getattr(model, "__name__", type(model).__name__)
 
 
-def _device_of(model: Any, samples: tuple[Sample, ...]) -> str:
-    """The first that is not the CPU, where a model on a GPU may have buffers, and take tensors from."""
+def _devices_of(model: Any, samples: tuple[Sample, ...]) -> list[torch.device]:
+    """Where its tensors and those of its calls lie, the one that computes first; the CPU, if there are none.
+
+    That is the first that is not the CPU, where a model on a GPU may have buffers, and take tensors from.
+    """
     tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
     leaves = [*tensors, *pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]
-    devices = [str(leaf.device) for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return next((device for device in devices if device != "cpu"), devices[0] if devices else "cpu")
+    devices = dict.fromkeys(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return sorted(devices, key=lambda device: device.type == "cpu") or [torch.device("cpu")]

@@ -44,6 +44,7 @@ def main():
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--bf16", action="store_true", help="mixed precision")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
 
@@ -67,6 +68,7 @@ def main():
         save_strategy="epoch",
         logging_strategy="epoch",
         dataloader_num_workers=args.workers,
+        bf16=args.bf16,
         disable_tqdm=True,
         report_to=[],
         use_cpu=not torch.cuda.is_available(),

@@ -1,23 +1,19 @@
 """What was recorded: one JSON object a line, one file for each kind of machine and version of torch."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from autocompile.host import environment
-
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_cores, described, results_path  # noqa: E402
 
 
 def path() -> Path:
     """The file of this machine; its first line describes the machine."""
-    machine = environment()
-    device = machine.gpus[0].name if machine.gpus else f"{machine.cores}-core-cpu"
-    file = HERE / "results" / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
-    if not file.exists():
-        described = {"kind": "machine", **{n: getattr(machine, n) for n in ("cpu", "cores", "cpu_features", "torch")}}
-        file.write_text(json.dumps(described) + "\n")
-    return file
+    return results_path(HERE / "results", by_cores(), described("cpu", "cores", "cpu_features", "torch"))
 
 
 def done(kind: str, **fields: Any) -> list[dict[str, Any]]:

@@ -11,7 +11,6 @@ Runs are appended to results/, so that a recording that was ended goes on.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,11 @@ from typing import Any
 
 from models import MODELS
 
-from autocompile.host import environment
-
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_processor, described, results_path  # noqa: E402
+
 BUDGETS_S = (60, 120)
 ROUNDS = 2
 
@@ -35,7 +36,9 @@ def main() -> None:
     parser.add_argument("--budget", type=int, choices=BUDGETS_S, nargs="*", default=BUDGETS_S)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     arguments = parser.parse_args()
-    path = results_path()
+    kind = by_processor().replace(" Processor", "")
+    head = described("cpu", "cores", "cpu_features", "torch", "python")
+    path = results_path(HERE / "results", kind, head)
     for number, budget_s, name in product(range(arguments.rounds), arguments.budget, arguments.only):
         row = {"kind": "delivery", "model": name, "budget_s": budget_s, "round": number}
         if not known(path, row):
@@ -65,19 +68,6 @@ def child(arguments: list[str], variables: dict[str, str]) -> dict[str, Any]:
         sys.exit(f"{arguments}: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
-
-
-def results_path() -> Path:
-    """One file for each kind of machine and version of torch; its first row describes the machine."""
-    machine = environment()
-    device = machine.gpus[0].name if machine.gpus else f"{machine.cpu} {machine.cores} cores"
-    name = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(\w+\)| processor", "", device.lower())).strip("-")
-    path = HERE / "results" / f"{name}-torch{machine.torch.split('+')[0]}.jsonl"
-    path.parent.mkdir(exist_ok=True)
-    if not path.exists():
-        fields = ("cpu", "cores", "cpu_features", "torch", "python")
-        keep(path, {"kind": "machine", **{name: getattr(machine, name) for name in fields}})
-    return path
 
 
 def known(path: Path, row: dict[str, Any]) -> bool:

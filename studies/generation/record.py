@@ -10,21 +10,22 @@
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from models import ASKED, MODELS, made, prompts
 from one import WAYS
 
 import autocompile
-from autocompile.host import environment
-from autocompile.runtime.openvino.processor import level
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_instructions, results_path  # noqa: E402
 
 
 def main() -> None:
@@ -36,7 +37,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    path = results_path(arguments.results)
+    kind = by_instructions()
+    path = results_path(arguments.results, kind, {"kind": kind, "torch": str(torch.__version__)})
     known = {json.loads(line).get("model") for line in path.read_text().splitlines()}
     for name in (name for name in arguments.only if name not in known):
         row = {"model": name, "budget": arguments.budget, **recorded(name, arguments)}
@@ -73,18 +75,6 @@ def one(way: str, name: str, rec: str, seconds: float) -> dict[str, Any]:
         return {"failed": done.stderr.strip().splitlines()[-1][:300]}
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
-
-
-def results_path(directory: Path) -> Path:
-    """The file of this kind of machine; its first line says which that is."""
-    here = environment()
-    kind = f"{here.cpu} {level()} {here.cores} cores"
-    version = here.torch.split("+")[0]
-    path = directory / f"{re.sub('[^a-z0-9_.]+', '-', f'{kind} torch{version}'.lower())}.jsonl"
-    if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"kind": kind, "torch": here.torch}) + "\n")
-    return path
 
 
 if __name__ == "__main__":

@@ -40,12 +40,12 @@ _TO_END_S = 10.0
 _LOOK = """
 import sys, torch
 from autocompile.host import environment
+from autocompile.workload.gpu import gpu_kind
 here = environment()
 on_gpu = sys.argv[1] == "cuda"
 if on_gpu and not torch.cuda.is_available():
     sys.exit("torch sees no GPU: " + str(torch.__version__))
-gpu = here.gpus[0].name if here.gpus else on_gpu and torch.cuda.get_device_name()
-name = gpu if on_gpu else f"{here.cores}-core-cpu"
+name = gpu_kind().name if on_gpu else f"{here.cores}-core-cpu"
 print(name.replace(" ", "-") + "-torch" + here.torch.split("+")[0])
 """
 _OUTCOME = re.compile(r"^(?P<test>\S+::.+?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b", re.MULTILINE)
@@ -109,7 +109,7 @@ class Results:
     device_type: str
 
     def directory(self, part: str) -> Path:
-        """Where a part's file lies; what was recorded before is there from the start."""
+        """Where a part's file lies; what was recorded before of this GPU is there from the start."""
         own = ROOT / "studies" / ("gpu" if part == TESTS else part) / "results"
         # What is only tried is kept aside.
         out = os.environ.get("OUT") or ("" if self.device_type == "cuda" else str(TRIED))
@@ -117,7 +117,7 @@ class Results:
             return own
         outside = Path(out) / part
         for path in own.glob("*.jsonl") if not outside.exists() and own.exists() else ():
-            if self._is_own(path):
+            if self.device_type == "cuda" and self._is_own(path):
                 outside.mkdir(parents=True, exist_ok=True)
                 shutil.copy(path, outside)
         return outside

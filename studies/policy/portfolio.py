@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path += [str(HERE.parent / "amortized")]
+sys.path += [str(HERE.parent / "amortized"), str(HERE.parent)]
 
+from machine import by_cores, named  # noqa: E402
 from workloads import workload  # noqa: E402  the models of the other study
-
-from autocompile.host import environment  # noqa: E402
 
 SPACE = HERE / "space.toml"
 
@@ -61,6 +60,4 @@ PORTFOLIO = {
 
 def machine_name() -> str:
     """A folder's name for this kind of machine and torch."""
-    machine = environment()
-    device = machine.gpus[0].name.replace(" ", "-") if machine.gpus else f"{machine.cores}-core-cpu"
-    return f"{device}-torch{machine.torch.split('+')[0]}"
+    return named(by_cores())

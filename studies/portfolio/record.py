@@ -26,9 +26,12 @@ from workloads import chosen, device_type
 
 from autocompile.host import environment
 from autocompile.runtime.catalogue import kinds
-from autocompile.runtime.openvino.processor import level
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_instructions, results_path  # noqa: E402
+
 AGAIN, TOGETHER = 3, 4
 TUNE = """
 import sys
@@ -47,7 +50,7 @@ def main() -> None:
     parser.add_argument("--again", type=int, default=AGAIN, help="in so many more processes what is served is timed")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    path = results_path(arguments.results, device_type())
+    path = results_of(arguments.results, device_type())
     known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
     for name in arguments.only:
         if name not in known:
@@ -97,25 +100,18 @@ def python(arguments: list[str]) -> str:
     return lines[-1] if lines else ""
 
 
-def results_path(directory: Path, device: str) -> Path:
+def results_of(directory: Path, device: str) -> Path:
     """The file of this kind of machine; its first line says which that is."""
-    here = environment()
-    # Processors of one name may differ in what matters most.
-    kind = here.gpus[0].name if device == "cuda" else f"{here.cpu} {level()} {here.cores} cores"
-    path = directory / f"{kind} torch{here.torch.split('+')[0]}.jsonl".lower().replace(" ", "-")
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        libraries = {kind.name: kind.version() for kind in kinds() if kind.version()}
-        machine = {
-            "cpu": here.cpu,
-            "cores": here.cores,
-            "torch": here.torch,
-            "features": here.cpu_features,
-            **({"gpu": kind, "driver": here.driver} if device == "cuda" else {}),
-            **libraries,
-        }
-        path.write_text(json.dumps(machine) + "\n")
-    return path
+    here, name = environment(), by_instructions(device)
+    machine = {
+        "cpu": here.cpu,
+        "cores": here.cores,
+        "torch": here.torch,
+        "features": here.cpu_features,
+        **({"gpu": name, "driver": here.driver} if device == "cuda" else {}),
+        **{kind.name: kind.version() for kind in kinds() if kind.version()},
+    }
+    return results_path(directory, name, machine)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,12 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 import autocompile
 from autocompile.core.document import Document, TrialEntry
-from autocompile.host import environment
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_cores, described, results_path  # noqa: E402
+
 BLOCKS, LENGTHS = 24, 40
 # Both scopes are finalists, so that both are timed in several processes, and their compiling alone on the machine.
 WHOLE_OR_BLOCKS = """
@@ -161,27 +165,20 @@ def row_of(entry: TrialEntry) -> dict[str, Any]:
     }
 
 
-def results_path() -> Path:
+def results() -> Path:
     """Where this machine's results go; the first row says what it is."""
-    machine = environment()
-    device = machine.gpus[0].name.replace(" ", "-") if machine.gpus else f"{machine.cores}-core-cpu"
-    path = HERE / "results" / f"{device}-torch{machine.torch.split('+')[0]}.jsonl"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        about = {"cpu": machine.cpu, "cores": machine.cores, "torch": machine.torch, "python": machine.python}
-        path.write_text(json.dumps({"kind": "machine", **about}) + "\n")
-    return path
+    return results_path(HERE / "results", by_cores(), described("cpu", "cores", "torch", "python"))
 
 
 def recorded(kind: str, stack: str | None = None) -> bool:
     """Whether there are rows of this kind."""
-    rows = map(json.loads, results_path().read_text().splitlines())
+    rows = map(json.loads, results().read_text().splitlines())
     return any((row["kind"], row.get("stack")) == (kind, stack) for row in rows)
 
 
 def append(row: dict[str, Any]) -> None:
     """Keep one more."""
-    with results_path().open("a") as file:
+    with results().open("a") as file:
         file.write(json.dumps(row) + "\n")
 
 

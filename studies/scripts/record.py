@@ -11,7 +11,6 @@ end in turn by itself and watched. A row for each script is appended to results/
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -19,10 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from autocompile.host import environment
-from autocompile.runtime.openvino.processor import level
+import torch
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_instructions, results_path  # noqa: E402
+
 SCRIPTS = HERE.parent.parent / "examples" / "scripts"
 # How long each script runs: some seconds, a few hundred steps at most.
 ARGUMENTS = {
@@ -31,6 +33,7 @@ ARGUMENTS = {
     "trainer": ["--epochs", "2", "--samples", "1024"],
     "denoise": [],
     "gan": ["--steps", "300"],
+    "waves": [],
 }
 WRITES = ("images", "trainer", "denoise")
 
@@ -43,7 +46,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    path = results_path(arguments.results)
+    path = results_in(arguments.results)
     known = {json.loads(line).get("script") for line in path.read_text().splitlines()}
     for name in (name for name in arguments.only if name not in known):
         with tempfile.TemporaryDirectory() as directory:
@@ -51,6 +54,12 @@ def main() -> None:
         with path.open("a") as stream:
             stream.write(json.dumps(row) + "\n")
         print(name, row["label"], row["said"], json.dumps(row["rounds"])[:200], flush=True)
+
+
+def results_in(directory: Path) -> Path:
+    """The file of this kind of machine."""
+    kind = by_instructions()
+    return results_path(directory, kind, {"kind": kind, "torch": str(torch.__version__)})
 
 
 def recorded(name: str, arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
@@ -88,18 +97,6 @@ def one(way: str, rec: Path, name: str, work: Path) -> dict[str, Any]:
 def own_arguments(name: str, output: Path) -> list[str]:
     """What the script is given."""
     return [*ARGUMENTS[name], *(["--output", str(output)] if name in WRITES else [])]
-
-
-def results_path(directory: Path) -> Path:
-    """The file of this kind of machine; its first line says which that is."""
-    here = environment()
-    kind = f"{here.cpu} {level()} {here.cores} cores"
-    version = here.torch.split("+")[0]
-    path = directory / f"{re.sub('[^a-z0-9_.]+', '-', f'{kind} torch{version}'.lower())}.jsonl"
-    if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"kind": kind, "torch": here.torch}) + "\n")
-    return path
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ def main() -> None:
     for path in sorted(directory.glob("*.jsonl")):
         machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
         print(f"## {machine['kind']}, torch {machine['torch']}\n")
-        gained(rows)
-        costs(rows)
+        gained([row for row in rows if "script" in row])
+        costs([row for row in rows if "script" in row])
+        hooks([row for row in rows if "overhead" in row])
 
 
 def gained(rows: list[Row]) -> None:
@@ -55,6 +56,24 @@ def costs(rows: list[Row]) -> None:
         more = difference(row, "unchanged", "plain")
         whole = statistics.median(one["plain"]["wall_s"] for one in row["rounds"])
         print(f"| {row['script']} | {step} | {more} | {whole:.1f} s | {difference(row, 'watched', 'plain')} |")
+    print()
+
+
+def hooks(rows: list[Row]) -> None:
+    """What the hooks of `run` cost a step, by `overhead.py`."""
+    if not rows:
+        return
+    print("The hooks of `run`, put in and taken out in turn in one process, around blocks of the same steps:\n")
+    print("| steps of | a step, by itself | with the hooks | microseconds more | pairs |")
+    print("|---|---|---|---|---|")
+    for row in rows:
+        by_itself = statistics.median(one["without"] for one in row["rounds"])
+        logs = [math.log(one["with"] / one["without"]) for one in row["rounds"]]
+        more = [1e3 * (one["with"] - one["without"]) for one in row["rounds"]]
+        (low, high), (least, most) = interval(logs), interval(more)
+        times = f"{math.exp(statistics.mean(logs)):.4f}x ({math.exp(low):.4f} to {math.exp(high):.4f})"
+        added = f"{statistics.mean(more):+.1f} ({least:+.1f} to {most:+.1f})"
+        print(f"| {row['overhead']} | {by_itself:.4g} ms | {times} | {added} | {len(more)} |")
     print()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import keep, results_path
+from record import keep, results_of
 from torch import nn
 from workloads import minilm
 
@@ -99,7 +99,7 @@ def main() -> None:
             for against in (Bare, BareWithOutput) if name == "minilm" else (Bare,):
                 label = name if against is Bare else f"{name}, output put together"
                 row = overhead(module, against(module, inputs), inputs)
-                keep(results_path(), {"kind": "overhead", "model": label, **row})
+                keep(results_of(), {"kind": "overhead", "model": label, **row})
                 print(label, row)
 
 

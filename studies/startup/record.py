@@ -19,9 +19,12 @@ import tempfile
 from pathlib import Path
 
 import autocompile
-from autocompile.host import environment
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_cores, described, device_type, results_path  # noqa: E402
+
 STRATEGY = """
 [search]
 max_trials = 3
@@ -68,7 +71,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # As an installer leaves a package; everything else here was installed.
     compileall.compile_dir(Path(autocompile.__file__).parent, quiet=1)
-    path = results_path(arguments.results)
+    path = results_of(arguments.results)
     with tempfile.TemporaryDirectory() as temporary:
         root = arguments.directory or Path(temporary)
         for name in arguments.models:
@@ -116,11 +119,12 @@ def start(way: str, name: str, directory: Path, *, compiler: bool = True) -> dic
 
 
 def python(arguments: list[str], variables: dict[str, str]) -> str:
-    """Standard output of a Python process that imports from this folder."""
+    """Standard output of a Python process that imports from this folder, and from where this one does."""
+    found = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=HERE,
-        env={**os.environ, "PYTHONPATH": str(HERE), **variables},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(found), **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -142,16 +146,10 @@ def ways() -> list[str]:
     ]
 
 
-def results_path(directory: Path = HERE / "results") -> Path:
-    """One file for each kind of machine and version of torch; its first row describes the machine."""
-    machine = environment()
-    device = machine.gpus[0].name if machine.gpus else f"{machine.cores}-core-cpu"
-    path = directory / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
-    if not path.exists():
-        fields = ("cpu", "cores", "cpu_features", "torch", "python")
-        directory.mkdir(parents=True, exist_ok=True)
-        keep(path, {"kind": "machine", "device": device, **{name: getattr(machine, name) for name in fields}})
-    return path
+def results_of(directory: Path = HERE / "results") -> Path:
+    """The file of this kind of machine; its first row describes it."""
+    kind = by_cores(device_type())
+    return results_path(directory, kind, described("cpu", "cores", "cpu_features", "torch", "python", device=kind))
 
 
 def known(path: Path, model: str, way: str, number: int) -> bool:

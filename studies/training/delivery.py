@@ -59,9 +59,9 @@ def main() -> None:
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    from record import results_path
+    from record import results_of
 
-    path = results_path(HERE / "delivery", device_type())
+    path = results_of(HERE / "delivery", device_type())
     for name in arguments.only:
         with tempfile.TemporaryDirectory() as directory:
             row = {"workload": name, **recorded(name, arguments.budget, arguments.rounds, Path(directory))}

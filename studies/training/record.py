@@ -14,7 +14,6 @@ with its error; to record the workload again, delete the row.
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -26,9 +25,12 @@ from by_hand import has_bf16, ways
 from workloads import chosen, device_type
 
 from autocompile.host import environment
-from autocompile.runtime.openvino.processor import level
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_instructions, results_path  # noqa: E402
+
 AGAIN = 3
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 
@@ -42,7 +44,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="at most so long is each way timed")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    path = results_path(arguments.results, device)
+    path = results_of(arguments.results, device)
     known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
     effort = Effort(arguments.budget, arguments.seconds)
     for name in (name for name in arguments.only if name not in known):
@@ -86,25 +88,18 @@ def process(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def results_path(directory: Path, device: str) -> Path:
+def results_of(directory: Path, device: str) -> Path:
     """The file of this kind of machine; its first line says which that is."""
-    here = environment()
-    # Processors of one name may differ in what matters most.
-    kind = here.gpus[0].name if device == "cuda" else f"{here.cpu} {level()} {here.cores} cores"
-    name = re.sub(r"[^a-z0-9_.]+", "-", f"{kind} torch{here.torch.split('+')[0]}".lower())
-    path = directory / f"{name}.jsonl"
-    if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        machine = {
-            "device": device,
-            "kind": kind,
-            "torch": here.torch,
-            "features": here.cpu_features,
-            "bf16": has_bf16(device),
-            "workloads": len(chosen(device)),
-        }
-        path.write_text(json.dumps(machine) + "\n")
-    return path
+    here, kind = environment(), by_instructions(device)
+    machine = {
+        "device": device,
+        "kind": kind,
+        "torch": here.torch,
+        "features": here.cpu_features,
+        "bf16": has_bf16(device),
+        "workloads": len(chosen(device)),
+    }
+    return results_path(directory, kind, machine)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,15 @@ from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
 from autocompile.core.tolerance import published_tolerance
-from autocompile.host import environment
 from autocompile.runner.local import LocalRunner
 from autocompile.search.errand import reply_to
 from autocompile.workload.spool import spool
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))
+
+from machine import by_processor, described, device_type, results_path  # noqa: E402
+
 PROCESSES = 3
 TIMING = Timing(precision=0.02, limit_s=0.6)
 
@@ -44,7 +47,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
     condition = "busy" if arguments.busy else "quiet"
-    path = results_path(arguments.results)
+    path = results_of(arguments.results)
     done = [row for row in read_rows(path) if row["kind"] == "aa" and row["condition"] == condition]
     with tempfile.TemporaryDirectory() as directory, beside(busy=arguments.busy):
         bench = Bench(Path(directory))
@@ -119,19 +122,11 @@ def beside(*, busy: bool):
         process.kill()
 
 
-def results_path(directory: Path = HERE / "results") -> Path:
-    """One file for each kind of machine and version of torch."""
-    machine = environment()
-    cpu = machine.cpu.replace("(R)", "").lower()
-    device = machine.gpus[0].name if machine.gpus else f"{cpu} {machine.cores} cores"
-    path = directory / f"{device.replace(' ', '-')}-torch{machine.torch.split('+')[0]}.jsonl"
-    if not path.exists():
-        described = {"kind": "machine", **{n: getattr(machine, n) for n in ("cpu", "cores", "cpu_features", "torch")}}
-        if machine.gpus:
-            described["gpu"] = device
-        directory.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(described) + "\n")
-    return path
+def results_of(directory: Path = HERE / "results") -> Path:
+    """The file of this kind of machine; its first row describes it."""
+    kind, device = by_processor(device_type()), device_type()
+    gpu = {"gpu": kind} if device == "cuda" else {}
+    return results_path(directory, kind, described("cpu", "cores", "cpu_features", "torch", **gpu))
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from aa import as_logs, beside, read_rows, results_path
+from aa import as_logs, beside, read_rows, results_of
 from msgspec.structs import replace
 from replay import CHANGES, still_tied
 from workloads import workloads
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--busy", action="store_true")
     arguments = parser.parse_args()
     condition = "busy" if arguments.busy else "quiet"
-    path = results_path()
+    path = results_of()
     done = [row for row in read_rows(path) if row["kind"] == "agreement" and row["condition"] == condition]
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)

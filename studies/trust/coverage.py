@@ -12,7 +12,7 @@ import math
 import random
 from collections import defaultdict
 
-from aa import read_rows, results_path
+from aa import read_rows, results_of
 from replay import trial_of
 
 from autocompile.search.judge.scatter import ratio_of, scatter_of
@@ -23,7 +23,7 @@ LAYOUTS = ((1, 3), (3, 3), (4, 2), (5, 5))  # candidates, processes each: about 
 
 def main() -> None:
     """Simulate for each condition and layout, over the models in turn."""
-    path = results_path()
+    path = results_of()
     rows = [row for row in read_rows(path) if row["kind"] == "aa"]
     kept = [row for row in read_rows(path) if row["kind"] != "coverage"]
     found = []

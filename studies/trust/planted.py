@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from aa import read_rows, results_path
+from aa import read_rows, results_of
 from msgspec.structs import replace
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -113,7 +113,7 @@ def main() -> None:
         "stencil": (stencil.model, stencil.inputs),
         **workloads(),
     }
-    path = results_path()
+    path = results_of()
     kept = [row for row in read_rows(path) if row["kind"] != "planted"]
     rows = []
     for name, (model, inputs) in cases.items():

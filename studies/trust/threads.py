@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from aa import read_rows, results_path
+from aa import read_rows, results_of
 from torch import nn
 
 from autocompile.artifact.integrity import write_manifest
@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=5)
     asked = parser.parse_args().processes
-    path = results_path()
+    path = results_of()
     done = max((int(str(row["number"])) + 1 for row in read_rows(path) if row["kind"] == "threads"), default=0)
     with tempfile.TemporaryDirectory() as temporary:
         artifacts = packed(Path(temporary))

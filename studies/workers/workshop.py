@@ -78,7 +78,7 @@ class Workshop(ReplayRunner):
         self._running: list[tuple[float, int, Turn, Pool]] = []
         self._count = 0
 
-    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool) -> Turn:  # type: ignore[override]  # noqa: ARG002
+    def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool, machine: int = 0) -> Turn:  # type: ignore[override]  # noqa: ARG002
         reply, plan_key = self._recorded(task, limits)
         if isinstance(task, TrialTask):
             scale = random.Random(f"{self._seed} {plan_key}").lognormvariate(0.0, _SCATTER)

@@ -15,6 +15,7 @@ from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.compiler_options import MODES
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.workload.gpu import gpu_kind
 from autocompile.workload.spool import spool
 from autocompile.workload.training.training import Training
 
@@ -44,6 +45,8 @@ def bench(tmp_path_factory):
 def test_the_profile_counts_device_kernels(bench):
     _runner, workload, _reference, profile = bench
     assert workload.device_type == "cuda"
+    assert workload.gpus == (gpu_kind(),)
+    assert workload.gpus[0].name == torch.cuda.get_device_name()
     assert profile.kernels_per_call >= 16
     assert profile.matrix_kernels >= 8
     assert 0 <= profile.busy <= 1
@@ -97,6 +100,7 @@ def test_a_model_on_a_gpu_is_tuned_end_to_end(tmp_path):
     torch.testing.assert_close(rec.module(inputs), expected, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(autocompile.load(tmp_path / "rec", model)(inputs), expected, rtol=2e-2, atol=2e-2)
     assert rec.document.environment.gpus
+    assert rec.document.workload.gpus == (gpu_kind(),)
 
 
 class TinyKernels(nn.Module):

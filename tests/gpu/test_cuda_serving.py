@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 from laboratory import Laboratory, reply_to
-from servings import CARRIED
+from servings import AHEAD, CARRIED
 from torch import nn
 
 import autocompile
 from autocompile.artifact.integrity import open_manifest
 from autocompile.core.job import FreshStart, FreshTask, Limits, ToolchainTask
+from autocompile.core.outcome import Failure, Measurement
+from autocompile.core.plan import Plan
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.aot.cuda_home import problem
+from autocompile.runtime.aot.package import package_of
 from autocompile.runtime.compiler_options import MODES
 from autocompile.runtime.inductor.settings import compiled
-from autocompile.space.surroundings import Surroundings
 
 pytestmark = pytest.mark.gpu
 DEVICE = "cuda"
@@ -156,9 +158,44 @@ def test_a_start_is_measured_while_nothing_else_holds_the_device(runner, laborat
     assert (started.serving, started.cache_misses) == (CARRIED, 0)
 
 
-def test_no_program_is_compiled_ahead_with_cuda_graphs():
-    from autocompile.runtime.aot.kind import KIND
+@torch.no_grad()
+def test_a_packed_program_is_replayed_as_a_cuda_graph_for_all_threads_and_follows_its_weights(laboratory):
+    laboratory.prepare(stack(), torch.ones(4, 32, device=DEVICE))
+    plan = Plan(AHEAD.runtime, GRAPHS.settings, sizes="fixed")
+    artifact = laboratory.pack(plan)
+    assert isinstance(artifact, Path), artifact
+    (program,) = open_manifest(artifact).programs
+    assert package_of(program).is_captured
+    model = stack()
+    module = autocompile.load(artifact, model)
 
-    around = Surroundings(DEVICE, cores=4, is_module=True, has_conv=False, signature_count=1)
-    values = {"mode": "reduce-overhead", "freezing": False, "memory_format": "preserve"}
-    assert bool(KIND.conflict(values, around)) == (DEVICE == "cuda")
+    def is_right():
+        inputs = [torch.full((4, 32), float(n), device=DEVICE) for n in range(16)]
+        with ThreadPoolExecutor(4) as pool:
+            got = [*map(module, inputs), *pool.map(on_a_stream_of_its_own, inputs)]
+        for x, output in zip(inputs * 2, got, strict=True):
+            torch.testing.assert_close(output, model(x), rtol=1e-3, atol=1e-3)
+
+    def on_a_stream_of_its_own(x):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.no_grad(), torch.cuda.stream(stream):
+            output = module(x)
+        stream.synchronize()
+        return output
+
+    is_right()
+    model[0].weight.mul_(1.5)
+    is_right()
+    model[2].weight = nn.Parameter(torch.randn_like(model[2].weight))
+    is_right()
+    assert module.status.calls == {AHEAD.runtime: 96}, module.status
+    found = laboratory.trial(plan, artifact=str(artifact))
+    assert isinstance(found, Measurement), found
+
+
+def test_a_program_that_reads_the_cpu_is_not_captured(laboratory):
+    laboratory.prepare(Looks().to(DEVICE).eval(), [(torch.randn(2, 6, 16, device=DEVICE), torch.tensor([6, 6]))])
+    packed = laboratory.pack(Plan(AHEAD.runtime, GRAPHS.settings, sizes="fixed"))
+    assert isinstance(packed, Failure)
+    assert "a CUDA graph does not read what lies on the CPU, as an argument does" in packed.message

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import threading
+import time
 
 import psutil
 import pytest
 import torch
 from laboratory import Laboratory
+from msgspec.structs import replace
 from torch import nn
 
 from autocompile.core.outcome import Measurement
@@ -21,6 +23,7 @@ from autocompile.runtime.inductor.workers import end_workers
 from autocompile.trial.clock.disturbance import HostWatch
 from autocompile.trial.clock.nvml import GpuWatch, _handle
 from autocompile.trial.profile.ceilings import convolves_in_tf32, measure_ceilings
+from autocompile.workload.spans import Spans
 from autocompile.workload.tf32 import products_in_tf32
 from autocompile.workload.training.training import Training
 
@@ -78,6 +81,23 @@ def test_a_training_in_tf32_is_measured_within_its_own_limits(laboratory):
     assert isinstance(found, Measurement), found
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(autocast="float16"),
+        replace(compiled(), autocast="float16", optimizer="fused"),
+        replace(compiled(), autocast="float16", optimizer="compiled"),
+        replace(compiled(only_updates=True), optimizer="compiled"),
+    ],
+)
+def test_a_training_with_a_scaled_loss_and_one_whose_update_is_compiled_are_measured(laboratory, plan):
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1)).cuda().train()
+    training = Training(loss=fitted, optimizer=torch.optim.AdamW, clip_norm=1.0)
+    assert isinstance(laboratory.prepare(model, [torch.randn(64, 64, device="cuda")], training=training), Profile)
+    outcome = laboratory.trial(plan)
+    assert isinstance(outcome, Measurement), outcome
+
+
 def test_this_process_is_recognized_or_mapped_while_it_computes():
     """On a GPU that nobody else computes on."""
     product = torch.randn(2048, 2048, device="cuda")
@@ -128,6 +148,38 @@ def test_another_size_under_cuda_graphs_is_a_capture_and_no_recompile(laboratory
     assert isinstance(found, Measurement), found
     assert found.counters.captures == 2
     assert (found.counters.unseen, found.counters.unseen_recompiles, found.counters.unseen_captures) == (1, 0, 1)
+
+
+class Odd(nn.Module):
+    """Looks beyond its table for one size, between those that it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(24, 8)
+
+    def forward(self, x):
+        rows = x.shape[0]
+        return x + self.table(torch.arange(rows, device=x.device) + (1000 if rows == 13 else 0))
+
+
+def test_a_size_of_which_the_device_dies_ends_no_trial(laboratory):
+    laboratory.prepare(Odd().cuda().eval(), [torch.randn(rows, 8, device="cuda") for rows in (6, 20)])
+    for key in ("first", "again"):
+        found = laboratory.trial(compiled(), cache=key)
+        assert isinstance(found, Measurement), found
+        assert found.counters.unseen == 0
+
+
+def test_the_device_tells_how_long_calls_take_that_are_not_waited_for():
+    measured, stream = Spans(), torch.cuda.current_stream()
+    began = time.perf_counter()
+    for _ in range(20):
+        span = measured.begin()
+        torch.cuda._sleep(20_000_000)
+        measured.end(span)
+    launched_s = (time.perf_counter() - began) / 20
+    assert not stream.query(), "the device is still at it"
+    assert measured.mean_s > 2 * launched_s
 
 
 def test_tritons_own_half_is_in_every_new_cache(runner, laboratory):

@@ -30,6 +30,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.runtime import building
 from autocompile.runtime.aot.package import package_of
+from autocompile.runtime.aot.runner import bind, runner_of
 from autocompile.runtime.catalogue import kind
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.kind import Kind
@@ -83,6 +84,16 @@ def test_the_ranges_go_beyond_what_was_seen_and_are_served(scorer, loaded):
     assert module.status.runtime == "aot"
     assert module.status.calls == {"aot": 16}
     assert module.status.fallbacks == ()
+
+
+def test_a_program_gives_the_same_by_a_runner_that_can_be_captured(loaded):
+    ((guard, program),) = loaded[1]._server._programs
+    alone = runner_of(program._runners._code.path, to_capture=True)
+    bind(alone, program._binding._constants)
+    tensors = guard((), call_of(3, 9))
+    own, other = program._binding.run(tensors), alone.run(tensors)
+    assert own
+    assert all(map(torch.equal, own, other))
 
 
 def test_output_structure_and_constants_are_the_models(loaded):

@@ -32,18 +32,25 @@ processes = 1
 limit_s = 0.5
 """
 # What a script is called with, so that training takes far more of its time than evaluation; its class that is tuned;
-# how many steps of it it does.
+# how many steps of it it does, None where that follows from roundings.
 SMALL = {
     "images": ("--epochs 1 --samples 256 --batch-size 8 --output made", "Net", 32),
     "sequences": ("--steps 20 --batch-size 4 --length 8 --width 16 --layers 1", "Model", 20),
     "gan": ("--steps 50 --batch-size 16 --width 16", "(Generator|Discriminator)", 50),
     "trainer": (
-        "--epochs 2 --samples 64 --length 8 --width 16 --output made",
+        "--epochs 2 --samples 64 --length 8 --width 16 --bf16 --output made",
         "BertForSequenceClassification",
         8,
     ),
     "denoise": ("--epochs 2 --samples 256 --width 32 --output made", "Denoiser", 8),
+    "waves": ("--steps 1 --length 8 --width 8 --waves 8 --further 4", "Forecaster", None),
+    "fit": ("--steps 1", "Sequential", None),
 }
+# Whose optimizer calls for the loss itself.
+BY_CLOSURE = ("waves", "fit")
+# Of what a script prints which computes in bfloat16 itself, where it is run in full precision; an accuracy may be of a
+# few texts.
+NEAR = {"trainer": {"rel": 5e-2, "abs": 0.15}}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -91,26 +98,23 @@ def test_a_script_that_trains_is_tuned_and_run_as_it_is(name, tmp_path):
     tune = (*AUTOCOMPILE, "tune", script, "--budget", "400s", "--strategy", tmp_path / "quick.toml", "--output")
     tuned = ran(*tune, tmp_path / "rec", "--", *arguments.split(), cwd=here)
     assert tuned.returncode == 0, tuned.stderr
-    assert re.search(rf"{kind}\s+was\s+trained\s+in\s+{steps}\s+steps", tuned.stdout)
+    many = "closure calls" if name in BY_CLOSURE else "steps"
+    trained = re.search(rf"{kind} was trained in (?P<count>\d+) {many}".replace(" ", r"\s+"), tuned.stdout)
+    count = int(trained["count"])
+    assert count == (steps or count)
     assert not files(here)
 
     began = time.monotonic()
     run = ran(*AUTOCOMPILE, "run", tmp_path / "rec", script, *arguments.split(), cwd=here)
     took = time.monotonic() - began
     assert run.returncode == 0, run.stderr
-    assert re.search(rf"^autocompile: {kind} as eager.*: steps {steps} by eager$", run.stderr, re.MULTILINE)
+    again = r"\d+" if steps is None else count
+    assert re.search(rf"^autocompile: {kind} as eager.*: {many} {again} by eager$", run.stderr, re.MULTILINE)
     assert "not as recommended" not in run.stderr
     assert float(re.search(r"([-+.e\d]+) s for the first one", run.stderr)[1]) <= took
     (said, told), (also_said, also_told) = words_and_numbers(called.stdout), words_and_numbers(run.stdout)
     assert also_said == said
-    assert also_told == pytest.approx(told, rel=1e-2, abs=1e-3)
+    assert also_told == pytest.approx(told, **NEAR.get(name, {"rel": 1e-2, "abs": 1e-3}))
     assert files(here) == files(plain)
     for file in files(plain):
         assert keys(held(here / file)) == keys(held(plain / file)), file
-
-
-def test_a_step_that_computes_the_loss_itself_is_told(tmp_path):
-    tuned = ran(*AUTOCOMPILE, "tune", SCRIPTS / "fit.py", "--budget", "60s", "--", "--steps", "3", cwd=tmp_path)
-    assert tuned.returncode == 2, tuned.stderr
-    assert "a step of LBFGS computes the loss itself, several times over, and cannot be tuned" in tuned.stderr
-    assert "Traceback" not in tuned.stderr

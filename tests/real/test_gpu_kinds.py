@@ -7,8 +7,13 @@ import torch
 from msgspec.structs import replace
 
 from autocompile.artifact.mismatch import machine_mismatches, requirements
+from autocompile.core.environment import GpuKind
 from autocompile.core.manifest import Requirements
 from autocompile.runtime.devices import gpu_index
+from autocompile.trial import toolchain
+from autocompile.trial.phases import Phases
+from autocompile.trial.toolchain import check_toolchain
+from autocompile.workload.gpu import gpus_among
 
 H100 = SimpleNamespace(name="NVIDIA H100 80GB HBM3", major=9, minor=0, multi_processor_count=132)
 H200 = SimpleNamespace(name="NVIDIA H200", major=9, minor=0, multi_processor_count=132)
@@ -76,6 +81,16 @@ def test_the_model_on_the_second_gpu_is_compared_with_that_one(machine, monkeypa
     assert gpu_index(None, "cpu") is None
 
 
+def test_a_workload_names_the_gpus_that_its_tensors_lie_on_and_no_others(machine):
+    machine(L4, H100, SLICE)
+    devices = [torch.device(name) for name in ("cuda:1", "cpu", "cuda:2", "cuda:1")]
+    assert gpus_among(devices) == (
+        GpuKind(H100.name, "9.0", 132),
+        GpuKind("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "9.0", 16),
+    )
+    assert gpus_among([torch.device("cpu")]) == ()
+
+
 def test_without_a_gpu_that_alone_is_said(machine):
     machine(H100)
     needed = packed_here()
@@ -88,3 +103,20 @@ def test_a_configuration_alone_runs_on_any_gpu(machine):
     here = requirements("inductor", with_python=False, device_type="cpu")
     unpacked: Requirements = replace(here, capability="", gpu="", multiprocessors=0)
     assert not list(machine_mismatches(unpacked, "cuda", "compile"))
+
+
+def test_the_compiler_is_tried_on_the_gpu_that_is_used(machine, monkeypatch):
+    machine(L4, H100)
+    asked = []
+
+    def on(*_range, device):
+        asked.append(device)
+        raise RuntimeError("there is none")
+
+    monkeypatch.setattr(torch, "linspace", on)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: (L4, H100)[device.index].name)
+    monkeypatch.setattr(toolchain, "usable", dict)
+    found = check_toolchain("cuda:1", Phases())
+    assert asked == [torch.device("cuda", 1)]
+    assert found.instruction_set == H100.name
+    assert found.problem.startswith("RuntimeError: there is none")

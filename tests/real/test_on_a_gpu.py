@@ -191,7 +191,8 @@ def test_a_size_that_is_captured_anew_is_no_recompile_and_is_counted(monkeypatch
     candidate = Capturing(model)
     told = SimpleNamespace(counters=lambda: SimpleNamespace(captures=len(candidate.sizes)))
     monkeypatch.setattr(new_sizes, "runtime", lambda _name: told)
-    task = SimpleNamespace(plan=Plan(), seed=0, acceptance=Acceptance(published_tolerance("")))
+    on_cpu = SimpleNamespace(device_type="cpu")
+    task = SimpleNamespace(plan=Plan(), seed=0, acceptance=Acceptance(published_tolerance("")), workload=on_cpu)
     samples = [Sample((torch.randn(size, 4),), {}) for size in (3, 9)]
     found = new_sizes.probe_unseen(candidate, Call(model), samples, task, left_s=60.0, random=False)
     assert (found.tried, found.compiled_again, found.captured, found.fault) == (1, 0, 1, "")

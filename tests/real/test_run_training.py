@@ -54,9 +54,27 @@ class Net(nn.Module):
     def forward(self, x):
         return {"logits": self.out(self.norm(self.into(x)).relu())}
 
+def by_closure(net):
+    optimizer = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=4)
+    x, y = torch.randn(12, 8), torch.randint(3, (12,))
+    calls = []
+    def closure():
+        calls.append(1)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x)["logits"], y)
+        loss.backward()
+        return loss
+    for step in range(3):
+        print(f"{optimizer.step(closure).item():.4f} after {len(calls)} calls")
+
 def main(what):
     torch.manual_seed(0)
     net, other = Net(), nn.Linear(8, 3)
+    if what == "by closure":
+        return by_closure(net)
+    if what == "wrapped":
+        net.forward = torch.autocast("cpu", torch.bfloat16)(net.forward)
+    scaler = torch.amp.GradScaler("cpu", enabled=what == "scaled")
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
     for step in range(6):
@@ -67,10 +85,12 @@ def main(what):
         if what == "other":
             return print(other(x).shape)
         optimizer.zero_grad()
-        loss = F.cross_entropy(net(x)["logits"], y)
-        loss.backward()
+        loss = F.cross_entropy(net(x)["logits"].float(), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         if what != "exchanged":
             schedule.step()
         if what == "saved" and step == 2:
@@ -168,6 +188,36 @@ def test_a_script_prints_what_it_prints_without(served, plain, what):
     assert_same(ours, plain(what), served.near)
     assert "training recommended {" in ours.stderr
     assert ("the other mode" in ours.stderr) == (what == "gradients in evaluation")
+
+
+def run_with(workload, plan, what, directory):
+    rec = recommended(workload, PLANS[plan], directory / "rec")
+    (directory / "train.py").write_text(SCRIPT)
+    (directory / "driver.py").write_text(DRIVER)
+    return run(directory, "driver.py", str(rec), "train.py", what)
+
+
+def test_calls_of_a_closure_are_made_as_recommended(workload, plain, tmp_path):
+    training = replace(workload.training, optimizer="LBFGS", by_closure=True, clip_norm=None)
+    ours = run_with(replace(workload, training=training), "compiled", "by closure", tmp_path)
+    assert_same(ours, plain("by closure"), 1e-3)
+    assert "closure recommended {'inductor': 12} {} ('compiles at the first closure call',)" in ours.stderr
+
+
+def test_a_loss_that_the_script_scales_is_trained_as_recommended(workload, plain, tmp_path):
+    ours = run_with(workload, "fused", "scaled", tmp_path)
+    assert_same(ours, plain("scaled"), 1e-3)
+    assert "training recommended {'eager': 6} {} ()" in ours.stderr
+
+
+def test_an_autocast_around_forward_gives_way_to_the_plans_precision(workload, plain, tmp_path):
+    ours = run_with(workload, "fused", "wrapped", tmp_path)
+    assert "training recommended {'eager': 6} {} ()" in ours.stderr
+    losses, at_full, wrapped = (numbers(one.stdout)[:12:2] for one in (ours, plain("plain"), plain("wrapped")))
+    assert losses == pytest.approx(at_full, abs=2e-4)
+    assert wrapped != pytest.approx(at_full, abs=2e-4)
+    # What is called without gradients is left as it is.
+    assert numbers(ours.stdout)[1:12:2] == pytest.approx(numbers(plain("wrapped").stdout)[1:12:2], rel=0.05)
 
 
 def test_what_was_saved_goes_on_with_and_without(served, plain):

@@ -183,9 +183,6 @@ def test_what_is_no_optimizer_of_the_model_is_told():
     assert "holds 1 parameter that the model has not (first: of shape (8,))" in told(
         lambda: recipe_for(mixed, named(model))
     )
-    assert "a step of LBFGS computes the loss itself" in told(
-        lambda: recipe_for(torch.optim.LBFGS(model.parameters()), named(model))
-    )
     assert "returns a list" in told(lambda: recipe_for(lambda parameters: parameters, named(model)))
     ownerless = torch.optim.SGD(model.parameters())
     ownerless.state["everything"] = {"count": 1}

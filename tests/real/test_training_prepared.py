@@ -666,8 +666,6 @@ def test_what_is_wrong_with_what_was_given_is_one_line(recommend):
         autocompile.prepare(directory, model, optimizer, loss="mse")
     with pytest.raises(InvalidWorkload, match="optimizer: holds none of the model's parameters"):
         autocompile.prepare(directory, model, adamw(model_of("mlp").parameters()), loss=loss)
-    with pytest.raises(InvalidWorkload, match="a step of LBFGS computes the loss itself"):
-        autocompile.prepare(directory, model, torch.optim.LBFGS(model.parameters()), loss=loss)
     with pytest.raises(UsageError, match="on_mismatch: 'ignore' is unknown"):
         autocompile.prepare(directory, model, optimizer, loss=loss, on_mismatch="ignore")
     step = autocompile.prepare(directory, model, optimizer, loss=lambda model, batch: model(batch[0]))

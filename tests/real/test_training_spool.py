@@ -132,7 +132,6 @@ def test_another_loss_or_optimizer_is_another_workload(tmp_path):
     ("changes", "words"),
     [
         ({"optimizer": lambda _: adamw(torch.nn.Linear(2, 2).parameters())}, "holds none of the model's parameters"),
-        ({"optimizer": torch.optim.LBFGS}, "computes the loss itself"),
         ({"batches": []}, "there is no batch"),
         ({"batches": [3]}, "there is no tensor in it"),
         ({"batches": [(torch.ones(2), torch.ones(2)), {"x": torch.ones(2)}]}, r"batches\[1\]"),

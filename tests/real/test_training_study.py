@@ -130,10 +130,10 @@ def table_of(directory):
 
 
 def test_a_recording_begins_with_the_machine(study, tmp_path):
-    path = study.record.results_path(tmp_path / "results", "cpu")
+    path = study.record.results_of(tmp_path / "results", "cpu")
     assert path.name.endswith(f"torch{torch.__version__.split('+')[0]}.jsonl")
     machine = json.loads(path.read_text())
-    assert path == study.record.results_path(tmp_path / "results", "cpu")
+    assert path == study.record.results_of(tmp_path / "results", "cpu")
     said = table_of(path.parent)
     assert f"## {machine['kind']}, torch {machine['torch']}" in said
     assert "Recorded so far: 0 of 6 workloads." in said

@@ -1,6 +1,9 @@
 """Real children: what is measured, and how every way to fail ends."""
 
 import runpy
+import signal
+import subprocess
+import sys
 
 import models
 import psutil
@@ -17,10 +20,18 @@ from autocompile.core.workload import Workload
 from autocompile.runner.launchers import Spawner
 from autocompile.runner.local import LocalRunner
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.trial import server
 from autocompile.workload.capture.script import workload_from_script
 
 BF16 = Plan(autocast="bfloat16")
 SQUARE = torch.ones(8, 8)
+
+
+def test_a_child_that_was_paused_before_it_had_a_group_is_ended_too():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    child.send_signal(signal.SIGSTOP)
+    server.kill(child.pid)
+    assert child.wait(60) == -signal.SIGKILL
 
 
 def test_a_compiled_module_is_measured(laboratory):

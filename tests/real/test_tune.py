@@ -269,7 +269,7 @@ def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, 
 
 
 BAD = {
-    "no workload": ("x = 1\n", [], "called no torch module; define `model` and `inputs`, or a function"),
+    "no workload": ("x = 1\n", [], "called no torch module in its own process; have it do that"),
     "raises": ("raise ValueError('bad day')\n", [], r"raised ValueError: bad day (script.py:1 in <module>)"),
     "wants arguments": (
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",

@@ -38,3 +38,23 @@ def test_an_update_is_timed_without_its_closure(monkeypatch, by_name):
     assert (loss, parameter.item()) == (5.0, -0.5)
     assert {one for one, _seconds in told} == {optimizer}
     assert {seconds for _one, seconds in told} == {2.0}
+
+
+def test_of_an_optimizer_that_calls_for_the_loss_each_call_is_told_of():
+    parameter, told, begun = torch.nn.Parameter(torch.ones(2)), [], []
+    optimizer = torch.optim.LBFGS([parameter], lr=0.1, max_iter=3)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (parameter - 3).square().sum()
+        loss.backward()
+        return loss
+
+    with updates.timed_updates(lambda one, seconds: told.append((one, seconds, parameter.grad.norm())), begun.append):
+        optimizer.step(closure)
+        assert len(begun) == 1
+        optimizer.step(closure)
+    calls = optimizer.state[parameter]["func_evals"]
+    assert calls > 2
+    assert [one[:2] for one in told] == [(optimizer, 0.0)] * calls
+    assert len({float(gradient) for _one, _seconds, gradient in told}) > 2, "told of with the gradients of the call"

@@ -1,5 +1,8 @@
 """Scripts that define no workload, as people write them: what is seen of them, and what is said of too little."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from laboratory import reply_to
@@ -7,6 +10,7 @@ from laboratory import reply_to
 from autocompile.core.job import CaptureTask, Limits, Watching
 from autocompile.core.outcome import Failure
 from autocompile.core.workload import Workload
+from autocompile.runner.showing import shown_live
 from autocompile.workload.spool import unspool
 
 HEAD = """\
@@ -29,7 +33,7 @@ torch.manual_seed(0)
 net = Net().eval()
 """
 FRUITLESS = {
-    "nothing": ("print('done')", "called no torch module; define `model` and `inputs`"),
+    "nothing": ("print('done')", "called no torch module in its own process; have it do that"),
     "no parameters": ("nn.ReLU()(torch.ones(2))", "calls no module that has parameters"),
     "raises": (
         "net(torch.ones(3, 4))\ndef load(): raise OSError('no disk')\nload()",
@@ -40,6 +44,8 @@ FRUITLESS = {
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()",
         "the following arguments are required: --data",
     ),
+    "is of a package": ("from .config import WIDTH", "give its module's name, as in `autocompile tune -m"),
+    "is a notebook": ("get_ipython().run_line_magic('time', '')", "that line is a notebook's command, and no Python"),
     "reads": ("name = input('name? ')", "reads standard input, which is empty while it is watched"),
     "trains by hand": (
         "for _ in range(3):\n    net(torch.ones(3, 4)).sum().backward()\n    net.out.bias.data -= net.out.bias.grad",
@@ -52,11 +58,11 @@ FRUITLESS = {
 def watch(runner, tmp_path):
     """Watch a script of this text."""
 
-    def watched(text, *arguments, **watching):
+    def watched(text, *arguments, shows="", **watching):
         script = tmp_path / "script.py"
         script.write_text(HEAD + text + "\n")
         directory = tmp_path / "workload"
-        task = CaptureTask(str(script), str(directory), arguments=arguments, watching=Watching(**watching))
+        task = CaptureTask(str(script), str(directory), arguments=arguments, watching=Watching(**watching), shows=shows)
         return reply_to(runner, task, Limits(120.0), cache="capture")
 
     return watched
@@ -148,7 +154,7 @@ def test_what_the_script_does_to_its_model_is_told(watch):
     assert isinstance(reply, Workload), reply
     assert (reply.script.autocast, reply.script.is_compiled, reply.script.with_gradients) == ("bfloat16", True, True)
     assert reply.script.module == "Net"
-    assert len(reply.notes) == 4
+    assert len(reply.notes) == 5
 
 
 def test_what_a_script_forks_ends_with_the_script(watch, tmp_path):
@@ -257,3 +263,37 @@ print("last line")
     assert log.startswith(("first line\n", "of its own\nfirst line\n")), log[:100]
     assert "bytes are left out here]" in log
     assert log.endswith("of another program\nlast line\n"), log[-100:]
+
+
+def test_what_it_prints_is_shown_while_it_runs(watch, tmp_path):
+    said = tmp_path / "said"
+    text = "print('early', flush=True)\nimport os, time\nuntil = time.time() + 60\n"
+    text += f"while not os.path.exists({str(said)!r}) and time.time() < until:\n    time.sleep(0.02)\n"
+    text += f"assert os.path.exists({str(said)!r})\nprint('late')\nnet(torch.ones(3, 4))\nsys.exit(3)"
+
+    def answer(text):
+        if "early" in text:
+            said.touch()
+
+    with shown_live(answer) as pipe:
+        reply = watch(text, shows=pipe)
+    assert isinstance(reply, Workload), reply
+    assert "by sys.exit(3), after what was seen of it" in " ".join(reply.notes)
+    assert "little is paid back in so few calls" in " ".join(reply.notes)
+
+
+def test_a_module_is_run_within_its_package(tmp_path):
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "config.py").write_text("WIDTH = 6\n")
+    end = "print(__name__, __package__, __spec__.name, sys.argv[1:], Net(WIDTH)(torch.ones(1, 4)).shape)\n"
+    (package / "train.py").write_text("from .config import WIDTH\n" + HEAD + end)
+    run = "import pathlib; from autocompile.workload.watching.main import run_as_main; "
+    run += "run_as_main(pathlib.Path('pkg/train.py'), ['a'], name='pkg.train')"
+    said = [
+        subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for command in (["-m", "pkg.train", "a"], ["-c", run])
+    ]
+    assert said[0] == said[1]
+    assert "pkg.train" in said[1]

@@ -48,6 +48,14 @@ def gathered(output):
 
 def batch(rows=6):
     return torch.randn(rows, 4), torch.randint(3, (rows,))
+
+def closure(lbfgs, x, y):
+    def call():
+        lbfgs.zero_grad()
+        loss = criterion(net(x)[0], y)
+        loss.backward()
+        return loss
+    return call
 """
 STEP = """
 def step(x, y):
@@ -78,18 +86,6 @@ LOSSES = {
 }
 REFUSED = {
     "one step": ("step(*batch())", "one step of it was seen"),
-    "closures": (
-        """
-lbfgs = torch.optim.LBFGS(net.parameters())
-x, y = batch()
-def closure():
-    lbfgs.zero_grad()
-    loss = criterion(net(x)[0], y)
-    loss.backward()
-    return loss
-for _ in range(3): lbfgs.step(closure)""",
-        "a step of LBFGS computes the loss itself",
-    ),
     "several modules": (
         """
 both = torch.optim.SGD([*net.parameters(), *critic.parameters()], lr=0.1)
@@ -122,9 +118,37 @@ for _ in range(3):
     ),
     "a wrapper of its own": (
         """
-net.forward = torch.autocast("cpu", torch.bfloat16)(net.forward)
+import functools
+net.forward = functools.wraps(net.forward)(lambda x, inner=net.forward: inner(2 * x))
 for _ in range(3): step(*batch())""",
-        "have the script train in full precision while it is tuned",
+        "has put something of its own in the place of its forward()",
+    ),
+    "one call of a closure": (
+        """
+lbfgs = torch.optim.LBFGS(net.parameters(), max_iter=1)
+lbfgs.step(closure(lbfgs, *batch()))""",
+        "one closure call of it was seen",
+    ),
+    "a closure that changes gradients by hand": (
+        """
+lbfgs = torch.optim.LBFGS(net.parameters(), max_iter=4)
+calls = closure(lbfgs, *batch())
+def changed():
+    loss = calls()
+    for p in net.parameters(): p.grad.sign_()
+    return loss
+lbfgs.step(changed)""",
+        "its closure, called again, gives other gradients",
+    ),
+    "several losses scaled at once": (
+        """
+scaler = torch.amp.GradScaler("cpu")
+for _ in range(3):
+    optimizer.zero_grad()
+    torch.autograd.backward(scaler.scale([net(batch()[0])[0].sum(), net(batch()[0])[0].square().sum()]))
+    scaler.step(optimizer)
+    scaler.update()""",
+        "it scales several losses at once by a GradScaler",
     ),
     "several losses of one call": (
         """
@@ -135,16 +159,6 @@ for _ in range(3):
     hidden.square().mean().backward()
     optimizer.step()""",
         "several losses come of one call of the model; add them up",
-    ),
-    "a scaler": (
-        """
-scaler = torch.amp.GradScaler("cpu")
-for _ in range(3):
-    optimizer.zero_grad()
-    scaler.scale(net(batch()[0])[0].square().mean()).backward()
-    scaler.step(optimizer)
-    scaler.update()""",
-        "it scales its loss by a GradScaler",
     ),
     "a part is clipped": (
         """
@@ -185,6 +199,40 @@ for _ in range(3):
     optimizer.step()""",
         "the script does something with gradients or parameters that is not seen",
     ),
+}
+
+
+# How gradients are scaled, by people's scripts; a batch that is not finite is left out by the scaler.
+SCALED = """
+scaler = torch.amp.GradScaler("cpu"{options})
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, fused={fused})
+for number in range(7):
+    for _ in range(2):
+        x, y = batch()
+        x[0] = float("nan") if number in {left_out} else x[0]
+        with torch.autocast("cpu", torch.{dtype}, enabled={casts}):
+            loss = criterion(net(x)[0], y) / 2
+        scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+PLAIN = {"options": "", "fused": False, "left_out": (), "dtype": "float16", "casts": False}
+SCALERS = {
+    "disabled": {"options": ", enabled=False"},
+    "left out": {"left_out": (0, 2)},
+    "fused": {"fused": True, "left_out": (0, 2)},
+    "in float16": {"casts": True},
+}
+# What is put around a model's forward().
+WRAPPED = {
+    "by itself": "net.forward = torch.autocast('cpu', torch.bfloat16)(net.forward)",
+    "by accelerate": """
+from accelerate import Accelerator
+net, optimizer = Accelerator(mixed_precision="bf16", cpu=True).prepare(net, optimizer)
+""",
 }
 
 
@@ -254,6 +302,51 @@ for number in range(6):
     workload = watch(text)
     assert isinstance(workload, Workload), workload
     assert (workload.training.accumulate, workload.training.clip_norm, workload.script.calls) == (1, 0.5, 6)
+
+
+@pytest.mark.parametrize("search", ["None", "'strong_wolfe'"])
+def test_calls_of_a_closure_are_done_again(watch, search):
+    text = f"""
+lbfgs = torch.optim.LBFGS(net.parameters(), max_iter=4, line_search_fn={search})
+calls = closure(lbfgs, *batch())
+for _ in range(2): lbfgs.step(calls)
+raise SystemExit(lbfgs.state[next(net.parameters())]["func_evals"] < 8)
+"""
+    workload = watch(text)
+    assert isinstance(workload, Workload), workload
+    assert (workload.kind, workload.training.optimizer, workload.training.by_closure) == ("closure", "LBFGS", True)
+    assert workload.script.calls >= 8
+    assert f"was trained in {workload.script.calls} closure calls" in workload.notes[0]
+    step, samples = unspool_step(workload)
+    before = {name: one.detach().clone() for name, one in step.parameters.items()}
+    step.work(samples[0])
+    assert all(torch.equal(one, before[name]) for name, one in step.parameters.items())
+    assert all(one.grad is not None for one in step.parameters.values())
+
+
+@pytest.mark.parametrize("changed", SCALERS.values(), ids=SCALERS)
+def test_scaled_losses_are_recorded_without_their_scale(watch, changed):
+    workload = watch(SCALED.format(**(PLAIN | changed)))
+    assert isinstance(workload, Workload), workload
+    done = 7 - len(changed.get("left_out", ()))
+    assert (workload.training.accumulate, workload.training.clip_norm, workload.script.calls) == (2, 0.5, done)
+    assert any("GradScaler" in note for note in workload.notes) == ("options" not in changed)
+    step, samples = unspool_step(workload)
+    assert 0 < float(step.work(samples[0])) < 10
+
+
+@pytest.mark.parametrize("wrapping", WRAPPED.values(), ids=WRAPPED)
+def test_a_forward_wrapped_in_autocast_is_told_and_tuned_as_it_is_without(watch, wrapping):
+    workload = watch(wrapping + STEP.format(loss="F.cross_entropy(net(x)[0].float(), y)"))
+    assert isinstance(workload, Workload), workload
+    assert workload.script.autocast == "bfloat16"
+    assert any("has wrapped its forward() in autocast (bfloat16)" in note for note in workload.notes)
+    step, samples = unspool_step(workload)
+    assert not {"forward", "_original_forward"} & vars(step.module).keys()
+    made = []
+    step.module.register_forward_hook(lambda _module, _args, output: made.append(output[0].dtype))
+    step.work(samples[0])
+    assert made == [torch.float32]
 
 
 def test_of_two_models_that_train_the_one_that_is_named_is_taken(watch):

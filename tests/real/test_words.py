@@ -62,6 +62,7 @@ def test_what_a_backend_raised_is_told_and_not_that_it_raised():
     def backend(_graph, _inputs):
         raise ValueError("no such instruction")
 
+    torch._dynamo.reset()  # of whatever was compiled in this process, which has a limit for it
     with pytest.raises(torch._dynamo.exc.BackendCompilerFailed) as raised:
         torch.compile(torch.sin, backend=backend)(torch.ones(3))
     torch._dynamo.reset()

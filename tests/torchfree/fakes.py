@@ -24,6 +24,7 @@ from autocompile.core.job import (
 from autocompile.core.manifest import Requirements
 from autocompile.core.outcome import Failure, Toolchain
 from autocompile.core.program import Program
+from autocompile.core.runner import MachineEntry
 from autocompile.runner.simulated import SimulatedLanes, SimulatedTask
 from autocompile.runtime.catalogue import kind_of, serving_of
 
@@ -96,7 +97,11 @@ class FakeRunner:
 
     lanes = 1
 
-    def submit(self, task, limits, *, cache, exclusive):
+    @property
+    def machines(self):
+        return (MachineEntry("", self.lanes),)
+
+    def submit(self, task, limits, *, cache, exclusive, machine=0):
         return FakePending(lambda: self.run(task, limits), self.clock)
 
     def first_done(self, pending):
@@ -206,7 +211,7 @@ class LanesRunner(FakeRunner):
         self.log, self.asked = [], []
         self._running = SimulatedLanes(lanes, clock, self._note)
 
-    def submit(self, task, limits, *, cache, exclusive):
+    def submit(self, task, limits, *, cache, exclusive, machine=0):
         self.asked.append((type(task).__name__, limits))
         began = self.clock.now
         reply = self.run(task, limits)

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from test_search import BLOCKS, run
 
 from autocompile.core.buckets import Buckets
+from autocompile.core.candidate import Candidate
 from autocompile.core.plan import AxisRange, Plan
 from autocompile.runtime.inductor.settings import compiled, settings_of
-from autocompile.search.choose.alike import closed_by, fails_alike, foregone
+from autocompile.search.choose.alike import closed_by, fails_alike, foregone, likely_to_fail, speaks_against
 
 COMPILED = compiled()
 REGIONAL = compiled(scope=("layers.0",))
@@ -93,3 +94,55 @@ def test_parts_that_leave_the_reason_eager_are_tried():
     document, runner = run(runner=runner, strategy="thorough", budget_s=3000)
     assert any(settings_of(plan).scope for plan in runner.ran)
     assert settings_of(document.winner.plan).scope == BLOCKS[0].paths
+
+
+@pytest.mark.parametrize(
+    ("failed", "other", "speaks"),
+    [
+        ({}, {"threads": 2}, True),
+        ({}, {"sizes": "fixed"}, True),
+        ({}, {"optimizer": "fused"}, True),
+        ({"optimizer": "fused"}, {}, False),
+        ({"optimizer": "fused"}, {"optimizer": "fused", "threads": 1}, True),
+        ({}, {"autocast": "bfloat16"}, False),
+        ({}, {"micro_batches": 2}, False),
+        ({}, {"runtime": "eager", "settings": {}}, False),
+        ({}, {}, False),
+    ],
+)
+def test_a_failed_final_speaks_against_what_differs_in_nothing_that_matters(failed, other, speaks):
+    assert speaks_against(replace(compiled(), **failed), replace(compiled(), **other)) == speaks
+
+
+def tried(number, *, failed=False, finals=False, origin="search", **values):
+    chosen = {"runtime": "inductor", "amp": "off", "threads": 0, "optimizer": "given", **values}
+    made = trial(number, label=f"number {number}", origin=origin)
+    plan = replace(
+        compiled(), threads=int(chosen["threads"]), autocast=str(chosen["amp"]), optimizer=chosen["optimizer"]
+    )
+    outcome = failure("wrong_result") if failed else made.outcome
+    passed = (made.outcome,) if finals else ()
+    return replace(made, candidate=Candidate(chosen), plan=plan, outcome=outcome, finals=passed)
+
+
+def test_who_has_what_failed_finals_have_in_common_is_likely_to_fail():
+    baseline = tried(0, origin="baseline", runtime="eager")
+    failed = [tried(1, failed=True, optimizer="fused"), tried(2, failed=True, optimizer="fused", amp="bf16")]
+    others = [tried(3, optimizer="fused", threads=2), tried(4, amp="bf16"), tried(5, optimizer="fused", amp="fp16")]
+    told = likely_to_fail(failed, [baseline, tried(6, finals=True), *others])
+    assert told.keys() == {3, 5}
+    assert told[3] == "number 1, from which it differs in threads alone, failed its own"
+    assert (
+        told[5] == "it has optimizer=fused in common with number 1, number 2, which failed, and no one that passed has"
+    )
+
+
+def test_what_another_passed_with_is_no_suspect():
+    failed = [tried(1, failed=True, optimizer="fused", amp="bf16")]
+    others = [
+        tried(2, optimizer="fused", finals=True),
+        tried(3, amp="bf16", finals=True),
+        tried(4, amp="bf16", threads=2),
+    ]
+    assert likely_to_fail(failed, [tried(0, origin="baseline", runtime="eager"), *others]) == {}
+    assert likely_to_fail([], others) == {}

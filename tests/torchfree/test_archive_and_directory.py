@@ -17,6 +17,7 @@ from autocompile.artifact.directory import (
     working_directory,
     write_recommendation,
 )
+from autocompile.core.environment import Gpu, GpuKind
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
 from autocompile.core.identity import Identity
 from autocompile.core.schema import document_schema
@@ -135,6 +136,20 @@ def test_what_a_killed_run_left_is_cleared_and_a_living_one_is_respected(tmp_pat
 def test_environments_of_one_kind_have_one_fingerprint():
     assert environment().fingerprint == environment().fingerprint
     assert environment().fingerprint != environment(torch="2.14.0").fingerprint
+
+
+def test_the_gpus_in_use_make_the_kind_and_others_in_the_machine_do_not():
+    one, beside = Gpu("H100", "GPU-1", 80 << 30), Gpu("L4", "GPU-2", 24 << 30)
+    alone, together = environment(gpus=(one,), driver="580"), environment(gpus=(one, beside), driver="580")
+    whole, cut = GpuKind("H100", "9.0", 132), GpuKind("H100 MIG 1g.10gb", "9.0", 16)
+    assert alone.fingerprint_with([whole]) == together.fingerprint_with([whole])
+    assert alone.fingerprint == together.fingerprint == environment().fingerprint, "on the CPU"
+    smaller = GpuKind("H100", "9.0", 114)
+    kinds = [[], [whole], [cut], [smaller], [whole, whole]]
+    assert len({alone.fingerprint_with(gpus) for gpus in kinds}) == len(kinds)
+    newer = environment(gpus=(one,), driver="590")
+    assert newer.fingerprint_with([whole]) != alone.fingerprint_with([whole])
+    assert newer.fingerprint == alone.fingerprint
 
 
 def in_fresh_process(code):

@@ -12,10 +12,12 @@ from test_replay import STRATEGY, recording  # noqa: F401  a fixture
 from test_search import run, said
 
 from autocompile.core.document import Document, LaneEntry
-from autocompile.core.errors import RunnerError
+from autocompile.core.errors import MachineLost, RunnerError
 from autocompile.core.goal import Goal
+from autocompile.core.job import CompileTask, PackTask, TrialTask
 from autocompile.core.plan import Plan
 from autocompile.core.progress import Silence
+from autocompile.core.runner import MachineEntry
 from autocompile.core.serde import from_json, to_json
 from autocompile.report.lanes import lane_lines
 from autocompile.report.progress import LiveProgress
@@ -264,3 +266,56 @@ def test_a_recording_is_searched_in_several_lanes_with_the_same_winner(recording
     for entry in alone.trials:  # while answers are out, some is tried that they would have told to leave
         assert startup_s[entry.label] == pytest.approx(entry.startup_s)
     assert any(entry.doing == "compiling" for entry in together.lanes)
+
+
+class TwoMachines(LanesRunner):
+    """Two machines with a lane each; the other is gone at its so manyth task. `where`: what was asked of which."""
+
+    def __init__(self, answer, *, dies_at=10**9):
+        super().__init__(answer, FakeClock(), 2, packs=packs_either)
+        self.dies_at, self.where = dies_at, []
+
+    @property
+    def machines(self):
+        return MachineEntry("", 1), MachineEntry("far", 1)
+
+    def submit(self, task, limits, *, cache, exclusive, machine=0):
+        self.where.append((task, cache, machine))
+        pending = super().submit(task, limits, cache=cache, exclusive=False)
+        if machine and sum(one for _task, _cache, one in self.where) >= self.dies_at:
+            pending.answer = self.is_gone
+        return pending
+
+    def is_gone(self):
+        raise MachineLost("far: its agent has ended")
+
+
+def measured_in(runner):
+    """How often each plan was measured in the search, and where."""
+    return [(task.plan, machine) for task, _cache, machine in runner.where if isinstance(task, TrialTask)]
+
+
+def test_two_machines_find_what_one_finds_and_each_measures():
+    alone, _runner = searched(1)
+    runner = TwoMachines(slow)
+    document, runner = run(runner=runner, budget_s=1800.0, goal=Goal(calls=10**7))
+    assert document.winner.label == alone.winner.label
+    assert {machine for _plan, machine in measured_in(runner)} == {0, 1}
+    assert len({trial.label for trial in document.trials}) == len(document.trials)
+    assert {entry.machine for entry in document.lanes} == {"", "far"}
+    assert "measuring on far, one by one: " in as_text(document)
+    elsewhere = [task for task, _cache, machine in runner.where if machine]
+    assert all(isinstance(task, CompileTask | PackTask | TrialTask) for task in elsewhere)
+    finals = [machine for task, _cache, machine in runner.where if isinstance(task, TrialTask)][-4:]
+    assert finals == [0, 0, 0, 0], "finals are on one machine"
+
+
+@pytest.mark.parametrize("dies_at", [1, 2, 3])
+def test_what_a_machine_was_at_that_is_gone_is_tried_on_another(dies_at):
+    whole, _runner = run(runner=TwoMachines(slow), budget_s=1800.0, goal=Goal(calls=10**7))
+    document, runner = run(runner=TwoMachines(slow, dies_at=dies_at), budget_s=1800.0, goal=Goal(calls=10**7))
+    assert document.winner.label == whole.winner.label
+    assert {trial.label for trial in document.trials} == {trial.label for trial in whole.trials}
+    assert len({trial.label for trial in document.trials}) == len(document.trials)
+    assert sum(machine for _task, _cache, machine in runner.where) == dies_at, "it is asked for nothing more"
+    assert "far: its agent has ended; what it was at is tried elsewhere" in said(document, "noted")

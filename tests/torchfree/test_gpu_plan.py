@@ -131,6 +131,19 @@ def test_results_outside_begin_with_what_was_recorded_in_place(gpu, tmp_path, mo
     ]
 
 
+def test_what_is_tried_without_a_gpu_begins_with_nothing(gpu, tmp_path, monkeypatch):
+    """Processors go by no name there, so what other machines have recorded would be taken for this one's."""
+    monkeypatch.setattr(gpu.run, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu.run, "TRIED", tmp_path / "tried")
+    monkeypatch.delenv("OUT", raising=False)
+    own = tmp_path / "studies" / "training" / "results"
+    written(own, "amd-epyc-2-cores-torch2.13.0.jsonl", {"workload": "gpt"})
+    results = gpu.run.Results("2-core-cpu-torch2.13.0", "cpu")
+    assert results.rows("training") == []
+    written(tmp_path / "tried" / "training", "amd-epyc-2-cores-torch2.13.0.jsonl", {"workload": "vit"})
+    assert results.rows("training") == [{"workload": "vit"}]
+
+
 def test_the_last_outcome_of_a_test_is_the_one_that_is_kept(gpu, tmp_path, monkeypatch):
     monkeypatch.setenv("OUT", str(tmp_path))
     results = gpu.run.Results("NVIDIA-H200-torch2.11.0", "cuda")

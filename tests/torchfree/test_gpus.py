@@ -8,6 +8,7 @@ from autocompile import checkup, gpus
 from autocompile.checkup import check_up, of_gpu
 from autocompile.core.environment import Gpu
 from autocompile.core.outcome import Toolchain
+from autocompile.gpus import GpuState
 from autocompile.host import Load
 
 
@@ -195,6 +196,19 @@ def test_doctor_goes_through_on_every_recorded_gpu(monkeypatch, recorded):
     assert said["torch.compile on cuda"].found.startswith("works for")
 
 
+@pytest.mark.parametrize("shows", [True, False])
+def test_doctor_tries_a_gpu_of_which_nvml_tells_nothing(monkeypatch, tmp_path, shows):
+    """As in a container that was given CUDA's library alone."""
+    monkeypatch.setattr(gpus, "pynvml", FakeNvml({"init": "all"}))
+    monkeypatch.setattr(gpus, "_DEVICE_FILES", (tmp_path / "none", tmp_path if shows else tmp_path / "neither"))
+    monkeypatch.setattr(checkup, "current_load", lambda _seconds: Load(0.0, 0.0, 0.0))
+    monkeypatch.setattr(checkup, "LocalRunner", Unlaunched)
+    found = {one.subject: one for one in check_up()}
+    assert ("torch.compile on cuda" in found) == shows
+    assert found["GPU"].state == ("poor" if shows else "good")
+    assert ("NVIDIA_DRIVER_CAPABILITIES=compute,utility" in found["GPU"].remedy) == shows
+
+
 class Unlaunched:
     """A runner whose children find that all works."""
 
@@ -211,3 +225,27 @@ class Unlaunched:
         return SimpleNamespace(
             answer=lambda: Toolchain(1.0, "it"), is_done=lambda: True, span_s=(0.0, 1.0), pauses_s=()
         )
+
+
+def seen(name, *slices):
+    cut = tuple(Gpu(f"{name} MIG 1g.5gb", f"MIG-{name}-{each}", None) for each in slices)
+    return GpuState(
+        Gpu(name, f"GPU-{name}", 1), bool(cut), cut, has_display=False, busy_share=0.0, throttled="", open_to=""
+    )
+
+
+@pytest.mark.parametrize(
+    ("visible", "names"),
+    [
+        (None, ("A", "B MIG 1g.5gb", "B MIG 1g.5gb")),
+        ("", ()),
+        ("0", ("A",)),
+        ("1, 0", ("B MIG 1g.5gb", "B MIG 1g.5gb", "A")),
+        ("GPU-A", ("A",)),
+        ("MIG-B-2", ("B MIG 1g.5gb",)),
+        ("0,7,1", ("A",)),
+        ("-1", ()),
+    ],
+)
+def test_what_a_process_may_use_is_named_as_cuda_shows_it(visible, names):
+    assert gpus.visible_names([seen("A"), seen("B", "1", "2")], visible) == names

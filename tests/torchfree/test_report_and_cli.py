@@ -14,9 +14,11 @@ from autocompile.cli import app as cli
 from autocompile.core.document import Document
 from autocompile.core.profile import GraphBreak
 from autocompile.core.serde import from_json
+from autocompile.core.service import Service
 from autocompile.report.brief import as_brief, brief
 from autocompile.report.html import as_html
 from autocompile.report.progress import LiveProgress
+from autocompile.report.service import service_lines
 from autocompile.report.text import as_text, plain_text
 
 
@@ -81,6 +83,18 @@ def test_what_is_kept_is_read_on_where_it_lies(document):
 
 def test_leaving_it_eager_is_said_plainly():
     assert "leave it eager" in as_text(run(calls=10)[0])
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "told"),
+    [("cpu", "training", True), ("cuda:0", "inference", True), ("cuda:0", "training", False)],
+)
+def test_how_long_steps_take_on_a_gpu_is_not_told_where_they_are_not_waited_for(document, device, kind, told):
+    served = Service("Net", "inductor", {"inductor": 5}, first_s=0.5, mean_ms=3.0, kind=kind)
+    there = replace(document, workload=replace(document.workload, device=device))
+    text = "\n".join(service_lines(there, [served], {}))
+    assert ("3 ms" in text) == told
+    assert "0.5 s for the first one" in text
 
 
 def test_html_is_self_contained_and_escapes(document):

@@ -9,6 +9,7 @@ from autocompile import tuning
 from autocompile.artifact.directory import write_recommendation
 from autocompile.cli import app as cli
 from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.capture.place import ScriptPlace
 
 GIVEN = ("--epochs", "3", "--quiet", "data set")
 
@@ -39,4 +40,4 @@ def test_what_follows_two_dashes_is_the_scripts(command, tmp_path, monkeypatch, 
     monkeypatch.setattr(sys, "argv", ["autocompile", *words, "--quiet", "--", *GIVEN])
     with pytest.raises(SystemExit):
         cli.main()
-    assert taken == [(script, GIVEN)], capsys.readouterr().err
+    assert taken == [(ScriptPlace(script), GIVEN)], capsys.readouterr().err

@@ -13,6 +13,7 @@ from autocompile.core.workload import ScriptEntry
 from autocompile.report.delivery import start_of_training
 from autocompile.runtime.catalogue import open_space
 from autocompile.search.as_is import of_the_script_as_it_is
+from autocompile.search.choose.seeds import seeds_of_the_script
 
 SEEN = ScriptEntry("Net", 100, 10.0, 0.9, True)
 
@@ -54,6 +55,24 @@ def test_the_winner_is_compared_with_the_script_as_it_is(document, changed, plan
     assert told.text.endswith("which is the winner")
     (told,) = of_the_script_as_it_is(script, [replace(winner, plan=Plan(threads=1))])
     assert "was not measured" in told.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "plan"),
+    [({"autocast": "bfloat16"}, Plan(autocast="bfloat16")), ({"is_compiled": True}, Plan(runtime="inductor"))],
+)
+def test_what_the_script_does_now_is_tried_first(changed, plan):
+    space, _left_out = open_space(AROUND, ALL)
+    (seed,) = seeds_of_the_script(replace(SEEN, **changed), space)
+    assert space.plan(seed.candidate) == plan
+    assert not seeds_of_the_script(SEEN, space), "the baseline is measured anyway"
+    found = run(calls=10_000, script=replace(SEEN, **changed), **TRAINING)[0]
+    assert any(entry.plan == plan and entry.origin in ("seed", "plain") for entry in found.trials)
+
+
+def test_what_the_script_does_now_is_not_tried_where_it_is_closed():
+    space, _left_out = open_space(dataclasses.replace(AROUND, double_precision=True), ALL)
+    assert not seeds_of_the_script(replace(SEEN, autocast="bfloat16"), space)
 
 
 def test_of_a_script_that_is_the_baseline_nothing_is_said(document):

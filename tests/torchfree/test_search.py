@@ -10,6 +10,7 @@ from fakes import FakeClock, FakeRunner
 from rich.console import Console
 
 from autocompile.core.document import Document
+from autocompile.core.environment import GpuKind
 from autocompile.core.errors import BudgetTooSmall, InvalidValue, InvalidWorkload, RunnerError
 from autocompile.core.goal import Goal
 from autocompile.core.profile import GraphBreak, RepeatedBlock
@@ -232,6 +233,17 @@ def test_another_workload_or_machine_is_another_study(tmp_path):
     assert len(optuna.get_all_study_names(storage)) == 2
 
 
+def test_a_study_is_of_the_gpu_that_is_used(tmp_path):
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    names = [("H100", 132), ("H100", 132), ("H100 MIG 1g.10gb", 16)]
+    for name, multiprocessors in names:
+        document, _ = run(storage=storage, budget_s=60, gpus=(GpuKind(name, "9.0", multiprocessors),))
+        assert document.workload.gpus[0].name == name
+    studies = [optuna.load_study(study_name=one, storage=storage) for one in optuna.get_all_study_names(storage)]
+    assert {study.user_attrs["device"] for study in studies} == {name for name, _count in names}
+    assert len(studies) == 2
+
+
 def test_the_study_is_readable_with_optunas_own_tools(tmp_path):
     storage = f"sqlite:///{tmp_path / 'study.db'}"
     document, _ = run(storage=storage, strategy="quick")
@@ -351,6 +363,34 @@ def test_a_finalist_that_fails_in_a_fresh_process_cannot_win():
     assert len(screened) > len(set(screened)), "a frozen candidate was a finalist"
     assert max(screened.count(key) for key in screened) == 2, "who fails in a final is not asked again"
     assert any(entry.failure and entry.failure.message == "off, this time" for entry in document.trials)
+
+
+def test_who_is_likely_to_fail_as_a_finalist_did_comes_after_all_others():
+    """The same program in other threads, which reads best when the first one is out."""
+    ran = []
+
+    def fails_later(plan):
+        ran.append(plan)
+        if plan.is_eager:
+            return (1.0, 0.0)
+        options = plan.settings.get("options", {})
+        if options.get("freezing") and not options.get("max_autotune") and not settings_of(plan).dynamic:
+            if ran.count(plan) > 1:
+                return failure("wrong_result", "verify", "off, this time")
+            return (0.2 + 0.002 * plan.threads, 8.0)
+        return (0.5, 8.0)
+
+    document, _runner = run(fails_later, budget_s=6000)
+    screened = next(place for place, plan in enumerate(ran) if ran.index(plan) < place)
+    finals, kin = ran[screened:], [plan for plan in ran if plan.threads and ran.count(plan) > 1 and not plan.is_eager]
+    first = finals[0]
+    assert (first.threads, first.settings.get("options", {}).get("freezing")) == (0, True)
+    alike = [plan for plan in kin if plan.settings == first.settings]
+    assert alike, "it has its final all the same"
+    before = finals[: finals.index(alike[0])]
+    assert before.count(next(plan for plan in before if not plan.is_eager and plan.settings != first.settings)) == 3
+    assert any("from which it differs in threads alone, failed its own" in line for line in said(document, "noted"))
+    assert document.winner.speedup.value == pytest.approx(2, rel=0.02)
 
 
 def test_another_tolerance_is_another_study(tmp_path):

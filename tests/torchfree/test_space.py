@@ -4,6 +4,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
+from autocompile.core.environment import GpuKind
 from autocompile.core.plan import AxisRange, Plan
 from autocompile.core.profile import RepeatedBlock
 from autocompile.core.tolerance import published_tolerance
@@ -18,6 +19,7 @@ from autocompile.space.dimension import Choice, Dimension
 from autocompile.space.surroundings import Surroundings
 
 BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)
+TURING, HOPPER = GpuKind("Tesla T4", "7.5", 40), GpuKind("NVIDIA H100", "9.0", 132)
 GPU = Surroundings("cuda", 16, True, True, 3, blocks=BLOCKS)
 CPU = Surroundings("cpu", 4, True, True, 3, blocks=BLOCKS)
 MISSING = tuple((kind.name, "it is not installed") for kind in kinds() if kind.library)
@@ -192,6 +194,8 @@ def test_products_in_tf32_are_a_choice_on_a_gpu_and_change_what_is_accepted():
     ("changes", "said"),
     [
         ({"multiplies_in_tf32": True}, "torch is set to do so already"),
+        ({"gpus": (TURING,)}, "Tesla T4 has compute capability 7.5, and TF32 begins with 8.0"),
+        ({"gpus": (HOPPER, TURING)}, "Tesla T4 has compute capability 7.5"),
         ({"reduced_precision": True}, "the model is in reduced precision already"),
         ({"has_matrix_products": False}, "the model has no matrix product"),
         ({"training": TrainingEntry("AdamW"), "in_script": True}, "the script's own backward would not have it"),
@@ -200,6 +204,11 @@ def test_products_in_tf32_are_a_choice_on_a_gpu_and_change_what_is_accepted():
 def test_why_products_are_not_tried_in_tf32_is_said(changes, said):
     _space, left_out = open_space(dataclasses.replace(GPU, **changes), ALL)
     assert dict(left_out)["float32=tf32"].startswith(said)
+
+
+def test_products_are_tried_in_tf32_on_a_gpu_that_has_it():
+    _space, left_out = open_space(dataclasses.replace(GPU, gpus=(HOPPER,)), ALL)
+    assert "float32=tf32" not in dict(left_out)
 
 
 def test_what_is_not_possible_is_left_out_with_its_reason():

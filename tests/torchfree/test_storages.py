@@ -101,7 +101,7 @@ def test_an_url_is_printed_without_its_password(url, printed):
 
 def test_both_spellings_of_postgresql_are_understood(database):
     opened = open_storage(database.replace("postgresql://", "postgres://"))
-    open_study("net", opened, database)
+    assert open_study("net", opened, database).study_name == "net"
     close_storage(opened)
 
 

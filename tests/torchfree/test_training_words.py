@@ -4,7 +4,8 @@ import dataclasses
 import re
 
 import pytest
-from builders import failure, profile, workload
+import test_search
+from builders import environment, failure, profile, workload
 from fakes import FakeClock, FakeRunner, packs_either
 from msgspec.structs import replace
 from test_search import again, run, said
@@ -17,12 +18,16 @@ from autocompile.core.notices import of_workload
 from autocompile.core.outcome import Failure, Learned, Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.profile import RepeatedBlock
+from autocompile.core.service import Service
+from autocompile.core.step_profile import StepMemory, StepPhase, StepProfile
 from autocompile.core.workload import TrainingEntry
 from autocompile.report.brief import as_brief
 from autocompile.report.html import as_page
 from autocompile.report.learned import learned_words
 from autocompile.report.limits import verdict_words
 from autocompile.report.recheck import recheck_lines
+from autocompile.report.service import service_lines
+from autocompile.report.step_profile import step_lines
 from autocompile.report.story import story
 from autocompile.report.text import as_text
 from autocompile.runtime.catalogue import kinds, open_space
@@ -44,13 +49,51 @@ def closed(around):
 def test_only_what_trains_is_open():
     space, left_out = open_space(AROUND, ALL)
     assert {plan.runtime for _candidate, plan in space.programs} == {one.name for one in kinds() if one.trains}
-    assert {plan.optimizer for _candidate, plan in space.programs} == {"", "foreach", "fused"}
+    assert {plan.optimizer for _candidate, plan in space.programs} == {"", "foreach", "fused", "compiled"}
     assert not any(settings_of(plan).options.get("freezing") for _c, plan in space.programs if not plan.is_eager)
     reasons = dict(left_out)
     assert reasons["runtime=aot"] == "it runs a model and does not train it"
     assert "changes the parameters at every step" in reasons["freezing=True"]
-    assert "without a scaler" in reasons["amp=fp16"]
+    assert "no scaler" in reasons["amp=fp16"]
     assert {"dynamic=marked", "dynamic=buckets"} <= set(reasons)
+
+
+LBFGS = TrainingEntry("LBFGS", by_closure=True, without=dict.fromkeys(("foreach", "fused", "compiled"), "its own"))
+
+
+def test_of_an_optimizer_that_calls_for_the_loss_precision_and_layout_stay():
+    around = dataclasses.replace(AROUND, training=LBFGS, device_type="cuda")
+    space, left_out = open_space(around, {**ALL, "float32": ()})
+    plans = [plan for _candidate, plan in space.programs]
+    assert {(plan.autocast, plan.float32, plan.memory_format, plan.optimizer) for plan in plans} == {("", "", "", "")}
+    assert {plan.runtime for plan in plans} == {"eager", "inductor"}
+    reasons = dict(left_out)
+    for subject in ("amp=bf16", "float32=tf32"):
+        assert reasons[subject].startswith("LBFGS goes by differences of losses and of gradients")
+    assert "puts gradients in a row" in reasons["memory_format=channels_last"]
+
+
+def test_autocast_has_nothing_to_do_in_double_precision():
+    reasons = closed(dataclasses.replace(AROUND, double_precision=True))
+    assert "in double precision" in reasons["amp=bf16"]
+
+
+def test_calls_of_a_closure_are_never_called_steps():
+    document, _runner = run(kind="closure", training=LBFGS, in_training_mode=True)
+    for text in (as_text(document), as_brief(document), "\n".join(story(document))):
+        assert "closure call" in text
+        said = text.partition("The same in plain")[0]
+        assert set(re.findall(r"\w+ steps?\b", said)) <= {"the step", "every step"}, said
+    assert "def closure():" in document.snippet
+    assert learned_words(Learned(32, 2.0, 1.0, 1.0, by_closure=True)).startswith("trained 32 closure calls beside")
+    phases = (StepPhase("backward", 0.6, 3.0), StepPhase("forward", 0.4, 2.0))
+    told = "\n".join(step_lines(StepProfile(phases, StepMemory(4, 0, 4, 0, 8, 4, 20)), "closure call"))
+    assert "time of a closure call" in told
+    assert "memory of a closure call" in told
+    service = Service("Net", "inductor", {"inductor": 40}, 1.0, 2.0, kind="closure")
+    first, second = service_lines(document, [service], {})
+    assert first == "Net as inductor: closure calls 40 by inductor"
+    assert "2 ms a closure call after the first" in second
 
 
 def test_what_is_called_has_no_optimizer():
@@ -74,6 +117,102 @@ def test_an_implementation_that_is_not_there_is_closed_for_its_reason():
     found = closed(dataclasses.replace(AROUND, training=entry))
     assert found["optimizer=fused"] == "Rprop has no fused implementation"
     assert "optimizer=foreach" not in found
+
+
+def test_the_optimizers_step_is_compiled_with_torch_compile_or_by_it_alone():
+    plans = [plan for _candidate, plan in open_space(AROUND, ALL)[0].programs if plan.optimizer == "compiled"]
+    assert {plan.runtime for plan in plans} == {"inductor"}
+    alone = [plan for plan in plans if settings_of(plan).only_updates]
+    assert alone
+    assert {plan.settings == {"only_updates": True} for plan in alone} == {True}, "no other setting is of it"
+    assert not any(
+        settings_of(plan).only_updates and plan.optimizer != "compiled"
+        for _c, plan in open_space(AROUND, ALL)[0].programs
+        if not plan.is_eager
+    )
+
+
+@pytest.mark.parametrize(("share", "is_open"), [(None, True), (0.3, True), (0.02, False)])
+def test_the_optimizers_step_is_compiled_where_it_takes_enough_of_a_step(share, is_open):
+    found = closed(dataclasses.replace(AROUND, optimizer_share=share))
+    assert ("optimizer=compiled" not in found) == is_open
+    assert is_open or "the optimizer takes 2% of a step" in found["optimizer=compiled"]
+
+
+def test_a_failure_of_the_optimizers_step_says_nothing_of_the_model():
+    failed = replace(failure(), cause="untraceable")
+    both, model = replace(compiled(), optimizer="compiled"), compiled(options={"max_autotune": True})
+    inductor = next(one for one in kinds() if one.name == "inductor")
+    assert not inductor.fails_alike(failed, both, model)
+    assert inductor.fails_alike(failed, model, both)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, ""),
+        ({"in_script": True}, "the script computes them itself"),
+        ({"training": TrainingEntry("SGD", without={"fp16": "it does not hold all"})}, "it does not hold all"),
+    ],
+)
+def test_on_a_gpu_a_training_in_float16_is_open_where_its_loss_can_be_scaled(changed, words):
+    found = closed(dataclasses.replace(AROUND, device_type="cuda", **changed))
+    assert found.get("amp=fp16", "") == words or words in found.get("amp=fp16", "") != ""
+
+
+def tried(budget_s, features):
+    """What a training's search tries, on a CPU with these features, and why: compiling takes 15 s."""
+
+    def answer(plan):
+        ratio = (0.9 if plan.optimizer == "fused" else 1.0) * (0.8 if plan.autocast else 1.0) * (1 + plan.threads)
+        return (ratio, 0.3) if plan.is_eager else (ratio * 0.95, 15.0)
+
+    phases = (StepPhase("forward", 0.9, 90.0), StepPhase("optimizer", 0.1, 10.0))
+    runner = FakeRunner(answer, FakeClock(), profiled=profile(step=StepProfile(phases)), profile_s=12.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_search, "environment", lambda: environment(cpu_features=features))
+        document, runner = run(runner=runner, budget_s=budget_s, goal=Goal(deploy="jit"), **TRAINING)
+    return runner, document
+
+
+def first_compiled(runner):
+    return next(plan for plan in runner.ran if not plan.is_eager)
+
+
+@pytest.mark.parametrize("features", [("avx512_bf16",), ("amx_bf16", "avx512_bf16")])
+def test_a_short_search_compiles_first_what_is_expected_to_win(features):
+    """Whole-model compiling in bf16, fused: where there is the time for one that compiles, and not for two."""
+    runner, document = tried(70.0, features)
+    assert first_compiled(runner) == replace(compiled(), autocast="bfloat16", optimizer="fused")
+    assert any("not before inductor amp=bf16 optimizer=fused" in line for line in said(document, "skipped"))
+    assert any("with no time for it after anything else" in line for line in said(document, "chosen"))
+
+
+def test_with_time_for_both_plain_compiling_comes_first():
+    runner, document = tried(600.0, ("avx512_bf16",))
+    assert first_compiled(runner) == compiled()
+    assert replace(compiled(), autocast="bfloat16", optimizer="fused") in runner.ran
+    assert not any("with no time for it" in line for line in said(document, "chosen"))
+
+
+def test_without_instructions_for_bf16_a_short_search_compiles_nothing_in_it():
+    runner, _document = tried(70.0, ("avx2",))
+    assert not any(plan.autocast for plan in runner.ran if not plan.is_eager)
+
+
+def test_a_better_batch_is_told_with_what_it_changes():
+    training = {**TRAINING, "training": TrainingEntry("AdamW", batch=(8, 64))}
+    goal = Goal(deploy="jit", objective="throughput").for_training((8, 64))
+    document, _runner = run(
+        lambda plan: ({0: 1.0, 8: 0.6, 64: 0.3}[plan.batch], 0.2), goal=goal, budget_s=900, **training
+    )
+    assert document.winner.batch == 64
+    assert document.winner_as_given.batch is None
+    said = " ".join(as_text(document).split())
+    assert "in batches of 64; at your batch" in said
+    assert "learns something else" in said
+    assert "# give it batches of 64 samples" in document.snippet
+    assert not any(entry.batch and entry.plan.micro_batches > 1 for entry in document.trials)
 
 
 BLOCKS = (RepeatedBlock("Layer", ("layers.0", "layers.1")),)

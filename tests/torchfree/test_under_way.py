@@ -13,6 +13,7 @@ from test_policy import SEEN, SPACE, seen
 from test_search import usual
 
 from autocompile.core.candidate import Candidate
+from autocompile.core.document import LaneEntry
 from autocompile.core.errors import RunnerError
 from autocompile.core.goal import Goal
 from autocompile.core.progress import Silence
@@ -20,6 +21,7 @@ from autocompile.search.archive import Archive
 from autocompile.search.attempt import begin, finish
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.policy import Stakes, choose
+from autocompile.search.finals import run_finals
 from autocompile.search.ledger import Ledger
 from autocompile.search.reserve import kept_for_later_s
 from autocompile.search.run import Bench, Settings
@@ -262,3 +264,25 @@ def test_a_program_that_another_study_measured_is_not_run(bench, tmp_path):
     assert [final.ratio.value for final in recalled.finals] == [0.41]
     (known,) = [known for known in study(storage).trials() if known.candidate == FROZEN]
     assert known.finals == recalled.finals
+
+
+@pytest.mark.parametrize(
+    ("machines", "is_begun"), [([], True), ([""], True), (["other"], False), (["other", ""], True)],
+    ids=["one by one", "on a lane here", "elsewhere", "elsewhere, then here"],
+)  # fmt: skip
+def test_a_final_of_what_was_compiled_elsewhere_needs_the_time_to_compile_it(bench, archive, machines, is_begun):
+    try_first(bench, SPACE, archive, SEEN)
+    claim = asked(archive, FROZEN)
+    best = replace(trial(claim.number, 0.3, startup_s=8.0), label="best", candidate=FROZEN, plan=claim.plan)
+    archive.tell(best, bench.standing(best, [*archive.trials(), best]))
+    bench = with_fields(bench, ledger=Ledger(100.0, Silence(), clock=bench.runner.clock))
+    bench.ledger.lanes += [LaneEntry(0, "best", "measuring", 0.0, 1.0, 0.0, 0.0, machine=name) for name in machines]
+    bench.runner.clock.now += 76.0  # of which packing keeps most
+    run_finals(bench, archive)
+    assert ("best" in first_skipped(bench)) is not is_begun
+
+
+def first_skipped(bench):
+    """The final for which no time was left before any was run, or ""."""
+    skipped = [d.reason for d in bench.ledger.decisions if (d.action, d.subject) == ("skipped", "finals")]
+    return next((reason for reason in skipped if "after 0 processes" in reason), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Binding:
         self._lie_as_they_did = placement_of(self._live, library)
         # Keeps the memory: the program has addresses only.
         self._constants = {**own, **{name: tensor.detach() for name, tensor in found.items()}}
-        self.run: Callable[[list[torch.Tensor]], list[torch.Tensor]] = runners.bound(self._constants, self).run
+        self.run = runners.bound(self._constants, self)
 
     def is_current(self) -> bool:
         """Whether the model still has the weights that this was bound to, in the same memory, laid out the same."""

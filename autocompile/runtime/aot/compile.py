@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.core.serde import to_plain
+from autocompile.runtime.aot.capturable import check_calls, check_weights
 from autocompile.runtime.aot.compile_placement import compiled_placement
 from autocompile.runtime.aot.constants import Mapped
 from autocompile.runtime.aot.cuda_home import cuda_home
@@ -61,18 +62,23 @@ def compile_ahead(
     """
     device = computing_device(model, sample)
     check_one_gpu(model, sample)
+    settings = settings_of(plan)
+    if settings.is_captured:
+        check_calls(sample, axes)
     outside = _tensors_in_memory()
     export = exported(model, plan, sample, axes)
     _as_buffers(export.program)
     own = _tensors_of_its_own(export.program, model, outside)
-    compiling = _Compiling(export.program, settings_of(plan).options, directory, name)
-    if not settings_of(plan).is_frozen:
+    compiling = _Compiling(export.program, settings.compiled_with, directory, name)
+    if not settings.is_frozen:
         package = compiling.on_weights(model, own, tunes=device.type != "cpu")
     elif device.type == "cpu":
         package = compiling.on_mapped_constants() or compiling.closed()
     else:
         package = compiling.closed()
-    package = msgspec.structs.replace(package, device_type=device.type)
+    if settings.is_captured:
+        check_weights(package.weights)
+    package = msgspec.structs.replace(package, device_type=device.type, is_captured=settings.is_captured)
     program = described(export, sample, axes, package.files, to_plain(package))
     return msgspec.structs.replace(program, needs_model=bool(package.weights))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.runtime.aot.settings import settings_of
 from autocompile.runtime.aot.snippet import lines_of
@@ -57,10 +58,11 @@ class AheadOfTimeKind(Kind):
         return around.compiler_problem
 
     def conflict(self, values: Values, around: Surroundings) -> str:
-        """What makes copies of the weights, in another layout, goes with frozen ones only; CUDA graphs with none."""
+        """What makes copies of the weights, in another layout, goes with frozen ones; CUDA graphs with fixed sizes."""
         options = mode_options(str(values["mode"]), around)
-        if "triton.cudagraphs" in options:
-            return "a program compiled ahead runs without CUDA graphs; torch.compile keeps them, from its cache, too"
+        is_of_one_size = values["sizes"] == "fixed" or (around.signature_count == 1 and around.free_batch is False)
+        if "triton.cudagraphs" in options and not is_of_one_size:
+            return "the CUDA graph that is captured of a program has the sizes of one call: it goes with sizes=fixed"
         if values["freezing"]:
             return ""
         if values["memory_format"] != "preserve":
@@ -78,6 +80,12 @@ class AheadOfTimeKind(Kind):
     def on_live_weights(self, plan: Plan) -> Plan:
         """Whatever runs it, with which settings, for which sizes: tuned kernels would have copies of the weights."""
         return replace(plan, runtime=self.name, settings={}, memory_format="", sizes="")
+
+    def fails_alike(self, failure: Failure, plan: Plan, other: Plan) -> bool:
+        """What keeps one program from being captured is what the model does, whatever it is compiled with."""
+        if failure.cause == "capture":
+            return settings_of(other).is_captured and (plan.batch, plan.sizes) == (other.batch, other.sizes)
+        return super().fails_alike(failure, plan, other)
 
     def packing_s(self, compiled: Compiled) -> float:
         """A program is compiled whole. Where the compiler was never used, there are headers to precompile for it."""

@@ -47,7 +47,8 @@ class Package(Record, frozen=True):
 
     `weights` are taken from the model, and `constants` from `constants_file`, which has `constants_bytes`. `is_closed`:
     it has all its constants within its code, and takes none. `placement_file`: the compiled check of where the weights
-    lie, "" if there is none. `float32`: as in the plan that it was compiled for.
+    lie, "" if there is none. `float32`: as in the plan that it was compiled for. `is_captured`: its calls are
+    replayed as a CUDA graph.
     """
 
     code: str
@@ -60,6 +61,7 @@ class Package(Record, frozen=True):
     device_type: str = "cpu"
     placement_file: str = ""
     float32: str = ""
+    is_captured: bool = False
 
     @property
     def files(self) -> tuple[str, ...]:

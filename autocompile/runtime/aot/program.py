@@ -11,7 +11,7 @@ from autocompile.core.program import Program
 from autocompile.runtime.aot.binding import Binding
 from autocompile.runtime.aot.constants import Mapped
 from autocompile.runtime.aot.package import Package, package_of
-from autocompile.runtime.aot.runner import Code, Runners, bind, runner_of
+from autocompile.runtime.aot.runner import Code, Runners, bind
 from autocompile.runtime.base import Loaded, NotLoadable
 from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import Watch, registered_tensors
@@ -43,10 +43,10 @@ class OnConstants:
         # Kept, as the program has their addresses only.
         self._constants = self._own.tensors(gpu)
         self._code = Code(package, files)
-        runner = runner_of(self._code.path, gpu)
+        runner = self._code.runner(gpu)
         if not package.is_closed:
             bind(runner, self._constants)
-        self._run = runner.run
+        self._run = self._code.run_by(runner, gpu)
         self._assemble = assembler(program)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:

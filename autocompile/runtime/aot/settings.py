@@ -8,6 +8,8 @@ from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
 from autocompile.runtime.compiler_options import Option
 
+_GRAPHS = "triton.cudagraphs"
+
 
 class Settings(Record, frozen=True, omit_defaults=True):
     """The settings of a plan: `options`, the compiler's own, sorted by key."""
@@ -18,6 +20,16 @@ class Settings(Record, frozen=True, omit_defaults=True):
     def is_frozen(self) -> bool:
         """Whether weights are constants of the program."""
         return bool(self.options.get("freezing"))
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether its calls are replayed as a CUDA graph."""
+        return bool(self.options.get(_GRAPHS))
+
+    @property
+    def compiled_with(self) -> dict[str, Option]:
+        """What the compiler is told: graphs are captured of what it made, and not by it."""
+        return {name: value for name, value in self.options.items() if name != _GRAPHS}
 
 
 def settings_of(plan: Plan) -> Settings:

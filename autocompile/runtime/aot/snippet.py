@@ -37,11 +37,41 @@ def compiled(*args, **kwargs):
         if key not in programs:
             exported = torch.export.export(Exported(), args, kwargs, strict=False)
             package = torch._inductor.aoti_compile_and_package(exported, inductor_configs={options!r})
-            programs[key] = torch._inductor.aoti_load_package(package)
+            programs[key] = {program}
         return programs[key](*args, **kwargs)
 """
 
 
+_CAPTURED = """
+def captured(program, args, kwargs):
+    \"\"\"Calls of the program as a CUDA graph, which is replayed on copies of a call's tensors.\"\"\"
+    leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
+    own = [x.clone() if isinstance(x, torch.Tensor) else x for x in leaves]
+    args, kwargs = torch.utils._pytree.tree_unflatten(own, spec)
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(2):  # the first run loads kernels
+            program(*args, **kwargs)
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=aside):
+        outputs = program(*args, **kwargs)
+
+    def replayed(*args, **kwargs):
+        for mine, given in zip(own, torch.utils._pytree.tree_leaves((args, kwargs))):
+            if isinstance(mine, torch.Tensor):
+                mine.copy_(given)
+        graph.replay()
+        owned = lambda x: x.clone() if isinstance(x, torch.Tensor) else x
+        return torch.utils._pytree.tree_map(owned, outputs)
+
+    return replayed
+"""
+
+
+_LOADED = "torch._inductor.aoti_load_package(package)"
+_LOADED_TO_CAPTURE = "captured(torch._inductor.aoti_load_package(package, run_single_threaded=True), args, kwargs)"
 _FORWARD = "return self.model(*args, **kwargs)"
 _REDUCED = """with torch.autocast(device_of(torch.utils._pytree.tree_leaves((args, kwargs))), dtype=torch.{dtype}):
             return self.model(*args, **kwargs)"""
@@ -50,5 +80,7 @@ _REDUCED = """with torch.autocast(device_of(torch.utils._pytree.tree_leaves((arg
 def lines_of(plan: Plan) -> Lines:
     """What exports a `model` and compiles it ahead, for each kind of call; the package has a copy of the weights."""
     forward = _REDUCED.format(dtype=plan.autocast) if plan.autocast else _FORWARD
-    code = _CALLED.format(forward=forward, options=dict(settings_of(plan).options))
-    return Lines(setup=tuple(code.splitlines()))
+    settings = settings_of(plan)
+    program = _LOADED_TO_CAPTURE if settings.is_captured else _LOADED
+    code = _CALLED.format(forward=forward, options=settings.compiled_with, program=program)
+    return Lines(setup=tuple(((_CAPTURED if settings.is_captured else "") + code).splitlines()))

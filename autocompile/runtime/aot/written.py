@@ -41,7 +41,7 @@ class PackageWriter(Writer):
         if strange:
             raise NotPackable(f"argument {strange} is not contiguous; give it as .contiguous()")
         with products_as(source.plan.float32):
-            write_package(source.export.program, {**settings_of(source.plan).options, IN_THE_CODE: True}, path)
+            write_package(source.export.program, {**settings_of(source.plan).compiled_with, IN_THE_CODE: True}, path)
         return Wiring(tuple(range(len(source.inputs))), tuple(range(len(source.outputs))))
 
     def code(self, source: Source) -> Code:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from autocompile.core.candidate import Value
 from autocompile.core.plan import Plan
 from autocompile.runtime.compiler_options import FREEZING, MODE, mode_options
@@ -57,7 +59,8 @@ def _loss_choices(around: Surroundings) -> tuple[Choice, ...]:
         return ()
     own = "the model computes its loss itself, so it is compiled with it anyway"
     in_script = "the loss is the script's own code, which is left as it is"
-    return (Choice("with-loss", own if around.training.own_loss else in_script if around.in_script else ""),)
+    with_loss = own if around.training.own_loss else in_script if around.in_script else ""
+    return Choice("with-loss", with_loss), Choice("optimizer")
 
 
 def _too_few(around: Surroundings, count: int) -> str:
@@ -69,6 +72,8 @@ def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
         return plan
     if value == "with-loss":
         return with_settings(plan, with_loss=True)
+    if value == "optimizer":  # no other setting of the compiler's is of the optimizer's step
+        return with_settings(replace(plan, settings={}), only_updates=True)
     if value == "around-breaks":
         return with_settings(plan, left_eager=around.breaking)
     if value == "blocks":
@@ -77,6 +82,8 @@ def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
 
 
 def _scope_conflict(values: Values, around: Surroundings) -> str:
+    if values["scope"] == "optimizer":
+        return "" if values["optimizer"] == "compiled" else "nothing would be compiled"
     cudagraphs = "triton.cudagraphs" in mode_options(str(values["mode"]), around)
     if values["scope"] not in ("model", "with-loss") and cudagraphs:
         return "CUDA graphs of chained blocks overwrite one another's outputs (pytorch issues 152887, 160281)"
@@ -98,6 +105,8 @@ def _fold_budget(plan: Plan, value: Value, _around: Surroundings) -> Plan:
 def _budget_conflict(values: Values, _around: Surroundings) -> str:
     if values["memory_budget"] != "all" and values["activations"] != "kept":
         return "what is computed again by blocks is not the compiler's to choose"
+    if values["memory_budget"] != "all" and values["scope"] == "optimizer":
+        return "what the backward pass needs is not compiled"
     return ""
 
 
@@ -113,7 +122,7 @@ DIMENSIONS = (
     Dimension(
         name="scope",
         meaning="what is compiled: the model; the model with its loss; each repeated block, with one shared program; "
-        "the hottest submodules; or all but what breaks the graph",
+        "the hottest submodules; all but what breaks the graph; or nothing but the optimizer's step",
         choices=_scope_choices,
         fold=_fold_scope,
         conflict=_scope_conflict,

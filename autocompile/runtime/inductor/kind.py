@@ -45,6 +45,7 @@ class InductorKind(Kind):
     recompiles = True
     packs_as = "cache"
     trains = True
+    compiles_updates = True
     draws_as_eager = True
     cached_for_programs = ("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
     # Triton's own half in C, by which it loads kernels; it is built when the first one is launched.
@@ -109,6 +110,8 @@ class InductorKind(Kind):
         own, others = settings_of(plan), settings_of(other)
         if (_parts(own), plan.recomputed) != (_parts(others), other.recomputed):
             return False
+        if plan.optimizer == "compiled" != other.optimizer:  # whose step may be what failed
+            return False
         if failure.cause == "skipped":
             return True
         if failure.cause in ("state changes", "argument changes"):
@@ -120,7 +123,7 @@ class InductorKind(Kind):
 
 
 def _parts(settings: Settings) -> tuple[object, ...]:
-    return settings.scope, settings.with_loss, settings.left_eager
+    return settings.scope, settings.with_loss, settings.left_eager, settings.only_updates
 
 
 def _sizes(plan: Plan) -> tuple[object, ...]:

@@ -25,6 +25,7 @@ from autocompile.runtime.inductor.workers import end_workers
 from autocompile.runtime.padding import Padder
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
+from autocompile.workload.training.compiled_step import Update
 from autocompile.workload.training.training import Loss
 
 
@@ -46,12 +47,18 @@ class InductorRuntime(CachingRuntime):
 
     def to_train(self, module: nn.Module, loss: Loss, plan: Plan, /) -> Trainable:
         settings = settings_of(plan)
+        if settings.only_updates:
+            return Trainable(module, loss)
         _leave_eager(module, settings)
         model = _compiled(module, settings)
         if not settings.with_loss:
             return Trainable(model, loss)
         whole = _compiled(loss, settings)
         return Trainable(model, lambda _model, batch: whole(module, batch))
+
+    def compiled_update(self, update: Update, /) -> Update:
+        compiled: Update = torch.compile(update, fullgraph=True, dynamic=False)
+        return compiled
 
     def prepare(self) -> None:
         for name in ("torch._dynamo", "torch._inductor.codecache", "torch._inductor.compile_fx"):

@@ -17,7 +17,8 @@ class Settings(Record, frozen=True, omit_defaults=True):
 
     `backend`: Dynamo's backend. `options`: the backend's own, sorted by key. `dynamic`: as `torch.compile` takes it;
     None lets it decide. `scope`: paths of the submodules that are compiled in place, or () for the whole model;
-    `with_loss`: whether a training's loss is compiled with the model, as one program. `left_eager`: of those that the
+    `with_loss`: whether a training's loss is compiled with the model, as one program; `only_updates`: whether of a step
+    the optimizer's part is compiled and nothing else. `left_eager`: of those that the
     compiler is to leave alone. `ranges`: axes that are marked as varying before anything is compiled for them.
     `buckets`: what calls are filled up to, or None. `recurrent`: whether RNNs, LSTMs and GRUs are compiled, which
     Dynamo leaves eager by default. `memory_budget`: of the activations that the compiler would keep for the backward
@@ -29,6 +30,7 @@ class Settings(Record, frozen=True, omit_defaults=True):
     dynamic: bool | None = None
     scope: tuple[str, ...] = ()
     with_loss: bool = False
+    only_updates: bool = False
     left_eager: tuple[str, ...] = ()
     ranges: tuple[AxisRange, ...] = ()
     buckets: Buckets | None = None

@@ -89,6 +89,8 @@ def _compile_lines(settings: Settings) -> list[str]:
             "part.forward = torch.compiler.disable(part.forward)",
         )
     ]
+    if settings.only_updates:
+        return ["compiled = model"]
     if settings.with_loss:
         return [*eager, f"compiled_loss = torch.compile({', '.join(['loss', *keywords])})  # and the model with it"]
     if not settings.scope:

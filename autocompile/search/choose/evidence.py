@@ -58,9 +58,5 @@ class Evidence:
 
     @property
     def optimizer_share(self) -> float:
-        """What the optimizer takes of a step, beside the model and the loss; 0 where it is not known, or none trains.
-
-        Waiting for batches aside: no implementation of the optimizer changes that, and no trial measures it.
-        """
-        step = self.profile.step
-        return step.share("optimizer") / (1 - step.share("input")) if step else 0.0
+        """What the optimizer takes of a step of its own time; 0 where it is not known, or none trains."""
+        return self.profile.step.optimizer_share if self.profile.step else 0.0

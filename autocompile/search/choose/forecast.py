@@ -36,6 +36,7 @@ _SHARED: dict[Feature, Usual] = {
     feature(memory_format="channels_last"): Usual(-0.1, 0.3),
     feature(optimizer="fused"): Usual(-0.08, 0.1),
     feature(optimizer="foreach"): Usual(0.0, 0.1),
+    feature(optimizer="compiled"): Usual(-0.04, 0.1, cost=0.3),
     # A forward pass more; parts of a batch fill a machine less, and a CPU's caches better.
     feature(activations="checkpoint"): Usual(0.25, 0.12, cost=0.1, memory=-0.5, memory_deviation=0.3),
     feature(micro_batches=2): Usual(0.08, 0.08, memory=-0.4, memory_deviation=0.25),

@@ -23,10 +23,11 @@ _PROBED = ("amp", "float32", "memory_format", "threads")
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to try next, and the reason in words."""
+    """What to try next, and the reason in words; `is_last_chance`: there would not be the time for it later."""
 
     candidate: Candidate
     reason: str
+    is_last_chance: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,13 @@ class Stakes:
 
 
 def choose(
-    forecast: Forecast, space: Space, untried: Sequence[Candidate], stakes: Stakes, out: Sequence[Candidate] = ()
+    forecast: Forecast,
+    space: Space,
+    untried: Sequence[Candidate],
+    stakes: Stakes,
+    out: Sequence[Candidate] = (),
+    *,
+    left_s: float = math.inf,
 ) -> Proposal:
     """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
 
@@ -95,7 +102,8 @@ def choose(
     the best so far may be one of these, and the forecast has learned of them. A candidate waits for an answer that is
     out of one of its values in eager, unless there is nothing else to try. Where memory is limited, the improvement
     counts as far as it is likely to keep the limit; while nothing keeps it, that likelihood alone counts (Gardner et
-    al. 2014).
+    al. 2014). What is expected to be the fastest of all is taken at once where it would not fit any more into the
+    `left_s` seconds after that: the most for each second, one by one, may leave no time for the most.
     """
     ready = [c for c in untried if not (out and any(probe in out for probe in probes(space, c)))]
     predicted = []
@@ -113,13 +121,21 @@ def choose(
         return gain * _chance(forecast, candidate, stakes.memory) / seconds
 
     expected, seconds, candidate = max(predicted[len(out) :], key=worth)
-    speed = math.exp(-expected.mean)
     most = "the highest expected gain for its time" if stakes.keeps_memory else "the likeliest to keep max_memory"
+    fastest = min(predicted[len(out) :], key=lambda prediction: prediction[0].mean)
+    is_fastest = stakes.keeps_memory and fastest[0].mean < min(best, expected.mean)
+    is_last_chance = is_fastest and seconds + fastest[1] > left_s
+    if is_last_chance:
+        expected, seconds, candidate = fastest
+        most = (
+            f"the highest expected gain, with no time for it after anything else in the {format_duration(left_s)} left"
+        )
+    speed = math.exp(-expected.mean)
     reason = (
         f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
         f"{most}, of {len(untried)} untried"
     )
-    return Proposal(candidate, "; ".join([reason, *forecast.reasons(candidate)]))
+    return Proposal(candidate, "; ".join([reason, *forecast.reasons(candidate)]), is_last_chance)
 
 
 def _chance(forecast: Forecast, candidate: Candidate, limit: float) -> float:

@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autocompile.core.candidate import Candidate, Value
+from autocompile.core.plan import Plan
+from autocompile.core.workload import ScriptEntry
+from autocompile.search.as_is import plan_of
 from autocompile.search.choose.circumstances import CIRCUMSTANCES, Circumstance
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.strategy import Strategy
 from autocompile.space.space import Space
+
+# How the dimension of autocast calls the dtypes.
+_AMP = {"": "off", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,17 @@ def batch_seeds(space: Space) -> list[Seed]:
         for size in space.around.batches
         for runtime in space.open_values["runtime"][::-1]
     ]
+
+
+def seeds_of_the_script(script: ScriptEntry | None, space: Space) -> list[Seed]:
+    """What a script does now, if that is not the baseline and can be tried: it is measured, whatever else is."""
+    if script is None:
+        return []
+    now = plan_of(script)
+    candidate = space.candidate(runtime=now.runtime, amp=_AMP[now.autocast])
+    is_open = all(candidate.values[name] in values for name, values in space.open_values.items())
+    seed = Seed(candidate, "what the script itself does now")
+    return [seed] if is_open and space.plan(candidate) == now != Plan() else []
 
 
 def ordered_seeds(strategy: Strategy, space: Space, evidence: Evidence) -> list[Seed]:

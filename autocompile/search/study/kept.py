@@ -31,8 +31,8 @@ _FINAL, _DISQUALIFIED = "final:{number}:", "disqualified:{number}"
 _RUN = "run"
 # For how long a server that does not answer is waited for, and how often it is asked.
 _PATIENCE_S, _PAUSE_S = 300.0, 0.5
-# For how long what was read is taken to be the present, in seconds.
-_FRESH_S = 0.25
+# For how long what was read of others is taken to be the present, in seconds.
+FRESH_S = 1.0
 
 T = TypeVar("T")
 
@@ -43,6 +43,16 @@ class Kept:
 
     run: str
     trial: Trial
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A trial of this run that is not closed: its number, and what the storage knows it by."""
+
+    number: int
+    identity: int
+    params: Mapping[str, Any]
+    distributions: Mapping[str, BaseDistribution]
 
 
 class KeptStudy:
@@ -56,6 +66,7 @@ class KeptStudy:
         self._study = open_study(name, storage, url)
         self._id = storage.get_study_id_from_name(name)
         self._parsed: dict[str, Any] = {}
+        self._seen: list[FrozenTrial] = []
         self._told: dict[int, Kept] | None = None
         self._told_at = 0.0
 
@@ -80,7 +91,6 @@ class KeptStudy:
     def write(self, name: str, value: Any, *, patient: bool = True) -> None:
         """Set an attribute of the study."""
         self._answered(partial(self._storage.set_study_user_attr, self._id, name, value), patient=patient)
-        self._told = None
 
     def others(self) -> list[str]:
         """The names of all other studies in the storage."""
@@ -93,8 +103,8 @@ class KeptStudy:
 
     def begin(
         self, run: str, params: Mapping[str, Any], distributions: Mapping[str, BaseDistribution], origin: str
-    ) -> optuna.Trial:
-        """A running trial, written at once with the run that it belongs to."""
+    ) -> Begun:
+        """A running trial, written at once with the run that it belongs to. What was told is read anew after it."""
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
             params=dict(params),
@@ -102,25 +112,32 @@ class KeptStudy:
             user_attrs={_RUN: run, "origin": origin},
         )
         identity = self._patiently(partial(self._storage.create_new_trial, self._id, template_trial=template))
-        self._told = None
-        return self._patiently(partial(optuna.trial.Trial, self._study, identity))
+        self._told = self._read_told()
+        return Begun(self._number(run), identity, params, distributions)
 
-    def end(
-        self, asked: optuna.Trial, score: float | None, facts: Mapping[str, Any], excess: Mapping[str, float]
-    ) -> bool:
+    def _number(self, run: str) -> int:
+        """That of the trial which this run began last, as far as what was read goes."""
+        return max(one.number for one in self._seen if one.user_attrs.get(_RUN) == run)
+
+    def end(self, begun: Begun, score: float | None, facts: Mapping[str, Any], excess: Mapping[str, float]) -> bool:
         """Write what came of a trial; `score` is None if it failed. False if another run has closed it meanwhile."""
-        identity = self._identity(asked.number)
         try:
             for name, value in facts.items():
-                self._patiently(partial(self._storage.set_trial_user_attr, identity, name, value))
-            for name, value in excess.items() if score is not None else ():
-                self._patiently(partial(asked.set_constraint, name, value))
-            self._close(identity, score)
+                self._patiently(partial(self._storage.set_trial_user_attr, begun.identity, name, value))
+            if excess and score is not None:
+                self._constrain(begun.identity, excess)
+            self._close(begun.identity, score)
         except optuna.exceptions.UpdateFinishedTrialError:
             return False
         finally:
-            self._told = None
+            if facts:
+                self.look_again()
         return True
+
+    def _constrain(self, identity: int, excess: Mapping[str, float]) -> None:
+        asked = self._patiently(partial(optuna.trial.Trial, self._study, identity))
+        for name, value in excess.items():
+            self._patiently(partial(asked.set_constraint, name, value))
 
     def _close(self, identity: int, score: float | None) -> None:
         state, values = (TrialState.FAIL, None) if score is None else (TrialState.COMPLETE, [score])
@@ -144,16 +161,21 @@ class KeptStudy:
     def told(self) -> dict[int, Kept]:
         """All trials that were told of, by number, with their finals, and what a final found wrong.
 
-        One decision asks for them many times: they are read anew after whatever this run has written, and otherwise
+        One decision asks for them many times: they are read anew after what this run has told or begun, and otherwise
         when a moment has passed.
         """
-        if self._told is None or time.monotonic() - self._told_at > _FRESH_S:
-            self._told_at = time.monotonic()
+        if self._told is None or time.monotonic() - self._told_at > FRESH_S:
             self._told = self._read_told()
         return self._told
 
+    def look_again(self) -> None:
+        """What was read is of the past, however short ago that was."""
+        self._told = None
+
     def _read_told(self) -> dict[int, Kept]:
+        self._told_at = time.monotonic()
         stored, attributes = self.stored(), self.attributes()
+        self._seen = stored
         finals: dict[int, list[Measurement]] = {}
         for name in sorted(name for name in attributes if name.startswith("final:")):
             finals.setdefault(int(name.split(":")[1]), []).append(self._read(name, attributes[name], Measurement))
@@ -183,10 +205,12 @@ class KeptStudy:
         position = sum(name.startswith(prefix) for name in self.attributes())
         # Two that are added at the same time take the same position, and are told apart by chance.
         self.write(f"{prefix}{position:04d}:{secrets.token_hex(8)}", text)
+        self.look_again()
 
     def disqualify(self, number: int, failure: Failure) -> None:
         """A finalist failed in a fresh process."""
         self.write(_DISQUALIFIED.format(number=number), to_json(failure).decode())
+        self.look_again()
 
     def _answered(self, call: Callable[[], T], *, patient: bool) -> T:
         if patient:

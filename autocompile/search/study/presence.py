@@ -63,6 +63,7 @@ class Presence:
     """A run among those at work on the study that `board` belongs to; `run` is its name.
 
     `beat_s`: how often a thread raises the counter and looks at the others'; without one nothing is done by itself.
+    `fresh_s`: for how long what was seen of the others is taken to be the present where nothing depends on it.
     """
 
     def __init__(
@@ -71,12 +72,16 @@ class Presence:
         *,
         beat_s: float = BEAT_S,
         limit_s: float = LIMIT_S,
+        fresh_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run = secrets.token_hex(6)
         self._board, self._beat_s, self._limit_s, self._clock = board, beat_s, limit_s, clock
         self._own = RunRecord(_node(), os.getpid(), psutil.Process().create_time())
         self._silent: dict[str, tuple[int, float]] = {}  # by run: its counter, and for how long that has stood still
+        self._fresh_s = fresh_s
+        self._seen: dict[str, RunRecord] | None = None  # those that lived when they were looked at last
+        self._gone: frozenset[str] = frozenset()
         self._looked = clock()
         self._lock = threading.RLock()
         self._over = threading.Event()
@@ -113,17 +118,35 @@ class Presence:
             records = _records(attributes)
             records.pop(self.run, None)
             living = {run: record for run, record in records.items() if self._lives(run, record, passed_s)}
+            self._seen, self._gone = living, frozenset(records.keys() - living.keys())
         for run, record in records.items():
             if run not in living and not record.ended:  # so that nobody else has to wait to know
                 self._board.write(_PREFIX + run, _text(replace(record, held={}, ended=True)), patient=patient)
         return living
 
+    def seen(self) -> dict[str, RunRecord]:
+        """All other runs that live, as they were a moment ago: they may hold something else by now."""
+        with self._lock:
+            if self._seen is not None and self._clock() - self._looked < self._fresh_s:
+                return self._seen
+        return self.others()
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """The other runs that have ended, or are gone, as far as was seen."""
+        return self._gone
+
+    def look_again(self) -> None:
+        """What was seen is of the past, however short ago that was."""
+        with self._lock:
+            self._seen = None
+
     def take(self, name: str, about: str = "") -> bool:
         """Hold something alone among all living runs, and tell the others `about` it. False if another one holds it."""
-        if self._is_held(name):
+        if _is_held(name, self.seen()):
             return False
         self._hold({**self._own.held, name: about})
-        if not self._is_held(name):
+        if not _is_held(name, self.others()):
             return True
         self.drop(name)
         time.sleep(random.uniform(0.0, _GIVE_WAY_S))  # noqa: S311  no secret
@@ -133,9 +156,6 @@ class Presence:
         """Hold it no longer."""
         if name in self._own.held:
             self._hold({other: about for other, about in self._own.held.items() if other != name})
-
-    def _is_held(self, name: str) -> bool:
-        return any(name in record.held for record in self.others().values())
 
     def _hold(self, held: Mapping[str, str]) -> None:
         with self._lock:
@@ -159,6 +179,10 @@ class Presence:
                 self.beat()
             except Exception:  # noqa: S112  whatever the driver raises: the next beat may come through
                 continue
+
+
+def _is_held(name: str, others: Mapping[str, RunRecord]) -> bool:
+    return any(name in record.held for record in others.values())
 
 
 def _records(attributes: Mapping[str, Any]) -> dict[str, RunRecord]:

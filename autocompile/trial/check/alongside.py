@@ -4,7 +4,8 @@ A check of single steps does not see what is wrong in every fifth of them, nor w
 each. Compared are two curves, over their last quarter: the loss, and the norm of all parameters, which tells of weight
 decay that is lost before the loss does. Right steps grow apart as well, and in some trainings chaotically. How far, is
 what eager does where nothing but roundings differ: in the precision of the plan, and with parameters that are moved by
-up to a rounding before every step.
+up to a rounding before every step. Where the optimizer calls for the loss itself, as LBFGS does, it goes its own way on
+either side, and the curves are over the calls of its closure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from statistics import fmean, variance
 from msgspec import structs
 
 from autocompile.core.outcome import Learned
+from autocompile.core.words import words_of
 from autocompile.workload.samples import Sample
 from autocompile.workload.training.curve import Curve, curve_of
 from autocompile.workload.training.step import TrainingStep
@@ -80,6 +82,11 @@ class Yardstick:
     turns: tuple[Curve, ...] = ()
     skipped: str = ""
 
+    @property
+    def unit(self) -> str:
+        """What the points of the curves are called."""
+        return _unit(self.near)
+
     def surer(self, lesson: Lesson) -> Yardstick:
         """With more of those that roundings make: in a chaotic training two of them may happen to stay near."""
         moves = range(_SHAKEN, _SHAKEN + _MORE)
@@ -103,7 +110,7 @@ def yardstick_of(baseline: TrainingStep, near: TrainingStep, lesson: Lesson, *, 
     given = lesson.learn(baseline, STEPS, limit_s=lesson.limit_s / runs)
     if len(given) < _LEAST:
         return Yardstick(
-            given, near, skipped=f"the time was enough for {len(given)} steps of each training, and not for 8"
+            given, near, skipped=f"the time was enough for {len(given)} {_unit(near)} of each training, and not for 8"
         )
     steps = next((n for n, loss in enumerate(given.losses) if not math.isfinite(loss)), len(given))
     if steps < _LEAST:
@@ -134,11 +141,13 @@ def learn_alongside(
         yardstick = yardstick.surer(lesson)
     told, fault = _told([paired], [given], yardstick), paired_fault(paired, yardstick)
     if fault or alike is None:
-        return Alongside(told, fault and f"{fault}, over the last {_quarter(steps)} of {steps} steps of training")
+        return Alongside(
+            told, fault and f"{fault}, over the last {_quarter(steps)} of {steps} {yardstick.unit} of training"
+        )
     drawn = [lesson.learn(candidate, steps, turn=own) for own in range(1, _SEEDS + 1)]
     fault = drawn_fault(drawn, yardstick, min(_BATCHES, len(lesson.samples)))
     told = structs.replace(_told(drawn, yardstick.turns, yardstick), seeds=_SEEDS, off=told.off)
-    return Alongside(told, fault and f"{fault}, over {steps} steps of training from {_SEEDS} seeds")
+    return Alongside(told, fault and f"{fault}, over {steps} {yardstick.unit} of training from {_SEEDS} seeds")
 
 
 def paired_fault(ours: Curve, yardstick: Yardstick) -> str:
@@ -188,7 +197,12 @@ def _told(ours: Sequence[Curve], theirs: Sequence[Curve], yardstick: Yardstick) 
         baseline_last=fmean(fmean(_last(one.losses)) for one in theirs),
         off=_apart(ours[0].losses, yardstick.given.losses),
         limit=yardstick.limit(FIGURES["loss"]),
+        by_closure=yardstick.near.by_closure,
     )
+
+
+def _unit(step: TrainingStep) -> str:
+    return words_of("closure" if step.by_closure else "training").many
 
 
 def _quarter(steps: int) -> int:

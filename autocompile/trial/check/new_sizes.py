@@ -11,13 +11,16 @@ from autocompile.core.job import TrialTask
 from autocompile.runtime.building import runtime
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import make_reference
+from autocompile.trial.check.sizes import Size, SizesTask, taken_once
 from autocompile.trial.faults import is_recompile
-from autocompile.workload.axes import FreeAxis, free_axes, resized
+from autocompile.workload.axes import FreeAxis, Place, free_axes, resized
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.forms import by_form
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
 
+# The places (leaf, axis) of a sample that get another size, and that.
+_Resizing = tuple[frozenset[Place], int]
 # What the model's own calls, in float64 too, are allowed to take of the time that is left.
 _WORTH_ITS_TIME = 0.25
 
@@ -43,12 +46,16 @@ def probe_unseen(
     To be asked while recompiling is forbidden (`torch.compiler.set_stance("fail_on_recompile")`). Samples of several
     forms are not probed, nor is a size that the model itself does not take. With a metric, how far outputs are off is
     not judged, as there is no sample to apply it to. `random`: whether the two draw random numbers, the same ones.
+
+    On a GPU, which size the model takes is tried in a process that may die of it.
     """
     if len(by_form(samples)) != 1:
         return Unseen()
     tried = again = captured = 0
     counters = runtime(task.plan.runtime).counters
-    for sample, size in _between_samples(samples):
+    ends = time.monotonic() + left_s
+    for places, size in _taken(task, _between_samples(samples), _WORTH_ITS_TIME * left_s):
+        sample, left_s = resized(samples[0], places, size), ends - time.monotonic()
         began = time.monotonic()
         try:
             reference = make_reference(baseline, (sample,), variants=0, seed=task.seed, random=random)
@@ -72,9 +79,18 @@ def probe_unseen(
     return Unseen(tried, again, captured=captured)
 
 
-def _between_samples(samples: Sequence[Sample]) -> list[tuple[Sample, int]]:
-    sizes = [(axis, _between(axis)) for axis in free_axes(samples, frozenset())]
-    return [(resized(samples[0], axis.places, size), size) for axis, size in sizes if size]
+def _between_samples(samples: Sequence[Sample]) -> list[_Resizing]:
+    sizes = [(axis.places, _between(axis)) for axis in free_axes(samples, frozenset())]
+    return [(places, size) for places, size in sizes if size]
+
+
+def _taken(task: TrialTask, between: Sequence[_Resizing], limit_s: float) -> Sequence[_Resizing]:
+    """Those that can be tried in this process; whether the model takes a size, an exception tells on a CPU."""
+    if not between or task.workload.device_type == "cpu":
+        return between
+    sizes = tuple(Size(tuple(sorted(places)), size) for places, size in between)
+    taken = taken_once(SizesTask(task.workload, task.plan.batch, 0, sizes), limit_s)
+    return [one for one, is_taken in zip(between, taken, strict=True) if is_taken]
 
 
 def _between(axis: FreeAxis) -> int:

@@ -11,7 +11,7 @@ import torch
 from autocompile.artifact.mismatch import requirements
 from autocompile.core.job import Packed, PackTask
 from autocompile.core.outcome import Failure
-from autocompile.runtime.base import NotPackable
+from autocompile.runtime.base import NotLoadable, NotPackable
 from autocompile.runtime.building import ahead, as_trained, build, caching
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.weights import UNREADABLE, digests
@@ -21,7 +21,7 @@ from autocompile.trial.pack.programs import Programs, check_cases
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
-from autocompile.workload.spool import unspool, unspool_step
+from autocompile.workload.spool import at_batch, unspool, unspool_step
 from autocompile.workload.training.step import TrainingStep
 
 # Calls of so many different forms are compiled, each as a program of its own.
@@ -44,6 +44,8 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
             return _carry_cache(task, model, samples, directory, phases)
         return _compile_programs(task, model, samples, phases)
     except NotPackable as fault:
+        return Failure(stage=_STAGE, kind="unsupported", message=str(fault), cause=fault.cause)
+    except NotLoadable as fault:  # as where no CUDA graph can be captured of it
         return Failure(stage=_STAGE, kind="unsupported", message=str(fault), cause=fault.cause)
 
 
@@ -78,6 +80,7 @@ def _carry_cache_of_training(task: PackTask, directory: Path, phases: Phases) ->
     """What the compiler leaves in its cache of steps; as its trial has verified it, whose cache it begins with."""
     with phases("load"):
         given, samples = unspool_step(task.workload)
+        samples = at_batch(samples, task.plan.batch) if task.plan.batch else samples
         assert isinstance(given, TrainingStep)
     if task.plan.threads:
         torch.set_num_threads(task.plan.threads)

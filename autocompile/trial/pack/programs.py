@@ -21,8 +21,8 @@ from autocompile.runtime.model_watch import Watch, has_hooks
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import Reference, make_reference
+from autocompile.trial.check.sizes import Size, SizesTask, taken_aside, tried
 from autocompile.trial.pack.reads import Reads, changed_by_a_call
-from autocompile.trial.pack.sizes import Size, SizesTask, taken_aside, tried
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import FreeAxis, free_axes, leaves_of, resized
 from autocompile.workload.call import Call

@@ -23,7 +23,7 @@ _NO_KERNELS = PhaseKernels(0, 0.0, 0.0, 0.0)
 class Found:
     """What is known of a whole step: its milliseconds, those of waiting for its batches, and what it does.
 
-    `ceilings` is None where they could not be measured.
+    `ceilings` is None where they could not be measured. `one`: what it is called.
     """
 
     latency_ms: float
@@ -32,6 +32,7 @@ class Found:
     work: Work
     kernels: Kernels
     ceilings: Ceilings | None
+    one: str = "step"
 
 
 def anatomy_of(step: TrainingStep, sample: Sample, found: Found) -> tuple[StepProfile, list[str]]:
@@ -62,7 +63,7 @@ def _phase(name: Phase, share: float, whole_ms: float, found: Found, device: str
     ms = share * found.latency_ms
     counted = found.work.phases.get(name, Counted())
     kernels = found.kernels.phases.get(name, _NO_KERNELS)
-    bound, evidence = _bound(ms, counted, kernels, found.ceilings, device)
+    bound, evidence = _bound(ms, counted, kernels, found, device)
     return StepPhase(
         name=name,
         share=ms / whole_ms,
@@ -76,10 +77,8 @@ def _phase(name: Phase, share: float, whole_ms: float, found: Found, device: str
     )
 
 
-def _bound(
-    ms: float, counted: Counted, kernels: PhaseKernels, ceilings: Ceilings | None, device: str
-) -> tuple[Bound, str]:
-    if ceilings is None or not ms:
+def _bound(ms: float, counted: Counted, kernels: PhaseKernels, found: Found, device: str) -> tuple[Bound, str]:
+    if found.ceilings is None or not ms:
         return "unknown", ""
     return bound_of(
         Figures(
@@ -91,8 +90,8 @@ def _bound(
             median_kernel_us=kernels.median_us,
             outside_share=kernels.outside_share,
             idle_share=max(0.0, 1 - kernels.busy_ms / ms) if device == "cuda" else None,
-            ceilings=ceilings,
-            one="step",
+            ceilings=found.ceilings,
+            one=found.one,
             convolution_flops=counted.convolution_flops,
         )
     )

@@ -84,6 +84,7 @@ def _anatomy(examined: Examined, work: Work, whole: Figures) -> tuple[StepProfil
         work=work,
         kernels=examined.kernels,
         ceilings=whole.ceilings,
+        one=whole.one,
     )
     return anatomy_of(examined.step, examined.samples[0], found)
 

@@ -58,6 +58,8 @@ _RANDOM: dict[WorkloadKind, str] = {
     "and then by how its own are distributed",
     "training": "a step draws random numbers, as for dropout: what is compiled is compared as it draws eager's, and "
     "then by how its own are distributed",
+    "closure": "the closure draws random numbers, as for dropout: what is compiled is compared as it draws eager's, "
+    "and then by how its own are distributed",
 }
 # Importing the tracer alone takes seconds; a small budget is for trials.
 _WORTH_TRACING_S = 15.0
@@ -91,12 +93,12 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
             if task.depth == "full":
                 return diagnosis.with_details(bounded, examined)
     with phases("profile"):
-        # Last, as a GPU does not survive a call that goes beyond a model's sizes.
-        padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
         free_batch = _free_batch(eager, compared, phases.left_s)
-        bounded = replace(bounded, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
         cuts = task.workload.script is None  # a script cuts its batches itself
-        return with_savings(bounded, eager, samples, compared.repeats.call_s, phases.left_s, cuts=cuts)
+        saved = with_savings(bounded, eager, samples, compared.repeats.call_s, phases.left_s, cuts=cuts)
+        # Last, as a GPU does not survive a call with values that a model does not take.
+        padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
+        return replace(saved, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
 
 
 def _kernels(eager: Step, compared: _Compared, task: ProfileTask) -> Kernels:

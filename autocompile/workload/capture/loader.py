@@ -6,7 +6,7 @@ import contextlib
 import random
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,21 @@ def other_settings(own: LoaderSetting) -> list[LoaderSetting]:
 
 def twin(loader: DataLoader[Any], setting: LoaderSetting) -> DataLoader[Any]:
     """A loader over the same data in the same batches with another setting; workers end with its iterator."""
-    keywords: dict[str, Any] = {
+    return _made(loader, setting, generator=loader.generator, **_batching(loader))
+
+
+def twin_over(loader: DataLoader[Any], setting: LoaderSetting, indices: Iterable[Any], seed: int) -> DataLoader[Any]:
+    """A twin that loads what these `indices`, drawn from the loader's sampler, say; it draws nothing of torch's."""
+    batching = {"batch_sampler": indices} if loader.batch_sampler is not None else _one_by_one(indices)
+    return _made(loader, setting, generator=torch.Generator().manual_seed(seed), **batching)
+
+
+def _made(loader: DataLoader[Any], setting: LoaderSetting, **keywords: Any) -> DataLoader[Any]:
+    keywords |= {
         "collate_fn": loader.collate_fn,
         "num_workers": setting.workers,
         "pin_memory": setting.pinned,
         "worker_init_fn": loader.worker_init_fn,
-        "generator": loader.generator,
-        **_batching(loader),
     }
     if setting.workers:
         keywords["prefetch_factor"] = setting.prefetch
@@ -61,9 +69,13 @@ def twin(loader: DataLoader[Any], setting: LoaderSetting) -> DataLoader[Any]:
     return DataLoader(loader.dataset, **keywords)
 
 
+def _one_by_one(sampler: Any) -> dict[str, Any]:
+    return {"batch_size": None, "sampler": sampler}
+
+
 def _batching(loader: DataLoader[Any]) -> dict[str, Any]:
     if loader.batch_sampler is None:
-        return {"batch_size": None, "sampler": None if isinstance(loader.dataset, IterableDataset) else loader.sampler}
+        return _one_by_one(None if isinstance(loader.dataset, IterableDataset) else loader.sampler)
     if isinstance(loader.dataset, IterableDataset):
         return {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     return {"batch_sampler": loader.batch_sampler}

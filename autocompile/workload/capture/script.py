@@ -31,7 +31,8 @@ def workload_from_script(path: Path, arguments: Sequence[str] = ()) -> tuple[Any
     """The `(model, inputs)` that the script defines, by name or through `workload()`, and how the model is trained.
 
     It is trained where the script also defines `loss`, a function of the model and a batch, and `optimizer`, and
-    perhaps `accumulate` and `clip_norm`; or where `workload()` returns a Training as a third.
+    perhaps `accumulate`, `clip_norm` and `batch`, which is "tune"; where it defines a Training as `training`; or where
+    `workload()` returns a Training as a third.
 
     The script is run under a name that is not `__main__`, with its folder first on `sys.path` and its `arguments` in
     `sys.argv`, as Python has it. Raises InvalidWorkload, naming the last frame in the user's code, if it raises.
@@ -57,11 +58,15 @@ def _training(module: ModuleType) -> Training | None:
 
     A tensor called `loss` is what a loop has left, and a module is a criterion, which takes no model.
     """
+    if isinstance(getattr(module, "training", None), Training):
+        return module.training  # type: ignore[no-any-return]
     loss = getattr(module, "loss", None)
     if not hasattr(module, "optimizer") or not callable(loss) or isinstance(loss, nn.Module):
         return None
     besides = {name: getattr(module, name, None) for name in _HOW_IT_TRAINS}
     given = {name: value for name, value in besides.items() if value is not None and not callable(value)}
+    if getattr(module, "batch", None) == "tune":  # anything else of that name is what a loop has left
+        given["batch"] = "tune"
     return Training(loss=loss, optimizer=module.optimizer, **given)
 
 

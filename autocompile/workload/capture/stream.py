@@ -67,7 +67,7 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -
     if not batches:
         raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give one with something in it")
     timing = timing_of(own, stamps) if len(stamps) > 1 else LoaderTiming(own, (stamps[0] - began) * 1e3, 1)
-    tried = _tried(loader, timing) if loader is not None and tries_loaders else ()
+    tried = tried_otherwise(loader, timing) if loader is not None and tries_loaders else ()
     calls, notes, left_out = _as_calls(batches, model, whole=whole)
     if not ended:
         notes.insert(
@@ -111,7 +111,7 @@ def _said(fault: Exception, source: str) -> str:
     return f"the {source} raised {trace.strip().splitlines()[-1]}{where} in a worker"
 
 
-def _tried(loader: DataLoader[Any], own: LoaderTiming) -> tuple[LoaderTiming, ...]:
+def tried_otherwise(loader: DataLoader[Any], own: LoaderTiming) -> tuple[LoaderTiming, ...]:
     """Other settings, as far as the time goes: the most workers first, as they are what a slow dataset needs."""
     batch_s = own.batch_ms / 1e3
     if batch_s > _TRYING_S / 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from autocompile.workload.generating.not_tunable import NotTunable
 from autocompile.workload.generating.settings import planned_tokens, reason_against
 from autocompile.workload.generating.step_inputs import STEP_INPUTS
 from autocompile.workload.samples import Sample
+from autocompile.workload.spans import when_done
 
 _KEPT_STEPS, _KEPT_TEXTS = 4, 3
 # What is kept of steps holds no more than that, but for the first.
@@ -153,11 +153,11 @@ class Text:
         is_step = bool(held) and isinstance(tokens, torch.Tensor) and tokens.shape[1] == 1
         if is_step and not self._reason:
             self._look(args, kwargs, held)
-        began = time.perf_counter()
+        began = when_done()
         try:
             return made(self.model, *args, **kwargs)
         finally:
-            self._took(time.perf_counter() - began, is_step=is_step)
+            self._took(when_done() - began, is_step=is_step)
 
     def _took(self, seconds: float, *, is_step: bool) -> None:
         if self._reason:

@@ -64,8 +64,8 @@ def planned_tokens(model: Any, arguments: Mapping[str, Any], prompt: int) -> int
 
 def greedily(model: Any, arguments: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     """The arguments of the same call, which generates exactly so many tokens, always the likeliest."""
-    named = settings_of(model, arguments).to_dict()
     settings = settings_of(model, arguments)
+    named = settings.to_dict()
     settings.do_sample, settings.num_return_sequences = False, 1
     settings.max_new_tokens, settings.min_new_tokens = tokens, tokens
     settings.max_length, settings.min_length, settings.max_time = None, 0, float("inf")

@@ -25,7 +25,10 @@ _STDLIB = sysconfig.get_path("stdlib")
 # What Python runs of an object besides a call of it.
 _NOT_CALLED = frozenset(
     f"__{name}__"
-    for name in ("init", "repr", "str", "getstate", "setstate", "reduce", "del", "dir", "init_subclass", "post_init")
+    for name in (
+        *("init", "repr", "str", "getstate", "setstate", "reduce", "del", "dir", "init_subclass", "post_init"),
+        *("copy", "deepcopy"),
+    )
 )
 _CALLABLES = (types.FunctionType, types.MethodType, functools.partial)
 _NO_OBJECTS = (nn.Module, torch.Tensor, types.ModuleType, type)
@@ -177,7 +180,10 @@ class Code:
 
     def _is_own_function(self, function: types.FunctionType) -> bool:
         library = _is_library(function.__module__ or "", function.__code__.co_filename)
-        return not library or (function.__qualname__ in self._known and not is_torchs(function.__module__ or ""))
+        # A decorator's function has the name and the module of what it decorates, and its own globals.
+        home = str(function.__globals__.get("__name__", ""))
+        is_known = function.__qualname__ in self._known
+        return not library or (is_known and not is_torchs(function.__module__ or "") and not is_torchs(home))
 
     def _is_own_class(self, cls: type) -> bool:
         found = self._is_own.get(cls)
@@ -230,8 +236,10 @@ def is_torchs(module: str) -> bool:
     return module.partition(".")[0] in {"torch", "builtins"}
 
 
-def is_library(thing: type | types.FunctionType) -> bool:
+def is_library(thing: type | types.FunctionType | types.ModuleType) -> bool:
     """Whether it is torch's, Python's or an installed package's."""
+    if isinstance(thing, types.ModuleType):
+        return _is_library(thing.__name__, vars(thing).get("__file__"))
     if isinstance(thing, types.FunctionType):
         return _is_library(thing.__module__ or "", thing.__code__.co_filename)
     if thing.__module__ == "__main__":  # which may be a library's, that runs what is the user's

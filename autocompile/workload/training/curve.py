@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 
 import torch
 
@@ -15,7 +18,7 @@ from autocompile.workload.training.step import TrainingStep
 
 @dataclass(frozen=True)
 class Curve:
-    """The loss of each step, and the norm of all parameters together after it."""
+    """The loss of each step, and the norm of all parameters together after it; or of each call of a closure."""
 
     losses: tuple[float, ...]
     norms: tuple[float, ...]
@@ -36,23 +39,58 @@ def curve_of(
 ) -> Curve:
     """Do so many steps from where it is now, each with the next of the samples; it leaves no trace.
 
+    Where the optimizer calls for the loss itself, it does its own steps, until the closure was called so many times.
     `seed`: of the random numbers that the steps draw. After `limit_s` seconds it ends early. `shaken`: before each step
     the elements of all parameters that learn are moved by up to one rounding, by numbers drawn from this seed, so that
     it is the same training in all but its roundings.
     """
-    losses, norms = [], []
+    losses: list[float] = []
+    norms: list[float] = []
     moves = None if shaken is None else torch.Generator().manual_seed(shaken)
     ends = time.perf_counter() + limit_s
+
+    def is_over() -> bool:
+        return len(losses) >= steps or time.perf_counter() >= ends
+
+    def learn(sample: Sample) -> torch.Tensor:
+        if moves is not None:
+            _shake(step, moves)
+        loss = step.work(clone(sample))
+        losses.append(float(loss))
+        norms.append(_norm(step))
+        return loss
+
+    step.settle(samples[0])
     with step.preserved():
         torch.manual_seed(seed)
-        for number in range(steps):
-            if time.perf_counter() >= ends:
-                break
-            if moves is not None:
-                _shake(step, moves)
-            losses.append(float(step.work(clone(samples[number % len(samples)]))))
-            norms.append(_norm(step))
+        if step.by_closure:
+            _search(step, samples, learn, is_over)
+        while not step.by_closure and not is_over():
+            learn(samples[len(losses) % len(samples)])
     return Curve(tuple(losses), tuple(norms))
+
+
+class _Over(Exception):
+    """Ends an optimizer's step in its middle."""
+
+
+def _search(
+    step: TrainingStep,
+    samples: Sequence[Sample],
+    learn: Callable[[Sample], torch.Tensor],
+    is_over: Callable[[], bool],
+) -> None:
+    """Have the optimizer do its own steps, each with the next of the samples, and call for the loss as it likes."""
+
+    def on(sample: Sample) -> torch.Tensor:
+        if is_over():
+            raise _Over
+        with torch.enable_grad():
+            return learn(sample)
+
+    with suppress(_Over):
+        for sample in cycle(samples):
+            step.optimizer.step(partial(on, sample))  # type: ignore[arg-type]
 
 
 @torch.no_grad()

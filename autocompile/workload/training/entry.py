@@ -10,6 +10,7 @@ from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import TrainingEntry
 from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.identity.plain import text_of
+from autocompile.workload.training.compiled_step import COMPILED, problem_of_compiling
 from autocompile.workload.training.recipe import Recipe, recipe_for
 from autocompile.workload.training.training import Training, own_loss
 
@@ -27,6 +28,8 @@ def entry_of(module: nn.Module, training: Training) -> tuple[TrainingEntry, str]
         clip_norm=training.clip_norm,
         own_loss=training.loss is own_loss,
         without=_without(recipe, parameters),
+        batch=training.batch if isinstance(training.batch, str) else tuple(dict.fromkeys(training.batch)),
+        by_closure=recipe.by_closure,
     )
     settings = [text_of(group.settings) for group in recipe.groups]
     facts = (entry.optimizer, entry.accumulate, entry.clip_norm, text_of(recipe.defaults), settings)
@@ -36,6 +39,10 @@ def entry_of(module: nn.Module, training: Training) -> tuple[TrainingEntry, str]
 
 def _without(recipe: Recipe, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
     """The implementations that there is nothing to try of, with why."""
+    if recipe.by_closure:
+        return dict.fromkeys(
+            ("foreach", "fused", COMPILED), f"{recipe.kind.__name__}'s update is no part of a closure call"
+        )
     settings = [group.settings for group in recipe.groups]
     on_cpu = all(parameters[name].device.type == "cpu" for group in recipe.groups for name in group.names)
     is_default = not on_cpu and all(own.get("foreach") is None and not own.get("fused") for own in settings)
@@ -50,4 +57,10 @@ def _without(recipe: Recipe, parameters: dict[str, nn.Parameter]) -> dict[str, s
             reasons[name] = fault.fault
     if is_default:
         reasons.setdefault("foreach", "torch takes it by default here")
+    held = {name for group in recipe.groups for name in group.names}
+    if any(parameter.requires_grad and name not in held for name, parameter in parameters.items()):
+        reasons["fp16"] = "a scaler of the loss leaves the gradients scaled that the optimizer does not hold"
+    problem = problem_of_compiling(recipe.kind, settings)
+    if problem:
+        reasons[COMPILED] = problem
     return reasons

@@ -7,6 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.training.compiled_step import COMPILED
 from autocompile.workload.training.recipe import Parameters, laid_out, overridden, placed, stateless_recipe_of
 
 _OTHER = {"foreach": "fused", "fused": "foreach"}
@@ -30,6 +31,7 @@ def put_on(optimizer: Optimizer, name: str) -> None:
 
     Its state is laid out as its parameters are now, and its counters lie where the implementation reads them.
     """
+    name = "" if name == COMPILED else name  # which is done to its step, and leaves its settings as they are
     for group in optimizer.param_groups:
         if name:
             group.update(overridden(group, {name: True, _OTHER[name]: False}))

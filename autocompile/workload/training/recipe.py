@@ -6,6 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.training.compiled_step import COMPILED, problem_of_compiling
 from autocompile.workload.training.training import MakeOptimizer
 
 _WHERE = "training.optimizer"
@@ -32,7 +34,8 @@ class Group:
 class Recipe:
     """An optimizer's class, groups and state, with parameters by name; `make` is the user's function, if there is one.
 
-    `state` is by parameter; all tensors are copies.
+    `state` is by parameter; all tensors are copies. Of one that goes `by_closure` there is none: what it has seen
+    of the loss so far has no part in the next call of a closure, and in the middle of its step it is not whole.
     """
 
     kind: type[Optimizer]
@@ -40,6 +43,11 @@ class Recipe:
     groups: tuple[Group, ...]
     state: dict[str, Any]
     make: MakeOptimizer | None = None
+
+    @property
+    def by_closure(self) -> bool:
+        """Whether its steps call for the loss themselves."""
+        return calls_its_closure(self.kind)
 
     def build(self, parameters: Parameters) -> Optimizer:
         """The same optimizer for these parameters, with state of its own.
@@ -67,8 +75,16 @@ class Recipe:
         return self._with("fused", "foreach")
 
     def implemented(self, name: str) -> Recipe:
-        """With the implementation of this name, `foreach` or `fused`; "" is the one that was given."""
-        return {"": lambda: self, "foreach": self.foreach, "fused": self.fused}[name]()
+        """With the implementation of this name, `foreach`, `fused` or `compiled`; "" is the one that was given."""
+        ways = {"": lambda: self, "foreach": self.foreach, "fused": self.fused, COMPILED: self.compiled}
+        return ways[name]()
+
+    def compiled(self) -> Recipe:
+        """As it was given, for a step that is compiled. Raises InvalidWorkload if that cannot be."""
+        problem = problem_of_compiling(self.kind, [group.settings for group in self.groups])
+        if problem:
+            raise InvalidWorkload(problem, where=_WHERE, remedy="leave it as given")
+        return replace(self, make=None)
 
     def in_float64(self) -> Recipe:
         """The plainest implementation, on state in double precision."""
@@ -146,8 +162,8 @@ class Recipe:
 def recipe_for(optimizer: Optimizer | MakeOptimizer, parameters: Parameters) -> Recipe:
     """The recipe of a user's optimizer, which may be a function that makes one of all parameters.
 
-    Raises InvalidWorkload if it holds none of the parameters, or others; if a step of it calls the loss itself; if it
-    keeps state that belongs to no parameter; or if the function makes something else.
+    Raises InvalidWorkload if it holds none of the parameters, or others; if it keeps state that belongs to no
+    parameter; or if the function makes something else.
     """
     if isinstance(optimizer, Optimizer):
         return recipe_of(optimizer, parameters)
@@ -160,6 +176,8 @@ def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer 
     Hooks of the user's on it are no part of it, nor is a scheduler.
     """
     recipe = stateless_recipe_of(optimizer, parameters)
+    if recipe.by_closure:
+        return replace(recipe, make=make)
     held = {name: parameter for name, parameter in parameters.items() if parameter in optimizer.state}
     state = {name: copy.deepcopy(optimizer.state[parameter]) for name, parameter in held.items()}
     return replace(recipe, state=state, make=make)
@@ -168,12 +186,6 @@ def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer 
 def stateless_recipe_of(optimizer: Optimizer, parameters: Parameters) -> Recipe:
     """The same without the optimizer's state, which may be as large as the model. Raises as `recipe_of` does."""
     kind = type(optimizer)
-    if _needs_closure(kind.step):
-        raise InvalidWorkload(
-            f"a step of {kind.__name__} computes the loss itself, several times over, and cannot be tuned",
-            where=_WHERE,
-            remedy="use an optimizer whose step() needs no closure",
-        )
     settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     groups = tuple(
         Group(names, copy.deepcopy(own)) for names, own in zip(_names(optimizer, parameters), settings, strict=True)
@@ -226,7 +238,13 @@ def _called(make: MakeOptimizer | None, parameters: Parameters) -> Optimizer:
     return made
 
 
-def _needs_closure(step: Callable[..., Any]) -> bool:
+def calls_its_closure(kind: type[Optimizer]) -> bool:
+    """Whether a step of such an optimizer cannot be without a closure: it calls for the loss as often as it likes."""
+    return _has_to_be_given_one(kind.step)
+
+
+@cache  # asked at every step, and reading a signature takes longer than some steps' hooks
+def _has_to_be_given_one(step: Callable[..., Any]) -> bool:
     closure = inspect.signature(step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
 

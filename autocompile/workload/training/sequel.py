@@ -29,7 +29,12 @@ class OptimizerSequel:
     course: Course
 
     def of(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
-        """The updates, and the optimizer's state after them, by the names that an observation has for them."""
+        """The updates, and the optimizer's state after them, by the names that an observation has for them.
+
+        Of calls of a closure nothing follows: its optimizer makes of several what it makes.
+        """
+        if self.recipe.by_closure:
+            return {}
         parameters = {name: nn.Parameter(widened(start)) for name, start in self.course.starts.items()}
         optimizer = self.recipe.in_float64().build(parameters)
         updates = {update_of(name): torch.zeros_like(parameter.data) for name, parameter in parameters.items()}

@@ -18,12 +18,15 @@ from autocompile.workload.tf32 import products_as
 from autocompile.workload.training.course import Course
 from autocompile.workload.training.cutting import parts_of
 from autocompile.workload.training.recipe import Recipe, recipe_for, recipe_of
+from autocompile.workload.training.scaling import scaler_for
 from autocompile.workload.training.sequel import OptimizerSequel
 from autocompile.workload.training.several import observe_several
 from autocompile.workload.training.training import Training
 from autocompile.workload.training.widening import Widening
 
 _WHERE = "training.loss"
+# A scale is halved whenever gradients overflow; from 65536 so many times lead below anything of use.
+_SETTLING = 24
 
 
 class TrainingStep(Step):
@@ -31,13 +34,15 @@ class TrainingStep(Step):
 
     Gradients are cleared; of each batch the loss is computed and its gradients are added, divided by the number of
     batches; the gradients of all parameters are clipped; the optimizer does its step. The model is in the mode that the
-    user has set.
+    user has set. Where the optimizer calls for the loss itself (`by_closure`), the work is one such call: all of this
+    but the optimizer's step.
 
     It trains the `module` itself, and an optimizer of its own: the user's is only read. `model` is what the loss is
     given, where that is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss
     is computed, or is ""; `float32`: what its products and its gradients' are computed in, as in a plan. `recipe` is a
     variant of the user's optimizer. Each batch is cut into `micro_batches` equal parts, whose gradients are added,
-    divided by their number. `norm` is the gradient's before it was last clipped. Raises InvalidWorkload where no recipe
+    divided by their number. `norm` is the gradient's before it was last clipped. A loss in float16 is scaled by a
+    `scaler`, whose scale is no state of the step: it stays where it has settled. Raises InvalidWorkload where no recipe
     can be had of the optimizer.
     """
 
@@ -56,11 +61,12 @@ class TrainingStep(Step):
         self.module: nn.Module = module
         self.model = module if model is None else model
         self.training, self.autocast, self.device_type = training, autocast, device_type
-        self.float32 = float32
+        self.float32, self.scaler = float32, scaler_for(autocast, device_type)
         recipe = recipe or recipe_for(training.optimizer, self.parameters)
         self.norm: torch.Tensor | None = None
         self.widens = False
         self.micro_batches = micro_batches
+        self.by_closure = recipe.by_closure
         self._make = recipe.make
         self._dtypes = {name: parameter.dtype for name, parameter in self.parameters.items()}
         self.optimizer = recipe.build(self.parameters)
@@ -105,7 +111,7 @@ class TrainingStep(Step):
             if count > 1:
                 loss = loss / count
             self.begin("backward")
-            loss.backward()  # type: ignore[no-untyped-call]
+            self.scaler.scale(loss).backward()
         return loss.detach().clone()  # a CUDA graph writes the next one where this one is
 
     def loss(self, batch: Any) -> torch.Tensor:
@@ -123,12 +129,18 @@ class TrainingStep(Step):
         return nullcontext()
 
     def update(self) -> None:
-        """Clip the gradients that there are, and have the optimizer do its step."""
+        """Clip the gradients that there are, and have the optimizer do its step, unless scaled ones overflowed.
+
+        One that calls for the loss itself does none.
+        """
+        self.scaler.unscale_(self.optimizer)
         if self.training.clip_norm is not None:
             self.begin("clipping")
             self.norm = nn.utils.clip_grad_norm_(self.module.parameters(), self.training.clip_norm)
-        self.begin("optimizer")
-        self.optimizer.step()
+        if not self.by_closure:
+            self.begin("optimizer")
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
 
     def check(self, sample: Sample) -> None:
         """Do it once, and put everything back. Raises InvalidWorkload where it is no step that can be tuned.
@@ -159,10 +171,28 @@ class TrainingStep(Step):
         return calls[0] if calls else None
 
     def observe(self, sample: Sample, seed: int, *, draws: int | None = None) -> Observation:
-        """Do several steps, and tell what they did; see `several`. It leaves no trace."""
-        with self.preserved():
-            torch.manual_seed(seed if draws is None else draws)
-            return observe_several(self, sample, self._course(seed))
+        """Do several steps, and tell what they did; see `several`. It leaves no trace.
+
+        Where one of them was skipped, as the scale of its loss made gradients overflow, all are done again with the
+        scale that it has come to. One that never settles is told as it is.
+        """
+        for _ in range(_SETTLING):
+            scale = self.scaler.get_scale()
+            with self.preserved():
+                torch.manual_seed(seed if draws is None else draws)
+                seen = observe_several(self, sample, self._course(seed))
+            if self.scaler.get_scale() >= scale:
+                break
+        return seen
+
+    def settle(self, sample: Sample) -> None:
+        """Find a scale of the loss with which no gradient overflows, where it is scaled; it leaves no other trace."""
+        for _ in range(_SETTLING if self.scaler.is_enabled() else 0):
+            scale = self.scaler.get_scale()
+            with self.preserved():
+                self.work(clone(sample))
+            if self.scaler.get_scale() >= scale:
+                return
 
     def figures(self, sample: Sample) -> dict[str, torch.Tensor]:
         """The loss, and the norm of the gradient."""
@@ -186,12 +216,14 @@ class TrainingStep(Step):
         module = copy.deepcopy(self.module).double()
         other = self._with(module, module, self.recipe.in_float64())
         other.autocast, other.float32, other.widens = "", "", True
+        other.scaler = scaler_for("", self.device_type)
         return other
 
     def _with(self, model: Any, module: nn.Module, recipe: Recipe) -> Self:
         other = copy.copy(self)
         other.model, other.module = model, module
         other.optimizer = recipe.build(other.parameters)
+        other.scaler = scaler_for(other.autocast, other.device_type)
         return other
 
     def _course(self, seed: int) -> Course:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidValue, InvalidWorkload
+from autocompile.core.goal import Batch, check_batch
 from autocompile.workload.samples import MAX_SAMPLES, Sample, named_leaves
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -49,16 +50,19 @@ class Training:
     function from a list of all the model's parameters to an optimizer. `loss`: a function of the model and a batch,
     which returns a scalar tensor that needs a gradient; by default the `.loss` of the model's output. `accumulate`: how
     many batches make one step; the loss of each is divided by their number. `clip_norm`: to which norm the gradient of
-    all parameters together is clipped, or None.
+    all parameters together is clipped, or None. `batch`: how many samples a batch may have: as many as were given
+    (`fixed`), what is found to take the least time a sample (`tune`), or one of a sequence of sizes. What is learned
+    changes with it, and so may the learning rate that is right: this is for you to judge.
 
-    Raises InvalidValue if `accumulate` is below 1, `clip_norm` is not above 0, or `optimizer` or `loss` is of another
-    kind.
+    Raises InvalidValue if `accumulate` is below 1, `clip_norm` is not above 0, `batch` cannot be read, or `optimizer`
+    or `loss` is of another kind.
     """
 
     optimizer: Optimizer | MakeOptimizer
     loss: Loss = own_loss
     accumulate: int = 1
     clip_norm: float | None = None
+    batch: Batch = "fixed"
 
     def __post_init__(self) -> None:
         """Check what can be checked without the model."""
@@ -68,6 +72,7 @@ class Training:
                 where="training.optimizer",
                 remedy="give a torch.optim.Optimizer, or a function from parameters to one",
             )
+        check_batch(self.batch)
         if not callable(self.loss):
             raise InvalidValue(
                 f"is a {type(self.loss).__name__}",

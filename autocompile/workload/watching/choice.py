@@ -7,21 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
-
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import ScriptEntry
 from autocompile.workload.generating.not_tunable import NotTunable
-from autocompile.workload.training.training import Training
+from autocompile.workload.outermost import uncompiled
+from autocompile.workload.own_autocast import own_autocast
+from autocompile.workload.watching.chosen import Chosen
 from autocompile.workload.watching.learning.lessons import Lesson
 from autocompile.workload.watching.learning.training import Taught, Unteachable, taught
-from autocompile.workload.watching.sight import Sight, uncompiled
+from autocompile.workload.watching.sight import Sight
 from autocompile.workload.watching.tally import Tally
 
 if TYPE_CHECKING:  # both import transformers
     from autocompile.workload.generating.generation import Generation
     from autocompile.workload.generating.seen import Generated
 
+# Fewer calls than that are worth a word.
+_FEW = 10
 # What takes less of the script's time is not told of.
 _WORTH_TELLING = 0.05
 # Beside what takes most of the time, a training is worth tuning from this share of it on.
@@ -29,22 +31,6 @@ _WORTH_TUNING = 0.1
 
 
 _HOW = "define `model`, `inputs`, `loss` (a function of the model and a batch) and `optimizer` in it"
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A module, its calls or the batches that it is trained on, and what was seen of them; `notes` are worth telling.
-
-    `training`: how it is trained, None where it is called. `generation`: how it generates text, where `module` is its
-    decode step.
-    """
-
-    module: nn.Module
-    inputs: Sequence[Any]
-    entry: ScriptEntry
-    notes: tuple[str, ...]
-    training: Training | None = None
-    generation: Generation | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +64,7 @@ class Subject:
             return f"asked to generate {calls}, in {steps:,} decode step{'s' * (steps != 1)}"
         if self.lesson is None:
             return f"called {_times(self.tally.calls)}"
-        return f"trained in {self.lesson.steps:,} step{'s' * (self.lesson.steps != 1)}"
+        return f"trained in {_steps(self.lesson)}"
 
 
 def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, whole: bool) -> Chosen:
@@ -89,7 +75,9 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
     """
     if sight.began is None:
         raise InvalidWorkload(
-            "called no torch module", where=where, remedy="define `model` and `inputs`, or a function `workload()`"
+            "called no torch module in its own process",
+            where=where,
+            remedy="have it do that (what it starts other processes for is not seen), or define `model` and `inputs`",
         )
     seconds = time.perf_counter() - sight.began
     subjects = list(_subjects(sight))
@@ -111,12 +99,13 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         is_compiled=own.tally.is_compiled,
     )
     notes = tuple(_notes(entry, own, subjects))
+    feeding = sight.loaders.feeding(own.tally.module)
     if made is not None:
         return Chosen(made.decoding, made.samples, entry, notes, generation=made)
     if found is not None:
-        return Chosen(found.module, found.batches, entry, notes, found.training)
+        return Chosen(found.module, found.batches, entry, notes, found.training, feeding=feeding)
     own.tally.module.train(own.tally.trains)
-    return Chosen(own.tally.module, own.tally.samples, entry, notes)
+    return Chosen(own.tally.module, own.tally.samples, entry, notes, feeding=feeding)
 
 
 def by_worth(subjects: Sequence[Subject], *, named: bool) -> list[Subject]:
@@ -140,7 +129,8 @@ def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: 
     learning = sum(tally.seconds for (_key, learns), tally in sight.tallies.items() if learns)
     if learning >= max((one.seconds for one in wanted), default=0.0):
         said = f"computes gradients ({_times(sight.lessons.derived)}), and no optimizer of torch's was seen to use them"
-        raise InvalidWorkload(said, where=where, remedy=_HOW)
+        remedy = f"watch it for longer with --watch, as no step may have come to its end; or {_HOW}"
+        raise InvalidWorkload(said, where=where, remedy=remedy if sight.ended else _HOW)
 
 
 def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Subject, Taught | None]:
@@ -158,8 +148,7 @@ def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Su
         called = next((one for one in wanted if name and one.lesson is None), None)
         if called is not None:
             return called, None
-        optimizer, steps = type(own.lesson.optimizer).__name__, own.lesson.steps
-        seen = f"{steps:,} step{'s' * (steps != 1)} of {optimizer}"
+        seen = f"{_steps(own.lesson)} of {type(own.lesson.optimizer).__name__}"
         said = f"trains {own.kind} ({seen}), which cannot be repeated: {fault}"
         remedy = f"{_HOW}, and its steps are tuned; or name a module that it calls without gradients, with --module"
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
@@ -191,6 +180,10 @@ def _generation(generated: Generated, kind: str, where: str) -> Generation:
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
 
 
+def _steps(lesson: Lesson) -> str:
+    return f"{lesson.steps:,} {lesson.words.counted(lesson.steps)}"
+
+
 def _calls(count: int) -> str:
     return f"{count:,} call{'s' * (count != 1)}"
 
@@ -219,16 +212,35 @@ def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Ite
         f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was {own.told}, which took "
         f"{entry.share:.0%} of that"
     )
+    if entry.whole and entry.calls < _FEW:
+        uses = own.lesson.words.many if own.lesson else "calls"
+        yield f"little is paid back in so few {uses}: --calls N says how many a process makes"
     if own.generated is not None and own.generated.prefill_s:
-        prompts = own.generated.prefill_s / (own.generated.prefill_s + own.generated.seconds)
-        yield f"prompts took {prompts:.0%} of generating, and are computed as they are: what is tuned are decode steps"
-        for reason, count in own.generated.left.items():
-            yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} left to the model: {reason}"
+        yield from _of_generating(own.generated)
     for other in subjects:
         share = other.seconds / entry.seconds
         if other.tally.module is not own.tally.module and share >= _WORTH_TELLING:
             yield f"{other.kind}, {other.told} ({share:.0%}), is not tuned; --module {other.kind} does that"
-    if entry.autocast:
+    yield from _of_its_own_ways(entry, own)
+
+
+def _of_generating(generated: Generated) -> Iterator[str]:
+    prompts = generated.prefill_s / (generated.prefill_s + generated.seconds)
+    yield f"prompts took {prompts:.0%} of generating, and are computed as they are: what is tuned are decode steps"
+    for reason, count in generated.left.items():
+        yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} left to the model: {reason}"
+
+
+def _of_its_own_ways(entry: ScriptEntry, own: Subject) -> Iterator[str]:
+    """What the script does with the module beside calling it, and what becomes of that."""
+    if own.lesson is not None and own.lesson.is_scaled:
+        yield "the script scales its loss by a GradScaler, which goes on as it is; what is told here is without it"
+    if entry.autocast and own_autocast(own.tally.module):
+        yield (
+            f"the script has wrapped its forward() in autocast ({entry.autocast}), in whose place `autocompile run` "
+            "computes in the recommendation's own precision; figures here are beside the model's own"
+        )
+    elif entry.autocast:
         leaves = "computes in the recommendation's own precision" if own.lesson else "leaves it as it is"
         yield (
             f"the script calls it under autocast ({entry.autocast}), where `autocompile run` {leaves}: remove "

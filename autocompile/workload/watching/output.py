@@ -17,11 +17,12 @@ _PATIENCE_S = 1.0
 
 
 @contextmanager
-def limited_output(kept: int = _KEPT) -> Iterator[None]:
+def limited_output(kept: int = _KEPT, *, shows: str = "") -> Iterator[None]:
     """Within it, what this process and those that it starts print goes on to where it went, but no more than that.
 
     Of standard output and standard error together, the first `kept` bytes are passed on as they come, and the last ones
-    at the end. A process of its own does that, as code that holds Python's lock may print, too.
+    at the end. A process of its own does that, as code that holds Python's lock may print, too. All of it also goes to
+    the named pipe `shows`, if there is one, for as long as somebody reads there.
     """
     reading, writing = os.pipe()
     before = os.dup(1), os.dup(2)
@@ -32,7 +33,7 @@ def limited_output(kept: int = _KEPT) -> Iterator[None]:
         os.close(writing)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         with suppress(BaseException):  # a process of the script's copy of this one must not go on
-            _pass_on(reading, before[0], kept)
+            _pass_on(reading, before[0], kept, _Shown(shows))
         os._exit(0)
     os.close(reading)
     os.dup2(writing, 1)
@@ -62,9 +63,28 @@ def _by_line(*, on: bool) -> bool:
     return False
 
 
-def _pass_on(reading: int, writing: int, kept: int) -> None:
+class _Shown:
+    """A named pipe to write to, or nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._pipe: int | None = None
+        if path:
+            with suppress(OSError):  # nobody reads there
+                self._pipe = os.open(path, os.O_WRONLY)
+
+    def write(self, piece: bytes) -> None:
+        """Write it, if anybody reads."""
+        while self._pipe is not None and piece:
+            try:
+                piece = piece[os.write(self._pipe, piece) :]
+            except OSError:  # nobody reads any more
+                self._pipe = None
+
+
+def _pass_on(reading: int, writing: int, kept: int, shown: _Shown) -> None:
     passed, left_out, tail = 0, 0, b""
     while piece := os.read(reading, _PIECE):
+        shown.write(piece)
         now, later = piece[: kept - passed], piece[kept - passed :]
         os.write(writing, now)
         passed += len(now)

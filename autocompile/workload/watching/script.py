@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +17,10 @@ from autocompile.core.job import Watching
 from autocompile.workload.capture.endings import ended, run_as_a_script, seen_whole, shown
 from autocompile.workload.capture.script import describe_fault
 from autocompile.workload.places import is_installed
-from autocompile.workload.watching.choice import Chosen, chosen
+from autocompile.workload.watching.choice import chosen
+from autocompile.workload.watching.chosen import Chosen
 from autocompile.workload.watching.files import writes_kept_in
+from autocompile.workload.watching.functions import chosen_function
 from autocompile.workload.watching.main import run_as_main
 from autocompile.workload.watching.sight import EnoughSeen, Sight
 
@@ -26,11 +28,14 @@ from autocompile.workload.watching.sight import EnoughSeen, Sight
 _LASTING = ExitStack()
 # Where what is downloaded once is kept.
 _CACHES = Path.home() / ".cache"
+_INSTEAD_OF_INPUT = "have it take from its arguments, or from a file, what it asks for"
 _HOW = "define `model` and `inputs`, or a function `workload()`"
 
 
-def watched(path: Path, arguments: Sequence[str], watching: Watching, *, own: Sequence[Path] = ()) -> Chosen:
-    """What a script is to be tuned for, which is run as `__main__` until enough of it was seen.
+def watched(
+    path: Path, arguments: Sequence[str], watching: Watching, *, name: str = "", own: Sequence[Path] = ()
+) -> Chosen:
+    """What a script is to be tuned for, which is run as `__main__`, or the module `name`, until enough of it was seen.
 
     What it writes is kept apart for as long as this process lives, as threads of its may; caches in the user's home
     excepted, and directories that are this process's `own`. What of its model lies in modules beside the script
@@ -41,13 +46,16 @@ def watched(path: Path, arguments: Sequence[str], watching: Watching, *, own: Se
     scratch = Path(tempfile.mkdtemp())
     files = _LASTING.enter_context(writes_kept_in(scratch, free=[_CACHES, *own], guarded=[beside]))
     try:
-        _run(sight, path, arguments)
+        told = tuple(_run(sight, path, arguments, name))
     finally:
         if os.getpid() != process:  # one that the script has forked, which came to the script's end as well
             os._exit(0)
     _send_by_value(beside)
+    if sight.function is not None:
+        function = chosen_function(sight.function, sight.began, shown(path), whole=not sight.ended)
+        return replace(function, notes=(*function.notes, *told, *files.notes))
     seen = chosen(sight, watching.module, vars(sys.modules["__main__"]), shown(path), whole=not sight.ended)
-    return replace(seen, notes=(*seen.notes, *files.notes))
+    return replace(seen, notes=(*seen.notes, *told, *files.notes))
 
 
 def _send_by_value(beside: Path) -> None:
@@ -57,19 +65,32 @@ def _send_by_value(beside: Path) -> None:
             cloudpickle.register_pickle_by_value(module)
 
 
-def _run(sight: Sight, path: Path, arguments: Sequence[str]) -> None:
-    """Run it to its end, or until enough was seen."""
+def _run(sight: Sight, path: Path, arguments: Sequence[str], name: str) -> Iterator[str]:
+    """Run it to its end, or until enough was seen; what is to be told of its end."""
     with run_as_a_script(path, arguments) as heard, sight.open():
         try:
-            run_as_main(path, arguments, is_over=lambda: sight.ended)
+            replaces = sight.function.replaces if sight.function else None
+            run_as_main(path, arguments, name=name, replaces=replaces, is_over=lambda: sight.ended)
         except EnoughSeen:
             return
         except SystemExit as end:
             if end.code and sight.began is None:
                 raise ended(end, heard.last_line, path, arguments, how=_HOW) from end
+            if end.code:
+                yield f"the script ended itself with an error, by sys.exit({end.code!r}), after what was seen of it"
         except EOFError as fault:
             said = f"reads standard input, which is empty while it is watched ({describe_fault(fault)})"
-            raise InvalidWorkload(said, where=shown(path), remedy="give what it asks for as arguments") from fault
+            raise InvalidWorkload(said, where=shown(path), remedy=_INSTEAD_OF_INPUT) from fault
         except Exception as fault:
             said = f"raised {describe_fault(fault)}"
-            raise InvalidWorkload(said, where=shown(path), remedy=seen_whole(path, arguments)) from fault
+            remedy = _remedy(fault) or seen_whole(path, arguments)
+            raise InvalidWorkload(said, where=shown(path), remedy=remedy) from fault
+
+
+def _remedy(fault: Exception) -> str:
+    """What helps against a fault that a script has only by how it is run, or ""."""
+    if isinstance(fault, ImportError) and "attempted relative import" in str(fault):
+        return "it is part of a package: give its module's name, as in `autocompile tune -m package.module`"
+    if isinstance(fault, NameError) and fault.name == "get_ipython":
+        return "that line is a notebook's command, and no Python: remove it"
+    return ""

@@ -5,18 +5,21 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
-from torch._dynamo.eval_frame import OptimizedModule
 
 from autocompile.core.job import Watching
 from autocompile.workload.generating.generations import Generations
-from autocompile.workload.outermost import outermost_calls
+from autocompile.workload.outermost import outermost_calls, uncompiled
+from autocompile.workload.own_autocast import own_autocast
+from autocompile.workload.spans import when_done
+from autocompile.workload.watching.functions import WatchedFunction
 from autocompile.workload.watching.learning.lessons import Lessons
+from autocompile.workload.watching.loaders import WatchedLoaders
 from autocompile.workload.watching.tally import Tally
 
 # A call that is under way when the time is over may come to its end.
@@ -39,13 +42,20 @@ class Sight:
         self.tallies: dict[tuple[int, bool], Tally] = {}
         self.lessons = Lessons()
         self.generations = Generations()
+        self.loaders = WatchedLoaders()
         self.ended = False
         self.began: float | None = None
+        self.function = WatchedFunction(watching.function, self) if watching.function else None
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Watch what happens within."""
-        with outermost_calls(self._called), self.lessons.open(), self.generations.open(), self._alarm():
+        with ExitStack() as stack:
+            watches = (self.lessons.open(), self.generations.open(), self.loaders.open(), self._alarm())
+            for one in (outermost_calls(self._called), *watches):
+                stack.enter_context(one)
+            if self.function is not None:
+                stack.enter_context(self.function.open())
             yield
 
     @property
@@ -53,13 +63,20 @@ class Sight:
         """Whether gradients are asked for, by an optimizer or otherwise."""
         return bool(self.lessons.stepped or self.lessons.derived)
 
-    def _called(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
-    ) -> Any:
+    def looks(self) -> None:
+        """Note that something is called. Raises EnoughSeen where that is enough."""
         now = time.perf_counter()
         self.began = self.began or now
         if self._is_enough(now):
             self._end()
+
+    def _called(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
+    ) -> Any:
+        if self.function is not None and self.function.is_inside:
+            return made(module, *args, **kwargs)
+        self.looks()
+        self.loaders.called(uncompiled(module))
         if next(module.parameters(), None) is None:
             return made(module, *args, **kwargs)
         generated = self.generations.current(module)
@@ -67,13 +84,13 @@ class Sight:
             return generated.called(args, kwargs, made)
         tally = self._tally_of(module)
         tally.keep(args, kwargs)
-        began = time.perf_counter()
+        began = when_done()
         try:
             if torch.is_grad_enabled():
                 return self.lessons.called(module, args, kwargs, made)
             return made(module, *args, **kwargs)
         finally:
-            tally.seconds += time.perf_counter() - began
+            tally.seconds += when_done() - began
 
     def _tally_of(self, module: nn.Module) -> Tally:
         own, learns = uncompiled(module), torch.is_grad_enabled()
@@ -81,14 +98,16 @@ class Sight:
         tally.is_compiled = own is not module
         tally.trains = module.training
         kind = next(tensor.device.type for tensor in (*own.parameters(), torch.empty(0)))
-        if torch.is_autocast_enabled(kind):
-            tally.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+        around = str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if torch.is_autocast_enabled(kind) else ""
+        tally.autocast = own_autocast(own) or around or tally.autocast
         return tally
 
     def _is_enough(self, now: float) -> bool:
         assert self.began is not None
         if now - self.began > self._watching.seconds:
             return True
+        if self.function is not None:
+            return self.function.calls >= self._watching.calls
         calls = [tally.calls for tally in self.tallies.values()]
         most = max(calls + [generated.steps for generated in self.generations.seen], default=0)
         return most >= self._watching.calls
@@ -112,8 +131,3 @@ class Sight:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
-
-
-def uncompiled(module: Any) -> Any:
-    """What `torch.compile` was given, where it is that."""
-    return module._orig_mod if isinstance(module, OptimizedModule) else module  # noqa: SLF001

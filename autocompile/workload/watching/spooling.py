@@ -11,14 +11,15 @@ from autocompile.workload.generating.spooling import spool_generation
 from autocompile.workload.identity.facts import workload_fingerprint
 from autocompile.workload.spool import spool
 from autocompile.workload.training.entry import entry_of
-from autocompile.workload.watching.choice import Chosen
+from autocompile.workload.watching.chosen import Chosen
 
 
-def spool_seen(seen: Chosen, directory: Path, *, name: str) -> Workload:
+def spool_seen(seen: Chosen, directory: Path, *, name: str, tries_loaders: bool = False) -> Workload:
     """Write the module and its calls into `directory`, as `spool` does, and raises what that raises.
 
     The share of each kind of call differs a little each time that a script is watched, and does not make it another
-    workload.
+    workload. The DataLoader that feeds it is tried with other settings where the script waits for it, and with
+    `tries_loaders` in any case.
     """
     if seen.generation is not None:
         plain = spool_generation(seen.generation, directory, name=name)
@@ -27,4 +28,9 @@ def spool_seen(seen: Chosen, directory: Path, *, name: str) -> Workload:
     kinds = [replace(signature, weight=0.0) for signature in plain.signatures]
     training = entry_of(seen.module, seen.training)[1] if seen.training else ""
     fingerprint = workload_fingerprint(plain.identity, kinds, training)
-    return replace(plain, script=seen.entry, notes=(*seen.notes, *plain.notes), fingerprint=fingerprint)
+    pipeline = None
+    if seen.feeding is not None:
+        took, trains = seen.entry.share * seen.entry.seconds, seen.training is not None
+        pipeline = seen.feeding.pipeline(directory, took, tries=tries_loaders, trains=trains)
+    notes = (*seen.notes, *plain.notes)
+    return replace(plain, script=seen.entry, notes=notes, fingerprint=fingerprint, pipeline=pipeline)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.workload.samples import Sample
@@ -24,14 +23,14 @@ _SAMPLES = 32
 
 @dataclass
 class Tally:
-    """The calls of one module, as far as they are of one use: with gradients, or without.
+    """The calls of one module or function, as far as they are of one use: with gradients, or without.
 
     `seconds` that they took, all together; on a GPU, until they were started. `trains`: whether the module was in
     training mode at the last one; `is_compiled`: whether the script had compiled it; `autocast`: the dtype of the
     autocast around it, "" for none.
     """
 
-    module: nn.Module
+    module: Any
     calls: int = 0
     seconds: float = 0.0
     trains: bool = False

@@ -14,6 +14,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from autocompile.workload.training.recipe import calls_its_closure
+
 
 @dataclass
 class _Update:
@@ -30,20 +32,24 @@ def timed_updates(
 ) -> Iterator[None]:
     """Tell of each step that was done, and its seconds: without those of a closure, which computes the loss.
 
-    `before` is called as one begins.
+    Of an optimizer that calls for the loss itself, each call of its closure that came to an end is told of instead,
+    with 0 seconds, as there is no update in it. `before` is called as a step begins.
     """
     update = _Update()
 
-    def timed(closure: Callable[[], Any]) -> Callable[[], Any]:
+    def timed(optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
         if closure is update.closure:  # a step that hands it on to that of its base class
             return closure
 
         def call() -> Any:
             began = time.perf_counter()
             try:
-                return closure()
+                made = closure()
             finally:
                 update.in_closure += time.perf_counter() - began
+            if calls_its_closure(type(optimizer)):
+                told(optimizer, 0.0)
+            return made
 
         update.closure, update.began, update.in_closure = call, time.perf_counter(), 0.0
         return call
@@ -52,14 +58,15 @@ def timed_updates(
         before(optimizer)
         own, *given = args
         if callable(kwargs.get("closure")):
-            return args, {**kwargs, "closure": timed(kwargs["closure"])}
+            return args, {**kwargs, "closure": timed(optimizer, kwargs["closure"])}
         if given and callable(given[0]):
-            return (own, timed(given[0]), *given[1:]), kwargs
+            return (own, timed(optimizer, given[0]), *given[1:]), kwargs
         update.began, update.in_closure = time.perf_counter(), 0.0
         return None
 
     def ended(optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        told(optimizer, time.perf_counter() - update.began - update.in_closure)
+        if not calls_its_closure(type(optimizer)):
+            told(optimizer, time.perf_counter() - update.began - update.in_closure)
 
     begun, done = register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ended)
     try:

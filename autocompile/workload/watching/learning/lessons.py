@@ -15,7 +15,10 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.workload.training.recipe import Recipe, recipe_of, stateless_recipe_of
+from autocompile.core.words import Words, words_of
+from autocompile.workload.outermost import uncompiled
+from autocompile.workload.own_autocast import is_wrapped_otherwise, unwrap
+from autocompile.workload.training.recipe import Recipe, calls_its_closure, recipe_of, stateless_recipe_of
 from autocompile.workload.watching.learning.recorder import MOST_BYTES, STANDS_FOR, Recorder
 from autocompile.workload.watching.learning.tape import Constants, NotRecorded, Round, round_of
 from autocompile.workload.watching.updates import timed_updates
@@ -23,22 +26,25 @@ from autocompile.workload.watching.updates import timed_updates
 # So many steps of a module are recorded.
 _MOST_STEPS = 32
 _WRAPPED = (
-    "the script has put a wrapper in the place of its forward(), as accelerate does for mixed precision, which is not "
-    "seen; have the script train in full precision while it is tuned, as the recommendation has its own"
+    "the script has put something of its own in the place of its forward(), which is not seen; write it into the class"
 )
 
 
 _CLIPPED = "it clips gradients of a part of the parameters, or not by their norm, which is not tuned"
-_SCALED = "it scales its loss by a GradScaler, which is not tuned; use bfloat16, which needs none"
+_SCALED = "it scales several losses at once by a GradScaler; scale their sum, and call backward() once"
 
 
 @dataclass(frozen=True)
 class Start:
-    """A module and its optimizer before a step; `after`: its parameters and buffers after it, by name."""
+    """A module and its optimizer before a step; `after`: its parameters and buffers after it, by name.
+
+    `gradients`: of the parameters after a call of a closure, which changes none of them; else empty.
+    """
 
     module: nn.Module
     recipe: Recipe
     after: dict[str, torch.Tensor]
+    gradients: dict[str, torch.Tensor]
 
 
 @dataclass
@@ -48,8 +54,10 @@ class Lesson:
     `steps` of its `optimizer` were done, of which `recorded` hold the rounds; `first` is the number of the one that
     begins at `start`; `constants` are as they were in that one. `clip_norms`: to what norms gradients were clipped,
     None where they were not. `seconds`: what the optimizer and the backward passes took. `problem`: why its steps
-    cannot be done again, or "". Of the step that is under way: its `rounds`, whether the module `is_called`, and what
-    is `pending` to be its start.
+    cannot be done again, or "". `is_scaled`: whether its losses were scaled. Of the step that is under way: its
+    `rounds`, whether the module `is_called`, and what is `pending` to be its start.
+
+    Where the optimizer calls for the loss itself, each of these calls counts as a step.
     """
 
     module: nn.Module
@@ -61,16 +69,32 @@ class Lesson:
     start: Start | None = None
     first: int = 0
     problem: str = ""
+    is_scaled: bool = False
     rounds: list[Round] = field(default_factory=list)
     constants: Constants = field(default_factory=Constants)
     pending: tuple[nn.Module, Recipe] | None = None
     is_called: bool = False
+
+    @property
+    def words(self) -> Words:
+        """What its steps are called."""
+        by_closure = self.optimizer is not None and calls_its_closure(type(self.optimizer))
+        return words_of("closure" if by_closure else "training")
+
+    def forget_step(self) -> None:
+        """Of the step that is under way nothing is to be kept."""
+        self.rounds, self.pending, self.is_called = [], None, False
 
     def take(self, made: Round) -> None:
         """Keep what led to a loss. Raises NotRecorded where another one came of the same call of the module."""
         if any(made.calls & before.calls for before in self.rounds):
             raise NotRecorded("several losses come of one call of the model; add them up, and call backward() once")
         self.rounds.append(made)
+
+
+def gradients_of(module: nn.Module) -> dict[str, torch.Tensor]:
+    """A copy of those that there are, by the parameter's name."""
+    return {name: one.grad.detach().clone() for name, one in module.named_parameters() if one.grad is not None}
 
 
 class Lessons:
@@ -100,13 +124,14 @@ class Lessons:
                 stack.enter_context(self._in_place_of(owner, "clip_grad_norm_", self._clips))
                 stack.enter_context(self._in_place_of(owner, "clip_grad_value_", self._clips_values))
             stack.enter_context(self._in_place_of(torch.amp.GradScaler, "scale", self._scales))
+            stack.enter_context(self._in_place_of(torch.amp.GradScaler, "step", self._steps_scaled))
             stack.enter_context(self._recorder)
             yield
 
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[..., Any]) -> Any:
         """Make a call of a module with gradients."""
         recorder = self._recorder
-        own = getattr(module, "_orig_mod", module)
+        own = uncompiled(module)
         learns = any(parameter.requires_grad for parameter in own.parameters())
         if not recorder.is_seeing() or not learns or recorder.follows_another(own, args, kwargs):
             return make(module, *args, **kwargs)
@@ -119,13 +144,15 @@ class Lessons:
     def _begin(self, lesson: Lesson) -> None:
         """Keep how all is before a step."""
         assert lesson.optimizer is not None
-        if hasattr(vars(lesson.module).get("forward"), "__wrapped__"):
+        if is_wrapped_otherwise(lesson.module):
             lesson.problem = _WRAPPED
             return
         try:
             with self._recorder.paused():
                 recipe = recipe_of(lesson.optimizer, dict(lesson.module.named_parameters()))
-                lesson.pending = copy.deepcopy(lesson.module), recipe
+                module = copy.deepcopy(lesson.module)
+                unwrap(module)
+                lesson.pending = module, recipe
         except InvalidWorkload as fault:
             lesson.problem = fault.fault
         except Exception as fault:  # whatever a user's object makes of being copied
@@ -180,11 +207,34 @@ class Lessons:
         with self._recorder.paused():
             return make(*args, **options)
 
-    def _scales(self, make: Callable[..., Any], scaler: Any, *args: Any, **options: Any) -> Any:
+    def _scales(self, make: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
+        """A loss is multiplied by a scaler's factor, which its gradients are divided by before they are used."""
+        if not scaler.is_enabled():
+            return make(scaler, outputs)
+        with self._recorder.paused():
+            made = make(scaler, outputs)
         for lesson in self.of.values():
-            if lesson.is_called and scaler.is_enabled():
-                lesson.problem = lesson.problem or _SCALED
-        return make(scaler, *args, **options)
+            if lesson.is_called:
+                lesson.is_scaled = True
+                lesson.problem = lesson.problem or ("" if isinstance(made, torch.Tensor) else _SCALED)
+        if isinstance(made, torch.Tensor):
+            self._recorder.scaled(outputs, made, scaler.get_scale())
+        return made
+
+    def _steps_scaled(
+        self, make: Callable[..., Any], scaler: Any, optimizer: Optimizer, *args: Any, **options: Any
+    ) -> Any:
+        """A step that is left out, as gradients are not finite, is none."""
+        before = [lesson.steps for lesson in self.of.values()]
+        made = make(scaler, optimizer, *args, **options)
+        if before == [lesson.steps for lesson in self.of.values()]:
+            self._leave_out(optimizer)
+        return made
+
+    def _leave_out(self, optimizer: Optimizer) -> None:
+        self._clipped = None
+        for lesson in self._trained_by(optimizer):
+            lesson.forget_step()
 
     def _steps(self, optimizer: Optimizer) -> None:
         """A step begins, with the settings that the optimizer has now."""
@@ -196,8 +246,10 @@ class Lessons:
 
     def _stepped(self, optimizer: Optimizer, seconds: float) -> None:
         """A step was done, its update in so many seconds: those of the modules that it trains are over."""
-        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        trained = [one for one in self.of.values() if any(id(each) in held for each in one.module.parameters())]
+        if float(getattr(optimizer, "found_inf", 0.0)):  # as a scaler tells a fused one, which then does nothing
+            self._leave_out(optimizer)
+            return
+        trained = self._trained_by(optimizer)
         took, clipped = self._derived_s + seconds, self._clipped
         self._derived_s, self._clipped = 0.0, None
         for lesson in trained:
@@ -210,13 +262,18 @@ class Lessons:
         if self._is_enough():
             self._recorder.forget()
 
+    def _trained_by(self, optimizer: Optimizer) -> list[Lesson]:
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        return [one for one in self.of.values() if any(id(each) in held for each in one.module.parameters())]
+
     def _recorded(self, lesson: Lesson) -> None:
         if lesson.pending is not None and lesson.rounds:
             module, recipe = lesson.pending
             with self._recorder.paused():
                 held = (*lesson.module.named_parameters(), *lesson.module.named_buffers())
                 after = {name: one.detach().clone() for name, one in held}
-            lesson.start, lesson.pending = Start(module, recipe, after), None
+                gradients = gradients_of(lesson.module) if recipe.by_closure else {}
+            lesson.start, lesson.pending = Start(module, recipe, after, gradients), None
         if lesson.rounds:
             lesson.recorded.append(tuple(lesson.rounds))
             self._held_bytes += sum(one.size for one in lesson.rounds)

@@ -56,7 +56,7 @@ class Recorded:
     """An operation; `module` is what was called, None for a function. Tensors are `Made` or `Outer` in `leaves`.
 
     `models`: by identity, those whose outputs it comes from. `random`: torch's random numbers before a module was
-    called.
+    called. `factor`: how many times as large the result was as what is recorded makes it.
     """
 
     function: Callable[..., Any] | None
@@ -66,6 +66,7 @@ class Recorded:
     results: tuple[int, ...]
     models: frozenset[int] = frozenset()
     random: RandomState | None = None
+    factor: float = 1.0
 
 
 class Recorder(TorchFunctionMode):
@@ -114,6 +115,13 @@ class Recorder(TorchFunctionMode):
         if not all(map(_has_no_graph, results)):
             self._note(None, module, (places, spec), results, random)
         return made
+
+    def scaled(self, tensor: torch.Tensor, made: torch.Tensor, factor: float) -> None:
+        """Record that `made` is `tensor` multiplied by a factor, which is left out where it is done again."""
+        number = self._number(tensor)
+        if number is not None:
+            leaves, spec = pytree.tree_flatten(((Made(number),), {}))
+            self._note(torch.clone, None, (leaves, spec), (made,), factor=factor)
 
     def is_seeing(self) -> bool:
         """Whether what is done now leads to gradients of the script's, and is not traced or transformed."""
@@ -210,6 +218,7 @@ class Recorder(TorchFunctionMode):
         arguments: tuple[list[Any], pytree.TreeSpec],
         made: tuple[torch.Tensor, ...],
         random: RandomState | None = None,
+        factor: float = 1.0,
     ) -> None:
         if not self.records:
             return
@@ -217,7 +226,7 @@ class Recorder(TorchFunctionMode):
         self._next += len(made)
         before = [self.by_result[leaf.number].models for leaf in arguments[0] if isinstance(leaf, Made)]
         models = frozenset([id(module)] if module is not None else ()).union(*before)
-        recorded = Recorded(function, module, *arguments, tuple(numbers), models, random)
+        recorded = Recorded(function, module, *arguments, tuple(numbers), models, random, factor)
         for number, tensor in zip(numbers, made, strict=True):
             self.by_result[number] = recorded
             if not _has_no_graph(tensor):

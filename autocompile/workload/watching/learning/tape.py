@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ class NotRecorded(Exception):
 
 @dataclass(frozen=True)
 class Round:
-    """One loss and what it was made from: its `tape`, the tensors that are `given` by name, and its `value`.
+    """One loss and what it was made from: its `tape`, the tensors that are `given` by name, and its `value`, unscaled.
 
     `subject`: the module that was called, in `calls`, by the numbers of what they gave. `random`: torch's random
     numbers before each call.
@@ -74,7 +75,7 @@ def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Calla
         raise NotRecorded(f"one loss comes from calls of {kinds}; call them in one module" if kinds else UNSEEN)
     made = _Writer(recorder, subjects[0], constants(subjects[0]))
     operations = tuple(made.operation(one) for one in needed)
-    value = float(roots[0].detach())
+    value = float(roots[0].detach()) / math.prod(one.factor for one in needed)
     calls = [one for one in needed if one.module is not None]
     random = tuple(one.random for one in calls if one.random is not None)
     tape = Tape(operations, made.renumbered(number))

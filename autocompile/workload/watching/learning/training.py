@@ -16,7 +16,7 @@ from autocompile.workload.samples import Sample, describe
 from autocompile.workload.training.recorded import TAPE, RecordedLoss
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training
-from autocompile.workload.watching.learning.lessons import Lesson
+from autocompile.workload.watching.learning.lessons import Lesson, Start, gradients_of
 from autocompile.workload.watching.learning.tape import Round
 
 # How far the update of a step that is done again may be from the script's, relative to its own norm: in full precision,
@@ -48,7 +48,9 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
     if lesson.problem:
         raise Unteachable(lesson.problem)
     if lesson.start is None:
-        raise Unteachable("one step of it was seen, which only says what is trained; a second one would be recorded")
+        raise Unteachable(
+            f"one {lesson.words.one} of it was seen, which only says what is trained; a second one would be recorded"
+        )
     module, steps = lesson.start.module, _alike(lesson.recorded[lesson.first :])
     tapes = {one.tape.key: one.tape for step in steps for one in step}
     numbers = {key: number for number, key in enumerate(tapes)}
@@ -62,8 +64,10 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
             accumulate=len(steps[0]),
             clip_norm=lesson.clip_norms.most_common(1)[0][0],
         )
-        step = TrainingStep(module, training, autocast=autocast, device_type=device)
-        _check(step, steps[0], batches, lesson.start.after)
+        # Without the script's scaler, small gradients would be lost in float16.
+        checked = "" if autocast == "float16" else autocast
+        step = TrainingStep(module, training, autocast=checked, device_type=device)
+        _check(step, steps[0], batches, lesson.start, _NEAR_IN_HALF if autocast else _NEAR)
     except Unteachable:
         raise
     except UsageError as fault:
@@ -87,10 +91,12 @@ def _thinned(batches: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 
 
 def _check(
-    step: TrainingStep, rounds: Sequence[Round], batches: Sequence[dict[str, Any]], after: Mapping[str, torch.Tensor]
+    step: TrainingStep, rounds: Sequence[Round], batches: Sequence[dict[str, Any]], start: Start, near: float
 ) -> None:
-    """Do the step again, and compare its losses, its update and its buffers with the script's."""
-    near = _NEAR_IN_HALF if step.autocast else _NEAR
+    """Do the step again, and compare its losses, its update and its buffers with the script's.
+
+    Where the optimizer calls for the loss itself, its gradients stand for the update.
+    """
     before = {name: one.detach().clone() for name, one in step.parameters.items()}
     with step.preserved():
         step.clear()
@@ -100,7 +106,11 @@ def _check(
             if not abs(loss - one.value) <= near * max(abs(one.value), near):
                 raise Unteachable(f"its loss, computed again on the same batch, is {loss:.6g}, and was {one.value:.6g}")
         step.update()
-        _check_update(step, before, after, near)
+        after = start.after
+        if step.by_closure:
+            _check_gradients(gradients_of(step.module), start.gradients, near)
+        else:
+            _check_update(step, before, after, near)
         for name, buffer in step.module.named_buffers():
             if name in after and _distance(buffer, after[name]) > near * max(_distance(after[name]), near):
                 raise Unteachable(f"its step, done again, changes the buffer {name} otherwise")
@@ -130,6 +140,18 @@ def _check_update(
     if not off <= near * moved:
         differs = f"its step, done again, changes the parameters otherwise (by {off / moved:.0%})"
         raise Unteachable(f"{differs}: the script does something with gradients or parameters that is not seen")
+
+
+def _check_gradients(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], near: float) -> None:
+    size = math.hypot(*map(_distance, theirs.values()))
+    if not size:
+        raise Unteachable("the closure call that was recorded gives no gradient")
+    off = math.inf
+    if ours.keys() == theirs.keys():
+        off = math.hypot(*(_distance(gradient, theirs[name]) for name, gradient in ours.items()))
+    if not off <= near * size:
+        differs = f"its closure, called again, gives other gradients (off by {off / size:.0%})"
+        raise Unteachable(f"{differs}: the script does something with gradients that is not seen")
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor | None = None) -> float:

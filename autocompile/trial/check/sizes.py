@@ -1,6 +1,6 @@
 """Which sizes a model itself takes, tried in a process that may die of it.
 
-    python -m autocompile.trial.pack.sizes TASK.json     # prints a line for each size tried
+    python -m autocompile.trial.check.sizes TASK.json     # prints a line for each size tried
 
 On a GPU an index beyond a table is an assertion of the device's: it is told later than the call that it happened in,
 and no other call of that process succeeds any more.
@@ -8,13 +8,17 @@ and no other call of that process succeeds any more.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import math
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from autocompile.core.serde import Record, from_json, to_json
+from autocompile.core.serde import Record, from_json, to_json, write_atomically
 from autocompile.core.workload import Workload
 from autocompile.trial.clock.devices import DEVICES
 from autocompile.workload.axes import Place, resized
@@ -25,6 +29,8 @@ from autocompile.workload.spool import unspool
 _TAKEN, _REFUSED = "taken", "refused"
 # Each takes some seconds; what is left is refused.
 _MOST_PROCESSES = 4
+# One that takes longer hangs.
+_LONGEST_S = 600.0
 
 
 class Size(Record, frozen=True):
@@ -43,26 +49,44 @@ class SizesTask(Record, frozen=True):
     sizes: tuple[Size, ...]
 
 
-def taken_aside(task: SizesTask) -> list[bool]:
-    """Whether the model takes each of these sizes. One that ends the process is one that it does not take."""
+def taken_once(task: SizesTask, limit_s: float) -> list[bool]:
+    """What `taken_aside` says within so many seconds; the workload's directory keeps it for whoever asks again."""
+    asked = hashlib.sha256(to_json((task.batch, task.sample, task.sizes))).hexdigest()[:16]
+    kept = Path(task.workload.directory) / f"sizes-{asked}.json"
+    if not kept.exists():
+        write_atomically(kept, to_json(taken_aside(task, limit_s)))
+    return from_json(kept.read_bytes(), list[bool])
+
+
+def taken_aside(task: SizesTask, limit_s: float = math.inf) -> list[bool]:
+    """Whether the model takes each of these sizes, as far as that is found out within so many seconds.
+
+    One that ends the process is one that it does not take.
+    """
     answers: list[bool] = []
+    ends = time.monotonic() + limit_s
     for _process in range(_MOST_PROCESSES):
-        left = task.sizes[len(answers) :]
-        if not left:
+        left, left_s = task.sizes[len(answers) :], ends - time.monotonic()
+        if not left or left_s <= 0:
             break
-        told = _told(SizesTask(task.workload, task.batch, task.sample, left))
+        told = _told(SizesTask(task.workload, task.batch, task.sample, left), left_s)
         answers += told if len(told) == len(left) else [*told, False]
     return answers + [False] * (len(task.sizes) - len(answers))
 
 
-def _told(task: SizesTask) -> list[bool]:
+def _told(task: SizesTask, limit_s: float) -> list[bool]:
     """What a process said before it ended, well or otherwise."""
     with tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
         asked = Path(scratch) / "task.json"
         asked.write_bytes(to_json(task))
-        command = [sys.executable, "-P", "-m", "autocompile.trial.pack.sizes", str(asked)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return [line == _TAKEN for line in done.stdout.splitlines() if line in (_TAKEN, _REFUSED)]
+        command = [sys.executable, "-P", "-m", "autocompile.trial.check.sizes", str(asked)]
+        said = Path(scratch) / "said"
+        with said.open("w") as output, contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                command, stdout=output, stderr=subprocess.DEVNULL, check=False, timeout=min(limit_s, _LONGEST_S)
+            )
+        lines = said.read_text().splitlines()
+    return [line == _TAKEN for line in lines if line in (_TAKEN, _REFUSED)]
 
 
 def tried(eager: Call, sample: Sample, sizes: Sequence[Size], device_type: str) -> Iterator[bool]:

@@ -1,0 +1,46 @@
+"""A pass over a DataLoader with other workers, in which random numbers are drawn when they are drawn without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from autocompile.core.pipeline import LoaderSetting
+from autocompile.workload.capture.loader import twin, twin_over
+
+
+class LaterWorkers:
+    """An iterator over `loader` as `setting` has it.
+
+    Torch draws a seed when an iterator is made. Its samplers draw with the first batch, or at once where there are
+    workers, who load ahead. Here both is done as the loader's own number of workers has it. The workers of `setting`
+    start with the first batch, and draw from a generator of their own. `begin` makes torch's iterators.
+    """
+
+    def __init__(
+        self, loader: DataLoader[Any], setting: LoaderSetting, begin: Callable[[DataLoader[Any]], Any]
+    ) -> None:
+        alone = LoaderSetting(0, 0, pinned=bool(loader.pin_memory))
+        self._drawn = begin(twin(loader, alone) if loader.num_workers else loader)
+        self._indices: Iterator[Any] = self._drawn._sampler_iter  # noqa: SLF001
+        if loader.num_workers:
+            self._indices = chain(list(islice(self._indices, 1)), self._indices)
+        self._loader, self._setting, self._begin = loader, setting, begin
+        self._batches: Iterator[Any] | None = None
+
+    def __iter__(self) -> LaterWorkers:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._drawn)
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            made = twin_over(self._loader, self._setting, self._indices, self._drawn._base_seed)  # noqa: SLF001
+            if made.num_workers:  # torch has none without
+                made.timeout = self._loader.timeout
+            self._batches = self._begin(made)
+        return next(self._batches)

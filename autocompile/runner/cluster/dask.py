@@ -1,0 +1,71 @@
+"""Agents that dask brings: each is a process of its own beneath a dask worker, held by an actor there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from autocompile.core.errors import InvalidValue, MachineLost, RunnerError
+from autocompile.runner.cluster.agent import here
+from autocompile.runner.cluster.link import Process
+from autocompile.runner.cluster.messages import Here
+
+_CONNECTING_S, _WORKERS_S, _CLOSING_S = 10, 30, 15.0
+
+
+class DaskEngine:
+    """The workers of the scheduler at `address`. Raises InvalidValue if none answers, or dask is not installed."""
+
+    def __init__(self, address: str, where: str = "workers") -> None:
+        try:
+            from distributed import Client  # noqa: PLC0415  an extra
+        except ImportError:
+            remedy = "pip install 'torch-autocompile[dask]'"
+            raise InvalidValue("dask is not installed", where=where, remedy=remedy) from None
+        self.name = f"dask://{address}"
+        try:
+            self._client: Any = Client(f"tcp://{address}", timeout=_CONNECTING_S)
+        except (OSError, TimeoutError) as fault:
+            remedy = "start one with `dask scheduler`, and workers with `dask worker`"
+            raise InvalidValue(f"no dask scheduler answers at {address}", where=where, remedy=remedy) from fault
+
+    def workers(self) -> Mapping[str, Here | str]:
+        try:
+            told = self._client.run(here, on_error="return")
+        except Exception as fault:
+            raise RunnerError(f"{self.name}: its workers do not answer: {_first_line(fault)}") from fault
+        return {worker: one if isinstance(one, Here) else _first_line(one) for worker, one in told.items()}
+
+    def link(self, worker: str) -> DaskLink:
+        try:
+            placed = self._client.submit(Process, actor=True, workers=[worker], allow_other_workers=False, pure=False)
+            return DaskLink(placed.result(timeout=_WORKERS_S))
+        except Exception as fault:
+            raise RunnerError(f"no agent can be started there: {_first_line(fault)}") from fault
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=_CLOSING_S)
+
+
+class DaskLink:
+    """Reaches an agent through the actor that holds it."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def call(self, request: bytes, timeout_s: float) -> bytes:
+        try:
+            answer: bytes = self._actor.call(request, timeout_s).result(timeout=timeout_s)
+        except Exception as fault:  # whatever dask raises of a worker that is gone
+            raise MachineLost(f"it does not answer any more: {_first_line(fault)}") from fault
+        return answer
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._actor.close().result(timeout=_CLOSING_S)
+
+
+def _first_line(fault: object) -> str:
+    return next(iter(str(fault).strip().splitlines()), "") or type(fault).__name__

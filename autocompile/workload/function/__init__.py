@@ -1,0 +1,1 @@
+"""A function of a script, the calls of which are what is tuned."""

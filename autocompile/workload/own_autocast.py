@@ -1,0 +1,83 @@
+"""A model whose forward() a script has wrapped in autocast, as accelerate does for mixed precision.
+
+The wrapper lies in the module itself, where it hides the forward() of its class. What is around that is known here, so
+that it can be told, and left out while the model computes in another precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+_FORWARD = "forward"
+# Where accelerate keeps what it has hidden.
+_HIDDEN = "_original_forward"
+# Whose functions make single precision of what a model returns.
+_CONVERTS = "accelerate.utils.operations"
+
+
+def own_autocast(module: nn.Module) -> str:
+    """The dtype that its forward() is wrapped in, or "": also where something else is around it."""
+    layers = _layers(module)
+    casts = [one for one in map(_autocast_of, layers or ()) if one is not None]
+    if layers is None or not casts or not casts[-1]._enabled:  # noqa: SLF001  torch tells no other way
+        return ""
+    return str(casts[-1].fast_dtype).removeprefix("torch.")
+
+
+def is_wrapped_otherwise(module: nn.Module) -> bool:
+    """Whether something is around its forward() that is not known."""
+    return hasattr(vars(module).get(_FORWARD), "__wrapped__") and _layers(module) is None
+
+
+def unwrap(module: nn.Module) -> None:
+    """Take away the autocast that is around its forward(), where there is nothing else."""
+    if _layers(module):
+        vars(module).pop(_FORWARD)
+        vars(module).pop(_HIDDEN, None)
+
+
+def unwrapped(module: nn.Module) -> AbstractContextManager[None]:
+    """Without that autocast meanwhile."""
+    return _unwrapped(module) if _FORWARD in vars(module) else nullcontext()
+
+
+@contextmanager
+def _unwrapped(module: nn.Module) -> Iterator[None]:
+    held = vars(module)
+    before = {name: held[name] for name in (_FORWARD, _HIDDEN) if name in held}
+    unwrap(module)
+    try:
+        yield
+    finally:
+        held.update(before)
+
+
+def _layers(module: nn.Module) -> list[Any] | None:
+    """What lies around the forward() of its class, the outermost first; None where that is not known."""
+    found: list[Any] = []
+    one = vars(module).get(_FORWARD)
+    while one is not None:
+        plain = getattr(one, "__func__", one)
+        if plain is type(module).forward:
+            return found
+        if _autocast_of(plain) is None and not _converts(plain):
+            return None
+        found.append(plain)
+        one = getattr(plain, "__wrapped__", None)
+    return None if found else []
+
+
+def _autocast_of(function: Any) -> torch.autocast | None:
+    """What a function that autocast has made of another is done in."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    held = (cell.cell_contents for cell in cells if code is not None and code.co_name == "decorate_autocast")
+    return next((one for one in held if isinstance(one, torch.autocast)), None)
+
+
+def _converts(function: Callable[..., Any]) -> bool:
+    return _CONVERTS in (getattr(function, "__module__", ""), type(function).__module__)
