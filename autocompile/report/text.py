@@ -24,6 +24,7 @@ from autocompile.report.learned import learned_lines
 from autocompile.report.limits import all_break, verdict_words
 from autocompile.report.profile import profile_lines
 from autocompile.report.story import story
+from autocompile.report.whole_script import whole_script_words
 from autocompile.search.ledger import measuring_share
 
 WIDTH = 120
@@ -108,6 +109,7 @@ def headline(document: Document) -> RenderableType:
         )
         text.append(_batch_words(document))
         text.append(_throughput_words(document))
+        text.append(whole_script_words(document))
     if document.open_to:
         text.append(f" The verdict is open: no final for {', '.join(document.open_to)}.", style="yellow")
     is_good = document.artifact.start == "load" or bool(document.workload.training)

@@ -18,6 +18,8 @@ Made by `table.py` from `results/`, which `record.py` records and says how.
 Each script of `examples/scripts` that trains is tuned as it is, for an hour of steps, and then run in turn by itself
 and by `autocompile run`, in processes of their own. A step is from the end of one to the end of the next, loading
 included, and its time the median over the run. Ratios are geometric means over the rounds with their 95% intervals.
+What is said is said of the training step alone. A step of the script holds what else it does, too: drawing the waves
+further, which takes 29% of `waves`, is no part of a training step and stays as it is.
 """
 Row = dict[str, Any]
 

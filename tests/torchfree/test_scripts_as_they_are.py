@@ -11,6 +11,7 @@ from test_training_words import ALL, AROUND, TRAINING, closed
 from autocompile.core.plan import Plan
 from autocompile.core.workload import ScriptEntry
 from autocompile.report.delivery import start_of_training
+from autocompile.report.whole_script import whole_script_words
 from autocompile.runtime.catalogue import open_space
 from autocompile.search.as_is import of_the_script_as_it_is
 from autocompile.search.choose.seeds import seeds_of_the_script
@@ -78,3 +79,16 @@ def test_what_the_script_does_now_is_not_tried_where_it_is_closed():
 def test_of_a_script_that_is_the_baseline_nothing_is_said(document):
     assert not list(of_the_script_as_it_is(workload(script=SEEN), document.trials))
     assert not list(of_the_script_as_it_is(workload(), document.trials))
+
+
+def test_what_it_comes_to_for_the_whole_script_is_told(document):
+    gained = replace(document.winner, speedup=replace(document.winner.speedup, value=2.0))
+
+    def told(**seen):
+        script = replace(SEEN, **seen)
+        return whole_script_words(replace(document, winner=gained, workload=replace(document.workload, script=script)))
+
+    assert told(share=0.7).endswith("30% of its time, stays as it is: all of it is some 1.54x as fast.")
+    assert not told(share=0.95), "the rest is too little to be worth a sentence"
+    assert not told(share=0.7, is_compiled=True), "the gain is over eager, which the script is not"
+    assert not whole_script_words(replace(document, workload=replace(document.workload, script=None)))
