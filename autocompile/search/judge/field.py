@@ -11,6 +11,8 @@ from autocompile.search.judge.contender import Contender, beats, dominates, no_w
 
 # Beyond so many times the calls that make up for the longest start, start-up is no part of a call's time any more.
 _NEGLIGIBLE = 10**6
+# What may be given away for a simpler candidate, where two cannot be told apart.
+WORTH_SIMPLICITY = 0.02
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,10 @@ class Field:
     can_be_told: bool = True
 
     def winner(self, calls: float) -> Contender:
-        """The simplest of those that stand, and of equally simple ones the quickest; finalists before others."""
+        """Of those that stand the baseline, if it does; else the simplest of those that read about as quick as any.
+
+        Of equally simple ones it is the quickest; finalists come before others.
+        """
         return self._first(self._eligible(calls), calls)
 
     def standing(self, calls: float) -> list[Contender]:
@@ -61,8 +66,11 @@ class Field:
 
     def _first(self, some: Sequence[Contender], calls: float) -> Contender:
         quickest = sorted(some, key=lambda c: _quickness(c, calls))
-        simplest = sorted(quickest, key=lambda c: (not self._is_settled(c), c.changes))
-        return next((c for c in simplest if self._stands(c, quickest, calls)), quickest[0])
+        standing = [c for c in quickest if self._stands(c, quickest, calls)] or quickest[:1]
+        settled = [c for c in standing if self._is_settled(c)] or standing
+        enough = (1 + WORTH_SIMPLICITY) * settled[0].cost(calls)[0]
+        close = [c for c in settled if c.origin == "baseline" or c.cost(calls)[0] <= enough]
+        return min(close, key=lambda c: (c.origin != "baseline", c.changes))
 
     def _stands(self, contender: Contender, among: Sequence[Contender], calls: float) -> bool:
         """Whether nobody among these beats it, nor one that is no worse: a wide interval alone makes no winner."""

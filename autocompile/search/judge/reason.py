@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from autocompile.core.limits import beyond
 from autocompile.core.words import Words
 from autocompile.search.judge.contender import STARTUP_UNCERTAINTY, Contender, beats
+from autocompile.search.judge.field import WORTH_SIMPLICITY
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,9 @@ def _simplest(winner: Contender, others: Sequence[Contender]) -> str:
     fewest = min(c.changes for c in others)
     if winner.changes < fewest:
         return f"{told}, and the simplest of them"
-    return f"{told}, and none of them is simpler" if winner.changes == fewest else told
+    if winner.changes == fewest:
+        return f"{told}, and none of them is simpler"
+    return f"{told}, but none that is simpler reads within {WORTH_SIMPLICITY:.0%} of it"
 
 
 def _open(winner: Contender, owed: Sequence[Contender]) -> str:

@@ -38,7 +38,9 @@ class Verdict:
 
 
 def judge(contenders: Sequence[Contender], calls: float, margin: float, words: Words = CALLS) -> Verdict:
-    """Rank by amortized time over `calls` (infinity: by latency); of those that are not surely behind, the simplest.
+    """Rank by amortized time over `calls` (infinity: by latency), and choose of those that are not surely behind.
+
+    That is the baseline, if it is one of them; else the simplest of those that read at most 2% behind the quickest.
 
     Only who keeps every constraint can win; if nobody does, it is whoever is nearest. `contenders` must hold the
     baseline. `margin`: what two candidates must differ by in this run, as `scatter_of` tells. `words`: what a call is
