@@ -65,7 +65,8 @@ def optimize(  # noqa: PLR0913
     `storage`, an Optuna storage URL for the study instead, which runs on machines of one kind may share;
     `on_unmet`, what to do if nothing that was measured keeps the goal's constraints: return what comes nearest, its
     `document.is_feasible` false (`nearest`), or raise (`error`); `workers`, how many candidates compile side by side,
-    measured one by one, or "gpu" or a scheduler as "dask://host:8786", to try some on further GPUs or machines, too.
+    measured one by one, or "gpu" or a cluster as "dask://host:8786" or "ray://host:10001", to try some on further GPUs
+    or machines, too.
 
     Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
     are decode steps; `rec.module.generate` takes these as recommended.

@@ -50,8 +50,8 @@ Storage = Annotated[
 Workers = Annotated[
     str,
     Option(
-        help="Compile so many candidates side by side, measured one by one; or where else to try some: gpu (each GPU) "
-        "or dask://host:8786 (a cluster)."
+        help="Compile so many candidates side by side, measured one by one; or where else to try some: gpu (each GPU), "
+        "dask://host:8786 or ray://host:10001 (a cluster)."
     ),
 ]
 Json = Annotated[bool, Option("--json", help="Print the recommendation as JSON.")]

@@ -9,7 +9,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.serde import Record
 from autocompile.host import usable_cores
 
-Engine = Literal["", "gpu", "dask"]
+Engine = Literal["", "gpu", "dask", "ray"]
 
 
 class Workers(Record, frozen=True):
@@ -26,22 +26,22 @@ class Workers(Record, frozen=True):
 
 
 def parse_workers(text: str | int, *, where: str = "workers") -> Workers:
-    """The workers in `"4"`, 4, `"gpu"` or `"dask://host:8786"`.
+    """The workers in `"4"`, 4, `"gpu"`, `"dask://host:8786"` or `"ray://host:10001"`.
 
     Raises InvalidValue when it cannot be read, is below 1, or beyond the cores here.
     """
     if isinstance(text, str) and text.strip() == "gpu":
         return Workers(engine="gpu")
-    address = re.fullmatch(r"\s*dask://([^\s/]+:\d+)/?\s*", text) if isinstance(text, str) else None
-    if address:
-        return Workers(engine="dask", address=address[1])
+    cluster = re.fullmatch(r"\s*(dask|ray)://([^\s/]+:\d+)/?\s*", text) if isinstance(text, str) else None
+    if cluster:
+        return Workers(engine="dask" if cluster[1] == "dask" else "ray", address=cluster[2])
     return Workers(here=_number(text, where))
 
 
 def _number(text: str | int, where: str) -> int:
     is_number = isinstance(text, int) and not isinstance(text, bool)
     if not is_number and not (isinstance(text, str) and text.strip().isascii() and text.strip().isdigit()):
-        remedy = "give one like 2, or gpu, or dask://host:8786"
+        remedy = "give one like 2, or gpu, or dask://host:8786 or ray://host:10001"
         raise InvalidValue(f"{text!r} is no number of workers", where=where, remedy=remedy)
     workers, cores = int(text), usable_cores()
     if workers < 1:

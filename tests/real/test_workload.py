@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections import UserDict
 from functools import partial
@@ -9,13 +10,15 @@ import pytest
 import torch
 from torch import nn
 
+import autocompile
+from autocompile.core import job
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.plan import Plan
 from autocompile.runtime.building import build
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.profile.blocks import repeated_blocks
 from autocompile.workload.call import Call
-from autocompile.workload.capture.script import workload_from_script
+from autocompile.workload.capture.script import is_own, workload_from_script
 from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.samples import MAX_SAMPLES, Sample, as_samples, clone, signatures_of
 from autocompile.workload.spool import spool, unspool
@@ -322,3 +325,10 @@ def test_settings_of_the_users_process_travel(tmp_path):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_users_file_is_told_from_this_package_and_from_what_is_installed(tmp_path):
+    assert is_own(__file__)
+    assert is_own(str(tmp_path / "autocompile_script.py"))
+    for module in (autocompile.api, job, torch.nn, sysconfig):
+        assert not is_own(module.__file__), module

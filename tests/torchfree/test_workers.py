@@ -9,6 +9,8 @@ from autocompile.runner import workers
 from autocompile.runner.cluster import gpus
 from autocompile.runner.workers import Workers, parse_workers
 
+ONE = "give one like 2, or gpu, or dask://host:8786 or ray://host:10001"
+
 
 @pytest.fixture(autouse=True)
 def four_cores(monkeypatch):
@@ -23,20 +25,21 @@ def test_a_number_is_so_many(text, count):
 def test_others_are_reached_by_what_brings_agents_there():
     assert parse_workers("gpu") == Workers(engine="gpu")
     assert parse_workers(" dask://host:8786/ ") == Workers(engine="dask", address="host:8786")
+    assert parse_workers("ray://host:10001") == Workers(engine="ray", address="host:10001")
     assert parse_workers("dask://[::1]:8786") == Workers(engine="dask", address="[::1]:8786")
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("many", "workers: 'many' is no number of workers; give one like 2, or gpu, or dask://host:8786"),
-        ("", "workers: '' is no number of workers; give one like 2, or gpu, or dask://host:8786"),
-        ("2.5", "workers: '2.5' is no number of workers; give one like 2, or gpu, or dask://host:8786"),
-        (2.0, "workers: 2.0 is no number of workers; give one like 2, or gpu, or dask://host:8786"),
-        (True, "workers: True is no number of workers; give one like 2, or gpu, or dask://host:8786"),
-        ("²", "workers: '²' is no number of workers; give one like 2, or gpu, or dask://host:8786"),
-        ("dask://host", "workers: 'dask://host' is no number of workers; give one like 2, or gpu, or dask://host:8786"),
-        ("-1", "workers: '-1' is no number of workers; give one like 2, or gpu, or dask://host:8786"),
+        ("many", f"workers: 'many' is no number of workers; {ONE}"),
+        ("", f"workers: '' is no number of workers; {ONE}"),
+        ("2.5", f"workers: '2.5' is no number of workers; {ONE}"),
+        (2.0, f"workers: 2.0 is no number of workers; {ONE}"),
+        (True, f"workers: True is no number of workers; {ONE}"),
+        ("²", f"workers: '²' is no number of workers; {ONE}"),
+        ("dask://host", f"workers: 'dask://host' is no number of workers; {ONE}"),
+        ("-1", f"workers: '-1' is no number of workers; {ONE}"),
         (-1, "workers: -1 workers compile nothing; give 1 or more"),
         ("0", "workers: 0 workers compile nothing; give 1 or more"),
         ("5", "workers: 5 workers are more than the 4 cores that this process may use; give at most 4"),

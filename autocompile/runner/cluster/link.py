@@ -29,16 +29,20 @@ class Link(Protocol):
 
 
 class Process:
-    """An agent as a process of this one, with `variables` added to its environment. It ends with whoever holds this."""
+    """An agent as a process of this one, with `variables` in its environment, but for those that are None.
 
-    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+    It ends with whoever holds this.
+    """
+
+    def __init__(self, variables: Mapping[str, str | None] | None = None) -> None:
         self._turn = threading.Lock()
+        environment = {**os.environ, **(variables or {})}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "autocompile.runner.cluster.agent"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **(variables or {})},
+            env={name: value for name, value in environment.items() if value is not None},
             start_new_session=True,
         )
         if self._process.stdin is not None:

@@ -13,6 +13,7 @@ from autocompile.runner.cluster.engine import Engine
 from autocompile.runner.cluster.gpus import GpuEngine
 from autocompile.runner.cluster.joining import Joined, difference_of_gpus, join, linked
 from autocompile.runner.cluster.messages import Here
+from autocompile.runner.cluster.ray import RayEngine
 from autocompile.runner.cluster.runner import ClusterRunner
 from autocompile.runner.local import LocalRunner
 from autocompile.runner.workers import Workers
@@ -57,4 +58,6 @@ def reached(workers: Workers) -> Iterator[Reached | None]:
 def _engine(workers: Workers) -> Engine:
     if workers.engine == "gpu":
         return GpuEngine()
+    if workers.engine == "ray":
+        return RayEngine(workers.address)
     return DaskEngine(workers.address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
@@ -21,7 +22,7 @@ from autocompile.workload.places import is_installed
 from autocompile.workload.training.training import Training
 
 _STDLIB = sysconfig.get_path("stdlib")
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _HOW = "define `model` and `inputs`, or a function `workload()` that returns them"
 # What may be said of a training besides its loss and its optimizer.
 _HOW_IT_TRAINS = ("accumulate", "clip_norm")

@@ -59,9 +59,10 @@ def watched(
 
 
 def _send_by_value(beside: Path) -> None:
+    within = str(beside).rstrip(os.sep) + os.sep  # of thousands of modules no Path is made
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if file and module.__name__ != "__main__" and beside in Path(file).parents and not is_installed(file):
+        if file and module.__name__ != "__main__" and file.startswith(within) and not is_installed(file):
             cloudpickle.register_pickle_by_value(module)
 
 

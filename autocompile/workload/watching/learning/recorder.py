@@ -24,6 +24,8 @@ UNSEEN = "its loss goes through code that is not seen, as a torch.autograd.Funct
 MOST_BYTES, _LITTLE_BYTES = 1024**3, 64 * 1024**2
 # What a function that is put in the place of another has it by.
 STANDS_FOR = "_stands_for"
+# What holds no tensor.
+_PLAIN = {int, float, bool, str, type(None), slice, torch.dtype, torch.device, torch.Size}
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,11 @@ class Recorder(TorchFunctionMode):
         self._outer_numbers: dict[tuple[int, int], int] = {}
         self._next = self._next_outer = 0
         self._held_bytes, self._pruned_bytes = 0, 0
+        self._has_left = False
+
+    def __exit__(self, *raised: object) -> None:
+        if not self._has_left:
+            super().__exit__(*raised)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -154,10 +161,13 @@ class Recorder(TorchFunctionMode):
             _push_mode(self)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """Stop, and let all go that was recorded."""
+        """Stop, and let all go that was recorded; where no other mode is in between, be in the way of nothing more."""
         self.records = False
         self.by_result, self.outer = {}, {}
         self._numbers, self._outer_numbers = {}, {}
+        if _get_current_function_mode() is self:  # type: ignore[no-untyped-call]
+            _pop_mode()  # type: ignore[no-untyped-call]
+            self._has_left = True
 
     def _tidy(self) -> None:
         """Where much is held, let go what is not needed any more; where all of it is needed, everything."""
@@ -253,8 +263,19 @@ def _changes_of(tensor: torch.Tensor) -> int:
 
 def _concerns(args: Any, kwargs: Any) -> bool:
     """Whether a tensor is among them that needs a gradient."""
-    flat = pytree.tree_leaves((args, kwargs))
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in flat)
+    return any(map(_needs_gradient, args)) or any(map(_needs_gradient, kwargs.values()))
+
+
+def _needs_gradient(one: Any) -> bool:
+    """Of plain arguments without the help of pytree, which takes several times as long."""
+    if isinstance(one, torch.Tensor):
+        return one.requires_grad
+    kind = type(one)
+    if kind in _PLAIN:
+        return False
+    if kind is tuple or kind is list:
+        return any(map(_needs_gradient, one))
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(one))
 
 
 def _hidden(holder: Any) -> str:
