@@ -91,7 +91,7 @@ class Recorder(TorchFunctionMode):
 
     def __exit__(self, *raised: object) -> None:
         if not self._has_left:
-            super().__exit__(*raised)
+            super().__exit__(*raised)  # type: ignore[no-untyped-call]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
