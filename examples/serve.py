@@ -5,7 +5,7 @@
     curl -s localhost:8000/embed -H 'content-type: application/json' -d '{"sentences": ["Where is my parcel?"]}'
     curl -s localhost:8000/status
 
-POST /embed takes sentences and answers with unit-length vectors; GET /status tells how they are computed.
+POST /embed takes sentences and returns unit-length vectors. GET /status reports how they are computed.
 """
 
 import argparse
@@ -21,13 +21,13 @@ import autocompile
 
 
 class Request(BaseModel):
-    """What is to be embedded."""
+    """The sentences to embed."""
 
     sentences: list[str] = Field(min_length=1, max_length=64)
 
 
 def service(module: autocompile.CompiledModule) -> FastAPI:
-    """The service on a loaded module, which may be called from several threads at once."""
+    """Return the service for a loaded module, which several threads may call at the same time."""
     app = FastAPI(title="sentence embeddings")
 
     @app.post("/embed")
@@ -42,7 +42,7 @@ def service(module: autocompile.CompiledModule) -> FastAPI:
 
 
 def main() -> None:
-    """Load, warm up, serve."""
+    """Load the artifact, warm it up, and serve it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("artifact", help="a recommendation's directory")
     parser.add_argument("--port", type=int, default=8000)

@@ -1,4 +1,6 @@
-"""A reaction-diffusion step (Gray-Scott) as a plain function: many small passes over memory, which fusing saves.
+"""A reaction-diffusion step (Gray-Scott) as a plain function.
+
+It makes many small passes over memory, which fusing the operators saves.
 
 autocompile tune examples/stencil.py --budget 90s --output rec-stencil/
 """
@@ -7,7 +9,7 @@ import torch
 
 
 def laplacian(field: torch.Tensor) -> torch.Tensor:
-    """Five-point Laplacian on a torus; (height, width) in and out."""
+    """Return the five-point Laplacian on a torus; (height, width) in and out."""
     return (
         torch.roll(field, 1, 0)
         + torch.roll(field, -1, 0)
@@ -18,7 +20,7 @@ def laplacian(field: torch.Tensor) -> torch.Tensor:
 
 
 def step(u: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """One explicit Euler step of two concentrations, (height, width) each."""
+    """Do one explicit Euler step of two concentrations, (height, width) each."""
     feed, kill, diffuse_u, diffuse_v = 0.055, 0.062, 0.16, 0.08
     reaction = u * v * v
     du = diffuse_u * laplacian(u) - reaction + feed * (1 - u)

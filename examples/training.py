@@ -1,7 +1,7 @@
-"""A small language model, trained on its own source code; nothing is downloaded.
+"""A small language model, trained on the source code of this file. Nothing is downloaded.
 
 autocompile tune examples/training.py --budget 3m --strategy quick --output rec-training/
-python examples/training.py rec-training/    # trains as recommended; without the directory, eager
+python examples/training.py rec-training/    # trains as recommended; without a directory, it trains eager
 """
 
 import sys
@@ -16,7 +16,7 @@ CHARACTERS, LENGTH, BATCH, STEPS = 256, 64, 8, 100
 
 
 class LanguageModel(nn.Module):
-    """Predicts the next character: (batch, length) of integers to (batch, length, 256) of logits."""
+    """Predicts the next character: integers of shape (batch, length) to logits of shape (batch, length, 256)."""
 
     def __init__(self, width: int = 128, layers: int = 2) -> None:
         super().__init__()
@@ -27,19 +27,19 @@ class LanguageModel(nn.Module):
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(LENGTH))
 
     def forward(self, text: torch.Tensor) -> torch.Tensor:
-        """The logits of the character after each one."""
+        """Return the logits of the next character at each position."""
         hidden = self.characters(text) + self.positions.weight
         return self.logits(self.layers(hidden, mask=self.mask, is_causal=True))
 
 
 def loss(run, batch: torch.Tensor) -> torch.Tensor:
-    """The cross entropy of a batch, (batch, length + 1) of integers."""
+    """Return the cross entropy of a batch of integers, (batch, length + 1)."""
     logits = run(batch[:, :-1])
     return functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
 
 
 def batches(count: int, seed: int = 0) -> list[torch.Tensor]:
-    """Pieces of this file, at random places."""
+    """Return `count` batches of pieces of this file, taken at random places."""
     text = torch.tensor(list(Path(__file__).read_bytes()))
     starts = torch.randint(len(text) - LENGTH, (count, BATCH), generator=torch.Generator().manual_seed(seed))
     return [torch.stack([text[start : start + LENGTH + 1] for start in row]) for row in starts]
@@ -52,7 +52,7 @@ inputs = batches(4)
 
 
 def train(step) -> None:
-    """Train, and print how that went."""
+    """Train for `STEPS` steps, and print the losses and the times."""
     marks, losses = [time.perf_counter()], []
     for batch in batches(STEPS, seed=1):
         losses.append(float(step(batch)))
@@ -63,7 +63,7 @@ def train(step) -> None:
 
 
 def eager(batch: torch.Tensor) -> torch.Tensor:
-    """A step as it is usually written."""
+    """Do a training step as it is usually written, without autocompile."""
     optimizer.zero_grad()
     value = loss(model, batch)
     value.backward()

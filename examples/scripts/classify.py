@@ -1,8 +1,8 @@
-"""Classify measurements with a network, batch by batch, and write a line for each into a CSV file.
+"""Classify measurements with a network, batch by batch, and write one line per measurement into a CSV file.
 
     python examples/scripts/classify.py --samples 4096 --output classes.csv
 
-A script as people write them: nothing in it knows of autocompile.
+A typical script. It does not use autocompile.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Train an autoencoder with Lightning to take the noise from waves, and keep the best checkpoint.
+"""Train an autoencoder with Lightning to remove noise from waves, and keep the best checkpoint.
 
     python examples/scripts/denoise.py --epochs 3 --output runs/denoise
 
-A script as people write them: a LightningModule and a Trainer that has the loop; nothing in it knows of autocompile.
+A typical script: a LightningModule, and a Trainer that contains the loop. It does not use autocompile.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Fit a small network to a noisy wave by LBFGS, and tell how well it predicts what it has not seen.
+"""Fit a small network to a noisy wave with LBFGS, and print how well it predicts points that it has not seen.
 
     python examples/scripts/fit.py --steps 20
 
-A script as people write them: an optimizer that calls the loss itself; nothing in it knows of autocompile.
+A typical script: the optimizer calls the loss itself. It does not use autocompile.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Train a generator against a discriminator, on points of two dimensions that lie on a ring.
+"""Train a generator against a discriminator, on two-dimensional points on a ring.
 
     python examples/scripts/gan.py --steps 300
 
-A script as people write them: two models, two optimizers; nothing in it knows of autocompile.
+A typical script: two models, two optimizers. It does not use autocompile.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Continue prompts with a small language model; its weights are random, so the text is, too."""
+"""Continue prompts with a small language model. Its weights are random, and so is the text."""
 
 import argparse
 import time

@@ -1,8 +1,8 @@
-"""Train a small convolutional network on images made up of noise and stripes, and keep a checkpoint of each epoch.
+"""Train a small convolutional network on images of noise and stripes, and keep a checkpoint of each epoch.
 
     python examples/scripts/images.py --epochs 3 --output runs/images
 
-A script as people write them: a class that trains, evaluates and saves; nothing in it knows of autocompile.
+A typical script: a class that trains, evaluates and saves. It does not use autocompile.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Train a transformer to continue sequences, with accumulated and clipped gradients, and a schedule.
+"""Train a transformer to continue sequences, with gradient accumulation, gradient clipping and a schedule.
 
     python examples/scripts/sequences.py --steps 200 --accumulate 2
 
-A script as people write them: a loop of its own, on the GPU if there is one; nothing in it knows of autocompile.
+A typical script: a training loop without a framework, on the GPU if there is one. It does not use autocompile.
 """
 
 import argparse
@@ -27,7 +27,7 @@ class Model(nn.Module):
 
 
 def batch(generator, size, length, vocabulary):
-    """Sequences in which each token is the sum of the two before."""
+    """Return sequences in which each token is the sum of the two before it, modulo `vocabulary`."""
     tokens = torch.randint(vocabulary, (size, length + 1), generator=generator)
     for position in range(2, length + 1):
         tokens[:, position] = (tokens[:, position - 1] + tokens[:, position - 2]) % vocabulary

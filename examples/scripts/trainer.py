@@ -1,8 +1,8 @@
-"""Train a small BERT by transformers' Trainer to tell which of two words a text has more of, and keep checkpoints.
+"""Train a small BERT with transformers' Trainer to find out which of two words is more frequent in a text.
 
     python examples/scripts/trainer.py --epochs 2 --output runs/trainer
 
-A script as people write them: the Trainer has the loop, and the model computes the loss; nothing in it knows of
+A typical script: the Trainer contains the loop and keeps checkpoints, and the model computes the loss. It does not use
 autocompile.
 """
 
@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 
 class Texts(Dataset):
-    """Words are numbers; the label is whether there are more of word 2 than of word 1."""
+    """Texts whose words are numbers. The label says whether word 2 is more frequent than word 1."""
 
     def __init__(self, count, length, vocabulary, seed):
         generator = torch.Generator().manual_seed(seed)

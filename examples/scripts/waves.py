@@ -1,9 +1,9 @@
-"""Train two recurrent cells by LBFGS to tell where a sine wave goes on, and let them draw the waves further.
+"""Train two recurrent cells with LBFGS to predict the next value of a sine wave, and let them continue the waves.
 
     python examples/scripts/waves.py --steps 6
 
-A script as people write them: all waves are one batch, in double precision, and the optimizer calls the closure as
-often as it likes; nothing in it knows of autocompile.
+A typical script: all waves are one batch, in double precision, and the optimizer calls the closure as often as it
+needs to. It does not use autocompile.
 """
 
 import argparse
@@ -21,7 +21,7 @@ class Forecaster(nn.Module):
         self.read = nn.Linear(width, 1)
 
     def forward(self, waves, further=0):
-        """The next value after each one of the waves, and then as many as are asked for, each from the last."""
+        """Return the next value after each value of the waves, then `further` values, each from the one before it."""
         blank = waves.new_zeros(len(waves), self.width)
         low = high = (blank, blank)
         told = []
@@ -34,7 +34,7 @@ class Forecaster(nn.Module):
 
 
 def sines(count, length, generator):
-    """Waves of one length that begin anywhere."""
+    """Return `count` sine waves of the same length that begin at random places."""
     begins = torch.randint(-80, 80, (count, 1), generator=generator)
     return torch.sin((torch.arange(length) + begins).double() / 10)
 
