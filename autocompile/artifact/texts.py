@@ -16,6 +16,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from autocompile.artifact.standin import stand_in
 from autocompile.core.serving import AS_IT_IS, Serving
 from autocompile.core.workload import GenerationEntry
+from autocompile.workload.generating.cache_argument import cache_field, cache_in, cache_name_in
 from autocompile.workload.generating.caches import PreallocatedCache
 from autocompile.workload.generating.settings import reason_against
 from autocompile.workload.generating.step_inputs import STEP_INPUTS
@@ -23,6 +24,7 @@ from autocompile.workload.spans import Spans
 
 # Makes a decode step: a call of a `Decoding`.
 Decode = Callable[..., Any]
+_CACHE_FIELD = cache_field(CausalLMOutputWithPast)
 _NO_STAND_IN = "no class can be derived from the model's, to make its calls pass by"
 _OTHER_CACHE = "decode steps of another kind, by beam search for example, or with a cache of their own"
 
@@ -60,7 +62,7 @@ class Texts:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call of the model: a decode step, or anything else, such as a prompt's."""
-        cache, tokens = kwargs.get("past_key_values"), kwargs.get("input_ids")
+        cache, tokens = cache_in(kwargs), kwargs.get("input_ids")
         if not isinstance(tokens, torch.Tensor) or args:
             return self._model(*args, **kwargs)
         self.tokens += tokens.shape[0]
@@ -95,9 +97,9 @@ class Texts:
 
         @wraps(before)
         def sample(model: Any, *args: Any, **kwargs: Any) -> Any:
-            cache: Any = kwargs.get("past_key_values")
+            cache = cache_in(kwargs)
             if type(cache) is DynamicCache and not cache.get_seq_length():
-                kwargs["past_key_values"] = PreallocatedCache(self._entry.layers, self._entry.capacity)
+                kwargs[cache_name_in(kwargs)] = PreallocatedCache(self._entry.layers, self._entry.capacity)
             return before(model, *args, **kwargs)
 
         return sample
@@ -120,4 +122,4 @@ class Texts:
         mask = cache.mask_of(kwargs.get("attention_mask"))
         logits, added = self._decode(tokens, positions, mask, tokens.new_full((), length), cache.memory)
         cache.append(added)
-        return CausalLMOutputWithPast(logits=logits, past_key_values=cache)
+        return CausalLMOutputWithPast(logits=logits, **{_CACHE_FIELD: cache})

@@ -45,17 +45,19 @@ class DecodeStep(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model = model
-        self.is_positioned = "position_ids" in inspect.signature(model.forward).parameters
+        self.takes = inspect.signature(model.forward).parameters
 
     def forward(self, tokens, positions, mask, length, caches):
         layers = [Held(keys, values, length) for keys, values in caches]
-        given = {{"past_key_values": Cache(layers=layers), "use_cache": True, "return_dict": True{options}}}
-        if self.is_positioned:
+        given = {{CACHE: Cache(layers=layers), "use_cache": True, "return_dict": True{options}}}
+        if "position_ids" in self.takes:
             given["position_ids"] = positions
         logits = self.model(input_ids=tokens, attention_mask=mask, **given).logits
         return logits, tuple(layer.added for layer in layers)
 
 
+# `past_key_values` before transformers 5.24
+CACHE = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 language_model, model = model, DecodeStep(model).eval()
 """
 _LOOP = """
@@ -66,7 +68,7 @@ def generate(ids, new_tokens):
         raise ValueError("there is no room for so many tokens; enlarge the memory: {capacity}")
     with torch.no_grad():
         cache = DynamicCache()
-        logits = language_model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+        logits = language_model(input_ids=ids, use_cache=True, **{{CACHE: cache}}).logits
         room = {capacity} - ids.shape[1]
         padded = lambda held: torch.nn.functional.pad(held, (0, 0, 0, room))
         caches = tuple((padded(layer.keys), padded(layer.values)) for layer in cache.layers)

@@ -28,6 +28,7 @@ from transformers import (
 )
 from transformers.generation.stopping_criteria import MaxLengthCriteria
 from transformers.generation.utils import GenerationMixin
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 import autocompile
 from autocompile.artifact.integrity import open_manifest, write_manifest
@@ -41,10 +42,12 @@ from autocompile.core.workload import Workload
 from autocompile.runtime.snippet import snippet
 from autocompile.trial.check.texts import as_it_is, generate_beside, with_steps
 from autocompile.workload.generating.asked import generation_by
+from autocompile.workload.generating.cache_argument import cache_field
 from autocompile.workload.generating.caches import PreallocatedCache
 
 # Two threads that wait for each other are slow beside others, and a decode step has many short operators.
 pytestmark = pytest.mark.usefixtures("one_thread")
+CACHE = cache_field(CausalLMOutputWithPast)
 OPENVINO = Plan(runtime="openvino")
 SMALL = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "vocab_size": 120}
 WIDTHS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -134,7 +137,7 @@ def test_what_generate_returns_beside_the_tokens_is_there_too():
     ours, plain = by(texts_of(seen(model)), model, **asked), plainly(model, **asked)
     assert torch.equal(ours.sequences, plain.sequences)
     torch.testing.assert_close(ours.logits, plain.logits)
-    for layer, own in zip(ours.past_key_values.layers, plain.past_key_values.layers, strict=True):
+    for layer, own in zip(ours[CACHE].layers, plain[CACHE].layers, strict=True):
         torch.testing.assert_close(layer.keys, own.keys)
 
 
@@ -179,9 +182,9 @@ def assert_same(ours, plain):
 def test_a_cache_that_the_user_gives_is_the_users():
     model = made(llama)
     texts, cache = texts_of(seen(model)), DynamicCache()
-    by(texts, model, max_new_tokens=6, past_key_values=cache)
+    by(texts, model, max_new_tokens=6, **{CACHE: cache})
     assert cache.get_seq_length() == 15
-    assert texts.left == {"calls of generate: it is called with past_key_values": 1}
+    assert texts.left == {f"calls of generate: it is called with {CACHE}": 1}
 
 
 def t5():

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 
+from autocompile.workload.generating.cache_argument import cache_argument
 from autocompile.workload.generating.caches import Pair, TracedLayer, grown
 
 Caches = tuple[Pair, ...]
@@ -27,6 +28,7 @@ class Decoding(nn.Module):
         super().__init__()
         self.model = model
         self._options = dict(options or {})
+        self._cache = cache_argument(model)
         self._has_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.training = model.training  # of itself alone: `train` would set it of all parts of the model
 
@@ -42,11 +44,13 @@ class Decoding(nn.Module):
         given = {"use_cache": True, "return_dict": True, **positioned, **self._options}
         if torch.compiler.is_compiling():
             traced = [TracedLayer(keys, values, length) for keys, values in caches]
-            output = self.model(input_ids=tokens, attention_mask=mask, past_key_values=Cache(layers=traced), **given)
+            given[self._cache] = Cache(layers=traced)
+            output = self.model(input_ids=tokens, attention_mask=mask, **given)
             return output.logits, tuple(layer.added for layer in traced)  # type: ignore[misc]  # all are filled by then
         held = int(length)
         layers = [grown(keys[:, :, :held], values[:, :, :held]) for keys, values in caches]
         seen = mask[:, : held + 1]
         attended = None if bool(seen.all()) else seen.long()
-        output = self.model(input_ids=tokens, attention_mask=attended, past_key_values=Cache(layers=layers), **given)
+        given[self._cache] = Cache(layers=layers)
+        output = self.model(input_ids=tokens, attention_mask=attended, **given)
         return output.logits, tuple((layer.keys[:, :, -1:], layer.values[:, :, -1:]) for layer in layers)

@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicLayer, StaticLayer
 
 from autocompile.core.literals import is_literal
 from autocompile.core.workload import GenerationEntry
+from autocompile.workload.generating.cache_argument import cache_in
 from autocompile.workload.generating.not_tunable import NotTunable
 from autocompile.workload.generating.settings import planned_tokens, reason_against
 from autocompile.workload.generating.step_inputs import STEP_INPUTS
@@ -149,7 +150,7 @@ class Text:
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
         """A call of the model within it."""
-        held, tokens = _held_in(kwargs.get("past_key_values")), kwargs.get("input_ids")
+        held, tokens = _held_in(cache_in(kwargs)), kwargs.get("input_ids")
         is_step = bool(held) and isinstance(tokens, torch.Tensor) and tokens.shape[1] == 1
         if is_step and not self._reason:
             self._look(args, kwargs, held)
@@ -204,7 +205,7 @@ def _held_in(cache: Any) -> int:
 
 
 def _reason(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    cache = kwargs["past_key_values"]
+    cache = cache_in(kwargs)
     layers = getattr(cache, "layers", None)
     if layers is None:
         return f"its cache is a {type(cache).__name__}, which is not transformers' own"
@@ -231,7 +232,7 @@ def _autocast(device_type: str) -> str:
 
 
 def _step_of(kwargs: Mapping[str, Any], held: int) -> Step:
-    layers = kwargs["past_key_values"].layers
+    layers = cache_in(kwargs).layers
     mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
     if mask is not None and mask.dim() == 4:  # for a static cache, whose queries come third
         mask = mask[:, 0, -1]

@@ -8,6 +8,8 @@ from typing import Any
 from transformers import GenerationConfig
 from transformers.generation.configuration_utils import GenerationMode
 
+from autocompile.workload.generating.cache_argument import cache_name_in
+
 # One text at a time from each prompt: a decode step's cache is the one before, and a token.
 _SUPPORTED = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
 # Arguments of `generate` that are no settings.
@@ -31,7 +33,7 @@ def reason_against(model: Any, arguments: Mapping[str, Any]) -> str:
     """Why the decode steps of such a call are not those that can be tuned, or ""."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return "the model has an encoder, whose cache is another"
-    given = next((name for name in ("custom_generate", "past_key_values") if arguments.get(name) is not None), "")
+    given = "custom_generate" if arguments.get("custom_generate") is not None else cache_name_in(arguments)
     if given:
         return f"it is called with {given}"
     try:
