@@ -17,9 +17,9 @@ GPU_ALIGNMENT = 16
 
 
 def computing_device(model: Any, sample: Sample) -> torch.device:
-    """Return the device that does the work: the first one, of the weights and then the call's tensors, that is not the CPU.
+    """Return the device that does the work: the first device of the weights and the call's tensors that is not the CPU.
 
-    A model on a GPU may have buffers on the CPU, and may take tensors from there.
+    The weights come first. A model on a GPU may have buffers on the CPU, and may take tensors from there.
     """
     return _foremost([*_of_weights(model), *_of_call(sample)])
 

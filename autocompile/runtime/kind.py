@@ -149,7 +149,7 @@ class Kind(ABC):
             return ""
 
     def distribution(self, _device_type: str) -> str:
-        """Return the distribution that provides its library for such a device, as pip names it, or "" if that is torch."""
+        """Return the distribution that provides its library for this device type, as pip names it, or "" for torch."""
         return self.library
 
     def on_live_weights(self, _plan: Plan) -> Plan | None:
