@@ -872,7 +872,7 @@ UNSUPPORTED = {
     "an output of its own": (
         lambda: models.returns_a_class_of_its_own,
         torch.ones(4, 4),
-        "its output holds an object of class Answer",
+        "its output contains an object of class Answer",
     ),
 }
 
