@@ -92,8 +92,8 @@ def _literal(leaf: Any) -> str | None:
     if is_literal(leaf):
         return repr(leaf)
     if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise NotPackable("its output contains a number that a call computes, which an exported program cannot return")
-    raise NotPackable(f"its output contains an object of class {type(leaf).__name__}, which an exported program cannot return")
+        raise NotPackable("its output contains a number that a call computes, which no program can return")
+    raise NotPackable(f"its output contains an object of class {type(leaf).__name__}, which no program can return")
 
 
 def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = ()) -> Exported:

@@ -38,7 +38,10 @@ from autocompile.workload.samples import Sample, as_samples
     ("model", "said"),
     [
         (models.Calls(), "`self.calls` changes with every call, and each change causes a recompilation (models.py:"),
-        (switching.Switches(), "`self.scale` changes from call to call, and each change causes a recompilation (switching.py:"),
+        (
+            switching.Switches(),
+            "`self.scale` changes from call to call, and each change causes a recompilation (switching.py:",
+        ),
     ],
     ids=["until the compiler's limit", "while it is timed"],
 )
