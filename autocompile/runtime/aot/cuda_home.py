@@ -27,7 +27,7 @@ _TORCH_HEADERS = ("aoti_runtime/device_utils.h", "aoti_runtime/utils_cuda.h")
 @contextmanager
 def cuda_home() -> Iterator[None]:
     """Make torch find CUDA's headers in wheels meanwhile, if there is no toolkit and wheels contain them."""
-    from torch.utils import cpp_extension  # noqa: PLC0415  only what compiles needs it
+    from torch.utils import cpp_extension  # noqa: PLC0415  only needed to compile
 
     extension: Any = cpp_extension
     includes = [] if torch.version.cuda is None or extension.CUDA_HOME else _of_wheels()

@@ -16,7 +16,7 @@ class Budgeted:
         self._call, self._share = call, share
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        import torch._functorch.config as functorch  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._functorch.config as functorch  # noqa: PLC0415  production must not import it
 
         with functorch.patch(activation_memory_budget=self._share):
             return self._call(*args, **kwargs)

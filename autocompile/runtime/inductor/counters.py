@@ -9,7 +9,7 @@ from autocompile.core.outcome import Counters
 
 def counters() -> Counters:
     """Return the present counts."""
-    from torch._dynamo.utils import counters as counted  # noqa: PLC0415  only what compiles may import the compiler
+    from torch._dynamo.utils import counters as counted  # noqa: PLC0415  production must not import it
 
     inductor, ahead = counted["inductor"], counted["aot_autograd"]
     return Counters(

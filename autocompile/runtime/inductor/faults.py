@@ -46,7 +46,7 @@ def _cause(fault: BaseException) -> str:
 
 def _counted_reasons() -> list[str]:
     """Return the reasons why this process has recompiled so far, from the compiler's own records."""
-    from torch._dynamo.utils import get_compilation_metrics  # noqa: PLC0415  only what compiles may import the compiler
+    from torch._dynamo.utils import get_compilation_metrics  # noqa: PLC0415  production must not import it
 
     metrics = get_compilation_metrics()
     return [str(compiled.recompile_reason) for compiled in metrics if compiled.recompile_reason]

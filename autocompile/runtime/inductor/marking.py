@@ -15,7 +15,7 @@ class Marked:
     """A call that first marks the varying axes of its arguments, once for each new combination of sizes."""
 
     def __init__(self, call: Callable[..., Any], ranges: tuple[AxisRange, ...]) -> None:
-        import torch._dynamo as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._dynamo as dynamo  # noqa: PLC0415  production must not import it
 
         self._call, self._ranges, self._dynamo = call, ranges, dynamo
         self._seen: set[tuple[int, ...]] = set()

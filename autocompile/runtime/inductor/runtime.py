@@ -83,7 +83,7 @@ class InductorRuntime(CachingRuntime):
         torch.compiler.set_stance("fail_on_recompile")
 
     def forbid_giving_up(self) -> None:
-        import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._dynamo.config as dynamo  # noqa: PLC0415  production must not import it
 
         dynamo.fail_on_recompile_limit_hit = True
 
@@ -115,11 +115,11 @@ def _leave_eager(target: Any, settings: Settings) -> None:
 def _compiled(target: Any, settings: Settings) -> Callable[..., Any]:
     if settings.options.get("freezing"):
         # Dynamo reads the global setting while it traces. The option alone reaches only the backend, without effect.
-        import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._inductor.config as inductor  # noqa: PLC0415  production must not import it
 
         inductor.freezing = True
     if settings.recurrent:
-        import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._dynamo.config as dynamo  # noqa: PLC0415  production must not import it
 
         dynamo.allow_rnn = True
     keywords: dict[str, Any] = {"backend": settings.backend, "dynamic": settings.dynamic}
@@ -142,7 +142,7 @@ def _quiet(settings: Settings) -> dict[str, Any]:
     """Return options that stop the compiler from printing a table to standard error for everything that it times."""
     if not settings.options.get("max_autotune"):
         return {}
-    import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+    import torch._inductor.config as inductor  # noqa: PLC0415  production must not import it
 
     return {name: value for name, value in SILENT.items() if hasattr(inductor, name)}
 

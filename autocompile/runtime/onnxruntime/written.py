@@ -75,7 +75,7 @@ class OnnxWriter(Writer):
 
 def _name_sizes(model: Any, guards: Sequence[TensorGuard]) -> None:
     """Give sizes that vary the names that the documentation uses; the converter numbers them."""
-    from onnx_ir import Shape  # noqa: PLC0415  only what converts needs it
+    from onnx_ir import Shape  # noqa: PLC0415  only needed to convert
 
     names = {
         str(dimension): size
@@ -97,7 +97,7 @@ def _renamed(size: str, names: Mapping[str, str]) -> str:
 
 def _forget_the_users_code(model: object) -> None:
     """Remove the lines of the user's code, and the paths of its files, from a graph."""
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass  # noqa: PLC0415  only what converts needs it
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass  # noqa: PLC0415  only needed to convert
 
     ClearMetadataAndDocStringPass()(model)  # type: ignore[arg-type]
 
