@@ -199,7 +199,7 @@ def test_threads_are_as_planned_or_as_torch_has_them(packed):
         (
             lambda _self, x: x.float() * 2,
             (torch.ones(4, dtype=torch.bfloat16),),
-            r"it takes or returns a tensor\(bfloat16\); it is called through NumPy, which does not have this type",
+            r"it takes or returns a tensor\(bfloat16\), but calls go through NumPy, which does not have this type",
             INEXPRESSIBLE,
         ),
         (

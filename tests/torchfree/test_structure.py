@@ -54,7 +54,7 @@ def test_what_classes_write_of_themselves_is_read_or_left():
 
 @pytest.mark.parametrize("broken", ["[1]", '[1, {"type": null}]', "nothing"])
 def test_what_is_no_structure_is_said(broken):
-    with pytest.raises(ValueError, match=r"values are nested|unpack|Expecting|malformed"):
+    with pytest.raises(ValueError, match=r"nested structure|unpack|Expecting|malformed"):
         structure_of(broken)
 
 

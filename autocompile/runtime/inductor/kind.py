@@ -21,10 +21,10 @@ from autocompile.space.usual import Feature, Usual
 # The estimated time to compile again from a warm cache, until it is measured: some seconds plus this share of the time
 # that compiling took.
 _WARM_S, _WARM_SHARE = 2.0, 0.15
-_NO_CPP = "there is no C++ compiler; torch needs one to compile and to use its cache"
-_NO_C = "there is no C compiler (CC, gcc or clang); Triton needs one to build the code that launches its kernels"
+_NO_CPP = "there is no C++ compiler, which torch needs to compile and to use its cache"
+_NO_C = "there is no C compiler (CC, gcc or clang), which Triton needs to build the code that launches its kernels"
 _NO_HEADERS = (
-    "Python's headers (Python.h) are missing; Triton needs them to build the code that launches its kernels; "
+    "Python's headers (Python.h), which Triton needs to build the code that launches its kernels, are missing; "
     "install python3-dev"
 )
 

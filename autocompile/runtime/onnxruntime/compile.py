@@ -113,7 +113,7 @@ def values_of(described: Sequence[Any]) -> tuple[Value, ...]:
     for one in described:
         if one.type not in _DTYPES:
             raise Inexpressible(
-                f"it takes or returns a {one.type}; it is called through NumPy, which does not have this type"
+                f"it takes or returns a {one.type}, but calls go through NumPy, which does not have this type"
             )
     return tuple(Value(one.name, _DTYPES[one.type]) for one in described)
 
