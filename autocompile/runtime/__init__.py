@@ -1,1 +1,1 @@
-"""Floor 3: the ways to run a model. Trials and production build through here."""
+"""The runtimes: all ways to run a model. Trials and production both build models through this package."""

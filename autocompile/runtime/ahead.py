@@ -1,4 +1,4 @@
-"""Runtimes whose programs are compiled ahead: files that are loaded again, behind guards."""
+"""Runtimes that compile programs ahead of time into files, which are loaded again and run behind guards."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from autocompile.workload.samples import Sample
 
 
 class AheadRuntime(Runtime):
-    """What a Kind that packs as `load` has as its other half."""
+    """The base class of the runtimes whose `Kind` has `packs_as = "load"`."""
 
     def build(self, step: Call, plan: Plan, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
-        """One program for each sample, exactly as it is; calls like no sample raise NotPackable."""
+        """Compile one program for each sample, with fixed sizes. A call that matches no sample raises NotPackable."""
         if not samples:
             raise NotPackable("nothing can be compiled ahead without a call to compile for")
         target = transformed(step.model, plan, isolate=isolate)
@@ -37,21 +37,22 @@ class AheadRuntime(Runtime):
             for number, sample in enumerate(samples)
         ]
         guarded = Guarded(programs, self.load, kept.path, target, computing_device(target, samples[0]), keeps=kept)
-        # Precision is within the programs.
+        # The programs themselves contain the casts for the precision.
         return Built(guarded, replace(plan, autocast=""), step.device_type, target)
 
     @abstractmethod
     def compile_ahead(
         self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
     ) -> Program:
-        """Compile one program into `directory`, for calls like `sample` over these ranges; its files begin with `name`.
+        """Compile one program into `directory`, for calls like `sample` whose sizes are in the ranges of `axes`.
 
-        Raises NotPackable.
+        The names of the program's files begin with `name`. Raises NotPackable if the model cannot be compiled.
         """
 
     @abstractmethod
     def load(self, program: Program, files: Files, model: Any, watch: Watch) -> Loaded:
-        """What serves a program; its `files` lie there as long as that is kept, and `watch` is the model's.
+        """Return a function that runs a program.
 
-        Raises WeightsDiffer and NotLoadable.
+        `files` stay on the disk as long as the caller keeps that object. `watch` is the model's `Watch`. Raises
+        WeightsDiffer and NotLoadable.
         """

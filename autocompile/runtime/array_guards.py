@@ -1,4 +1,4 @@
-"""Whether a call with NumPy arrays is one that a program was made for. No torch."""
+"""Check whether a call with NumPy arrays is one that a program was compiled for. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 class ArrayGuard:
-    """Takes a call's arguments, and gives the program's arrays in its order, contiguous, or says why not."""
+    """Return the program's arrays from a call's arguments, contiguous and in the program's order, or why not."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -27,10 +27,10 @@ class ArrayGuard:
         program = self._program
         if len(args) != program.positional or kwargs.keys() != set(program.keywords):
             keywords = "".join(f", {name}=" for name in program.keywords)
-            return f"it is called with {program.positional} positional arguments{keywords}"
+            return f"the program takes {program.positional} positional arguments{keywords}"
         leaves = self._structure.leaves_of((args, {name: kwargs[name] for name in program.keywords}))
         if leaves is None or len(leaves) != len(program.guards):
-            return "its arguments are nested otherwise"
+            return "its arguments are nested differently"
         arrays: list[Array] = []
         sizes: dict[str, int] = {}
         for guard, leaf in zip(program.guards, leaves, strict=True):
@@ -45,7 +45,7 @@ class ArrayGuard:
         return arrays
 
     def _problem(self, guard: TensorGuard, leaf: Any, sizes: dict[str, int]) -> str:
-        """What is wrong with an argument, or ""; `sizes` has those of the axes that were seen."""
+        """Return what is wrong with an argument, or "". `sizes` collects the sizes of the named axes seen so far."""
         if not isinstance(leaf, np.ndarray):
             return f"{guard.path} is a {type(leaf).__name__}, not an array"
         if leaf.dtype.name != guard.dtype:

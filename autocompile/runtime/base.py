@@ -1,4 +1,4 @@
-"""The half of a runtime that has torch: builds, packs and loads. Trials and production build through it alike."""
+"""The half of a runtime that imports torch: it builds, packs and loads. Trials and production both use it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from autocompile.workload.training.training import Loss
 
 
 class NotPackable(Exception):
-    """Why what a runtime makes of a model cannot be packed, in one line.
+    """A runtime cannot pack this model; the message gives the reason in one line.
 
-    `cause`: `model` if it lies in the model, whatever the settings, `export` if the model cannot be exported in this
-    precision, `capture` if no CUDA graph can be captured of its calls; else "".
+    `cause` is `model` if the reason is in the model and applies to all settings, `export` if the model cannot be
+    exported in this precision, `capture` if no CUDA graph of its calls can be captured, and otherwise "".
     """
 
     def __init__(self, message: str, cause: FailureCause = "") -> None:
@@ -33,7 +33,7 @@ class NotPackable(Exception):
 
 
 class NotLoadable(Exception):
-    """The runtime cannot load a program, or not run it; says why. `cause`: as of `NotPackable`."""
+    """The runtime cannot load or run a program; the message gives the reason. `cause` is as for `NotPackable`."""
 
     def __init__(self, message: str, cause: FailureCause = "") -> None:
         super().__init__(message)
@@ -41,19 +41,19 @@ class NotLoadable(Exception):
 
 
 class WeightsDiffer(Exception):
-    """The model's weights are not ones that the program can run on; says which."""
+    """The program cannot run on the model's present weights; the message names those that differ."""
 
 
 class OtherThread(Exception):
-    """What was built serves one thread, and this is another; says which."""
+    """The built model serves only one thread, and a call came from another one; the message names both."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """An exception, as a runtime knows it: what is to be described (`origin`), and of which kind it is.
+    """How a runtime classifies an exception: the exception to describe (`origin`) and its `kind`.
 
-    `cause`: what in the model brought it about, which `Kind.fails_alike` goes by. `message`: what to say in place of
-    the description, or "".
+    `cause` is what in the model led to the exception; `Kind.fails_alike` uses it. If `message` is not "", it is
+    reported instead of a description of `origin`.
     """
 
     origin: BaseException
@@ -64,9 +64,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class Trainable:
-    """What gives the loss of a batch, as `loss(model, batch)`: of both, the plan compiles all, a part, or nothing.
+    """A model and a `loss(model, batch)` to train with. The plan compiles both of them, parts of them, or neither.
 
-    A loop of one's own may call the `model` alone.
+    A training loop of the user's own may call `model` alone.
     """
 
     model: Any
@@ -78,72 +78,76 @@ class Runtime(ABC):
 
     @abstractmethod
     def build(self, step: Call, plan: Plan, samples: Sequence[Sample], /, *, isolate: bool) -> Built:
-        """The same work as `step`, the baseline's, as `plan` says; the baseline and its model stay as they are.
+        """Build a step that does the same work as the baseline's `step`, as `plan` says.
 
-        `samples` are calls that it will get, for runtimes that compile for them; what these build raises NotPackable
-        for calls like none of them. With `isolate` it has buffers of its own, so that two of them do not disturb each
-        other's state. Raises NotPackable where the model cannot be compiled ahead.
+        The baseline and its model are not changed. `samples` are calls that the step will get; runtimes that compile
+        ahead of time compile for them, and the result then raises NotPackable for calls that match no sample. With
+        `isolate`, the result has its own buffers, so that two built steps do not disturb each other's state. Raises
+        NotPackable if the model cannot be compiled ahead of time.
         """
 
     def to_train(self, _module: nn.Module, _loss: Loss, _plan: Plan, /) -> Trainable:
-        """What gives `_loss` of `_module` when it is trained as `_plan` says; asked of those whose Kind `trains`.
+        """Return `_module` and `_loss` prepared for training as `_plan` says. Called only if the Kind has `trains`.
 
-        It computes with the module's own parameters and buffers. Submodules may be compiled where they lie.
+        Training uses the module's own parameters and buffers. Submodules may be compiled in place.
         """
         raise NotImplementedError(f"{type(self).__name__} runs a model and does not train it")
 
     def compiled_update(self, _update: Update, /) -> Update:
-        """What does `_update` of an optimizer as one program; asked of those whose Kind `compiles_updates`."""
+        """Return an optimizer's `_update` as one compiled program. Called only if the Kind has `compiles_updates`."""
         raise NotImplementedError(f"{type(self).__name__} compiles no optimizer's step")
 
     def prepare(self) -> None:  # noqa: B027  by default there is nothing to do
-        """Import what building needs, and compute nothing: children are forked afterwards."""
+        """Import what building needs, but compute nothing: child processes are forked afterwards."""
 
     def problem_on(self, _device_type: str) -> str:
-        """Why it cannot build here for such a device and what to do, or ""; asked where a trivial program compiled."""
+        """Return why the runtime cannot build for this device type, and what to do about it, or "".
+
+        Called after the compiler has compiled a trivial program successfully.
+        """
         return ""
 
     def cache_variables(self, _directory: str) -> dict[str, str]:
-        """Environment variables that make it keep its cache there."""
+        """Return the environment variables that make the runtime keep its cache in `_directory`."""
         return {}
 
     def keep_headers_in(self, _directory: Path) -> None:  # noqa: B027  by default there is nothing to do
-        """Have it keep there what belongs to the machine's compiler, and not to a run."""
+        """Make the runtime keep files of the machine's compiler, which do not belong to one run, in `_directory`."""
 
     def counters(self) -> Counters:
-        """What it counted in this process so far."""
+        """Return what the runtime has counted in this process so far."""
         return Counters()
 
     def fault(self) -> str:
-        """Why what was built so far in this process is not what was asked for, once it was called, or ""."""
+        """Return why this process did not build what the plan asked for, or "". Called after the first calls."""
         return ""
 
     def forbid_giving_up(self) -> None:  # noqa: B027  by default there is nothing to do
-        """From now on, make it an error in this process to go on in eager where too much was compiled anew."""
+        """From now on, raise an error where the compiler would fall back to eager after too many recompilations."""
 
     def forbid_recompiling(self) -> None:  # noqa: B027  by default there is nothing to do
-        """From now on, make it an error in this process that anything is compiled anew, and end what compiles."""
+        """From now on, raise an error if anything is recompiled. Also stop the compiler's worker processes."""
 
     def known_fault(self, _fault: BaseException) -> Fault | None:
-        """What an exception was, if it is one of its own; it may have been raised by anything in this process."""
+        """Classify an exception if the runtime knows it, else return None. Any code may have raised it."""
         return None
 
     def is_recompile(self, _fault: BaseException) -> bool:
-        """Whether this is what it raises where compiling anew is forbidden."""
+        """Return whether this is the exception that the runtime raises when recompiling is forbidden."""
         return False
 
 
 class CachingRuntime(Runtime):
-    """What a Kind that packs as `cache` has as its other half."""
+    """The base class of the runtimes whose `Kind` has `packs_as = "cache"`."""
 
     @abstractmethod
     def keep_cache(self, directory: Path) -> None:
-        """Put into `directory` what was left in this process's cache by building and calling."""
+        """Copy into `directory` what building and calling left in this process's cache."""
 
     @abstractmethod
     def install_cache(self, files: Mapping[str, bytes]) -> None:
-        """Have this process find in its cache what `keep_cache` put down."""
+        """Put the files that `keep_cache` saved into this process's cache."""
 
 
-# What runs a loaded program on a call's tensors, and gives the model's output. Raises WeightsDiffer and NotLoadable.
+# Runs a loaded program on a call's tensors and returns the model's output. Raises WeightsDiffer and NotLoadable.
 Loaded = Callable[[list[torch.Tensor]], Any]

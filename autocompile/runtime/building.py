@@ -1,4 +1,4 @@
-"""Plans, carried out by their runtimes."""
+"""Carry out plans by their runtimes."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from autocompile.workload.training.step import TrainingStep
 
 
 class LibraryMissing(ImportError):
-    """What a runtime needs is not installed here, or cannot be imported; says what."""
+    """A library that a runtime needs is not installed or cannot be imported; the message names it."""
 
 
-# Why runtimes that could be imported cannot be used in this process all the same.
+# Runtimes that could be imported but still cannot be used in this process, each with the reason.
 _CLOSED: dict[str, str] = {}
 
 
 def runtime(name: str) -> Runtime:
-    """The runtime of this name. Raises InvalidValue if there is none, LibraryMissing if what it needs is missing."""
+    """Return the runtime of this name. Raises InvalidValue if there is none, LibraryMissing if a library is missing."""
     if name in _CLOSED:
         raise LibraryMissing(_CLOSED[name])
     implementation = kind(name).implementation
     try:
         return _imported(implementation)
-    except Exception as fault:  # a library that is there and does not fit may raise anything
+    except Exception as fault:  # an installed but incompatible library may raise anything
         raise LibraryMissing(_words(name, fault)) from fault
 
 
 def ahead(name: str) -> AheadRuntime:
-    """The runtime of this name, whose Kind packs as `load`. Raises as `runtime` does, and TypeError if it cannot."""
+    """Return the runtime of this name, whose Kind packs as `load`. Raises as `runtime` does, and TypeError if not."""
     own = runtime(name)
     if not isinstance(own, AheadRuntime):
         raise TypeError(f"runtime {name} compiles no programs ahead: its RUNTIME is no AheadRuntime")
@@ -51,7 +51,7 @@ def ahead(name: str) -> AheadRuntime:
 
 
 def caching(name: str) -> CachingRuntime:
-    """The runtime of this name, whose Kind packs as `cache`. Raises as `runtime` does, and TypeError if it cannot."""
+    """Return the runtime of this name, whose Kind packs as `cache`. Raises as `runtime` does, and TypeError if not."""
     own = runtime(name)
     if not isinstance(own, CachingRuntime):
         raise TypeError(f"runtime {name} carries no cache: its RUNTIME is no CachingRuntime")
@@ -59,7 +59,7 @@ def caching(name: str) -> CachingRuntime:
 
 
 def usable() -> dict[str, Runtime]:
-    """Every runtime that can be used in this process, by its name."""
+    """Return all runtimes that can be used in this process, by name."""
     by_name = {}
     for known in kinds():
         with suppress(LibraryMissing):
@@ -68,15 +68,16 @@ def usable() -> dict[str, Runtime]:
 
 
 def close(name: str, fault: Exception) -> str:
-    """Have this process do without a runtime, which turned out to lack what it needs; why, in words."""
+    """Exclude a runtime that lacks something it needs from this process, and return the reason as text."""
     _CLOSED[name] = str(fault) if isinstance(fault, LibraryMissing) else _words(name, fault)
     return _CLOSED[name]
 
 
 def build(step: Call, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Built:
-    """The same work as the baseline's `step`, as `plan` says, by its runtime: see `Runtime.build`.
+    """Build a step that does the same work as the baseline's `step`, as `plan` says: see `Runtime.build`.
 
-    Without samples, what is compiled while it is built is built when it is called: production knows no calls ahead.
+    Without samples, a runtime that compiles during the build does so at the first call, because production does not
+    know the calls in advance.
     """
     own = runtime(plan.runtime)
     if samples or kind_of(plan).compiles != "build":
@@ -87,7 +88,7 @@ def build(step: Call, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bo
 
 
 def built(step: Step, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bool = False) -> Step:
-    """A unit of work of any kind as `plan` says, by its runtime: a call as `build` does, a step of training trained."""
+    """Build any kind of step as `plan` says: a call with `build`, a training step with `as_trained`."""
     if isinstance(step, TrainingStep):
         return as_trained(step, plan, isolate=isolate)
     if isinstance(step, Call):
@@ -96,7 +97,7 @@ def built(step: Step, plan: Plan, samples: Sequence[Sample] = (), *, isolate: bo
 
 
 def as_trained(step: TrainingStep, plan: Plan, *, isolate: bool = True) -> TrainingStep:
-    """The same training as the baseline's `step`, as `plan` says, by its runtime: see `as_planned`."""
+    """Build a training step that does the same work as the baseline's `step`, as `plan` says: see `as_planned`."""
     own = runtime(plan.runtime)
     planned = as_planned(step, plan, own.to_train, isolate=isolate)
     if plan.optimizer == COMPILED:
@@ -111,8 +112,8 @@ def _imported(implementation: str) -> Runtime:
 
 
 def _words(name: str, fault: Exception) -> str:
-    """What is missing, by its name where the fault tells it."""
+    """Return which library is missing, by name if the exception has one."""
     library = isinstance(fault, ImportError) and fault.name
     said = str(fault) if isinstance(fault, ImportError) else f"{type(fault).__name__}: {fault}"
     remedy = kind(name).install or "install it"
-    return f"runtime {name}: {library or 'what it needs'} cannot be imported ({said}); {remedy}"
+    return f"runtime {name}: {library or 'its library'} cannot be imported ({said}); {remedy}"

@@ -1,4 +1,4 @@
-"""A model that runs as its plan says, and what every runtime does alike: copies, memory format, precision."""
+"""A model that runs as its plan says. All runtimes share the code here for copies, memory format and precision."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from autocompile.workload.tf32 import products_as
 
 
 class Built(Call):
-    """A model that runs as its plan says: called like the model, without gradients.
+    """A model that runs as its plan says: it is called like the model, without gradients.
 
-    Where `target`, the model or a copy of it, is a module, it is the one that runs beneath.
+    If `target`, which is the model or a copy of it, is a module, then it is the module that runs.
     """
 
     def __init__(self, call: Callable[..., Any], plan: Plan, device_type: str, target: Any) -> None:
@@ -31,7 +31,7 @@ class Built(Call):
         with torch.no_grad(), self._products:
             if self._autocast is None:
                 return self.model(*args, **kwargs)
-            # Outside the compiled region: inside it, no compiler cache can be used.
+            # Autocast is entered outside of the compiled region: inside it, the compiler could not use its cache.
             with torch.autocast(self.device_type, dtype=self._autocast):
                 output = self.model(*args, **kwargs)
             return pytree.tree_map(self._restored, output)
@@ -42,11 +42,11 @@ class Built(Call):
 
 
 def transformed(model: Any, plan: Plan, *, isolate: bool = False, in_place: bool = False) -> Any:
-    """The model with all of the plan done to it that every runtime does alike: itself, or a copy.
+    """Return the model, or a copy of it, with the changes of the plan that are the same for every runtime.
 
-    The copy shares the parameters, so it costs no memory and follows later changes of the weights; only another memory
-    format makes weights of its own. With `isolate` it has buffers of its own. With `in_place` there is a copy in any
-    case, which may be changed.
+    The copy shares the parameters. It therefore costs no memory and follows later changes of the weights. Only another
+    memory format makes copies of the weights. With `isolate`, the result has its own buffers. With `in_place`, the
+    result is always a copy, which the caller may change.
     """
     if not isinstance(model, nn.Module) or not (isolate or in_place or plan.memory_format):
         return model
@@ -57,7 +57,7 @@ def transformed(model: Any, plan: Plan, *, isolate: bool = False, in_place: bool
 
 
 def _sharing_copy(model: nn.Module, *, own_buffers: bool, own_images: bool) -> nn.Module:
-    """A copy of a module's structure that shares its tensors, but for buffers or 4-D ones if they are to be own."""
+    """Copy a module's structure but share its tensors, except buffers or 4-D tensors if these are to be copied."""
     shared = [*model.parameters(), *([] if own_buffers else model.buffers())]
     memo = {id(tensor): tensor for tensor in shared if not (own_images and tensor.dim() == 4)}
     return copy.deepcopy(model, memo)

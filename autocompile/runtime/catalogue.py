@@ -1,7 +1,7 @@
-"""All runtimes, and all dimensions that there are with them: the one list of each. No torch.
+"""The complete lists of runtimes and of dimensions. Does not import torch.
 
-A runtime is a folder beside this file with a `KIND`; one of another distribution is found by the entry point group
-`autocompile.runtimes`, whose entries are Kinds (`distributions.py`).
+A runtime is a folder next to this file that has a `KIND`. Runtimes of other distributions are found by the entry point
+group `autocompile.runtimes`, whose entries are Kinds (`distributions.py`).
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ _OWN: dict[str, Kind] = {kind.name: kind for kind in (EAGER_KIND, INDUCTOR, AOT,
 
 @cache
 def kinds() -> tuple[Kind, ...]:
-    """Every runtime, eager first. Raises InvalidValue where two have one name."""
+    """Return all runtimes, eager first. Raises InvalidValue if two have the same name."""
     return (*_OWN.values(), *_of_others().values())
 
 
 def broken() -> tuple[str, ...]:
-    """What other distributions bring and cannot be used, with why."""
+    """Return the runtimes of other distributions that cannot be used, each with the reason."""
     return found(tuple(_OWN)).broken
 
 
 def _of_others() -> dict[str, Kind]:
-    """Those that other distributions bring."""
+    """Return the runtimes that other distributions provide."""
     return {name: one.kind for name, one in found(tuple(_OWN)).brought.items()}
 
 
 def _owner(kind: Kind) -> str:
-    """A runtime and its distribution, as a fault names them."""
+    """Name a runtime and its distribution for an error message."""
     brought = found(tuple(_OWN)).brought.get(kind.name)
     return f"runtime {kind.name} of {brought.distribution if brought else OURS}"
 
 
 def kind(name: str) -> Kind:
-    """The runtime of this name. Raises InvalidValue if there is none, as where its distribution is not installed."""
+    """Return the runtime of this name. Raises InvalidValue if there is none, for example if it is not installed."""
     known = _OWN.get(name) or _of_others().get(name)
     if known is None:
         names = ", ".join(one.name for one in kinds())
-        raise InvalidValue(f"there is no runtime {name!r}", where="runtime", remedy=f"install it; here are {names}")
+        raise InvalidValue(f"there is no runtime {name!r}", where="runtime", remedy=f"install it, or use {names}")
     return known
 
 
 def formats() -> dict[str, tuple[Kind, Format]]:
-    """The files that a model can be exported as, by name, each with the first runtime that writes it."""
+    """Return the formats that a model can be exported to, by name, each with the first runtime that writes it."""
     found: dict[str, tuple[Kind, Format]] = {}
     for one in kinds():
         for form in one.formats:
@@ -74,7 +74,7 @@ def formats() -> dict[str, tuple[Kind, Format]]:
 
 
 def format_named(name: str) -> tuple[Kind, Format]:
-    """The format of this name, and the runtime that writes it. Raises InvalidValue if there is none."""
+    """Return the format of this name and the runtime that writes it. Raises InvalidValue if there is none."""
     known = formats().get(name)
     if known is None:
         raise InvalidValue(f"there is no format {name!r}", where="format", remedy=f"give one of {', '.join(formats())}")
@@ -82,46 +82,46 @@ def format_named(name: str) -> tuple[Kind, Format]:
 
 
 def kind_of(plan: Plan) -> Kind:
-    """The runtime of a plan."""
+    """Return the runtime of a plan."""
     return kind(plan.runtime)
 
 
 def serving_of(plan: Plan) -> Serving:
-    """How an artifact of this plan starts."""
+    """Return how an artifact of this plan starts."""
     own = kind_of(plan)
     return Serving(own.name, own.packs_as) if own.packs_as else own.unpacked
 
 
 def on_live_weights(plan: Plan) -> Plan | None:
-    """A plan that does what this one does and follows the model's weights, of the first runtime that has one."""
+    """Return an equivalent plan that follows changes of the model's weights, from the first runtime that has one."""
     return next((live for kind in kinds() if (live := kind.on_live_weights(plan)) is not None), None)
 
 
 def in_process(plan: Plan) -> Plan:
-    """A plan that needs nothing that was packed: itself, or `torch.compile` in the same precision, if it is loaded."""
+    """Return a plan that needs no packed files: the plan itself, or `torch.compile` with the same precision."""
     if kind_of(plan).packs_as != "load":
         return plan
     return replace(plan, runtime=plain().name, settings={}, memory_format="", sizes="")
 
 
 def plain() -> Kind:
-    """The runtime that does what `torch.compile(model)` does."""
+    """Return the runtime that does the same as `torch.compile(model)`."""
     return next(kind for kind in kinds() if kind.is_plain_compile)
 
 
 _OTHER_NUMBERS = (
-    "the model draws random numbers, and what this runtime makes of it is not built to draw the same ones, so it "
-    "cannot be compared; call model.eval() if dropout is why"
+    "the model draws random numbers, and this runtime cannot be made to draw the same ones as eager, so its outputs "
+    "cannot be compared; call model.eval() if the cause is dropout"
 )
 
 
 def problem_here(kind: Kind, around: Surroundings) -> str:
-    """Why a runtime cannot be tried here and what to do, or ""."""
+    """Return why a runtime cannot be tried here and what to do about it, or ""."""
     if around.training is not None and not kind.trains:
         return "it runs a model and does not train it"
     unverifiable = "" if kind.name == EAGER else around.unverifiable
     if kind.packs_as == "load" and not around.loads_artifacts:
-        return "it is loaded from an artifact, which a goal that deploys 'jit' has none of"
+        return "it is loaded from an artifact, and a goal that deploys 'jit' has no artifact"
     if around.draws and not kind.draws_as_eager:
         unverifiable = unverifiable or _OTHER_NUMBERS
     return dict(around.missing).get(kind.name) or kind.problem(around) or unverifiable
@@ -130,7 +130,7 @@ def problem_here(kind: Kind, around: Surroundings) -> str:
 def _conflict(values: Values, around: Surroundings) -> str:
     own = kind(str(values["runtime"]))
     if values["optimizer"] == "compiled" and not own.compiles_updates:
-        return "it compiles no optimizer's step; scope=optimizer of torch.compile compiles that alone"
+        return "it cannot compile an optimizer's step; torch.compile with scope=optimizer compiles only that step"
     return own.conflict(values, around)
 
 
@@ -145,7 +145,10 @@ RUNTIME = Dimension(
 
 @cache
 def dimensions() -> tuple[Dimension, ...]:
-    """All of them, in the order in which values are chosen and folded. Raises InvalidValue where two have one name."""
+    """Return all dimensions, in the order in which values are chosen and folded into a plan.
+
+    Raises InvalidValue if two have the same name.
+    """
     own = [_where(one, _has_it) for one in _owned(kinds())]
     shared = [_where(one, _takes_it) for one in SHARED]
     ordered = [RUNTIME, *(dimension for dimension in own if not dimension.after), *shared]
@@ -164,16 +167,17 @@ def _takes_it(kind: Kind, dimension: Dimension) -> bool:
 
 
 def _where(dimension: Dimension, of: Callable[[Kind, Dimension], bool]) -> Dimension:
-    """The same dimension, which applies to those runtimes only that it is one of."""
+    """Return a copy of the dimension that applies only to the runtimes for which `of` is true."""
     names = {one.name for one in kinds() if of(one, dimension)}
     applies = dimension.applies
     return dataclasses.replace(dimension, applies=lambda values: values["runtime"] in names and applies(values))
 
 
 def _owned(candidates: Iterable[Kind]) -> list[Dimension]:
-    """The runtimes' own dimensions. Values are kept by a dimension's name alone, so no two may have one.
+    """Return the dimensions that belong to runtimes.
 
-    One that several runtimes have is one object.
+    Values are stored by the dimension's name alone, so no two dimensions may have the same name. A dimension that
+    several runtimes share is one object.
     """
     owners = {dimension.name: (dimension, OURS) for dimension in (RUNTIME, *SHARED)}
     shared = len(owners)
@@ -190,7 +194,7 @@ def _owned(candidates: Iterable[Kind]) -> list[Dimension]:
 
 
 def known_values(name: str) -> tuple[Value, ...]:
-    """All values that a dimension can take, wherever it runs."""
+    """Return all values that a dimension can take on any device."""
     everywhere = [
         Surroundings(
             device_type=device_type,
@@ -206,16 +210,17 @@ def known_values(name: str) -> tuple[Value, ...]:
     return tuple(dict.fromkeys(choice.value for around in everywhere for choice in dimension.choices(around)))
 
 
-# Every runtime is tried, unless a strategy says outright which it wants; batches are the goal's; only what is trained
-# has an optimizer, and activations to save.
+# Every runtime is tried, unless a strategy names those it wants. The goal decides on batches. Only models in training
+# have an optimizer, and activations to save.
 _ALWAYS_OPEN = ("runtime", "batch", "optimizer", "activations", "micro_batches", "memory_budget")
 
 
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:
-    """The space here, and what was left out with its reason.
+    """Return the search space here, and the values that were left out, each with the reason.
 
-    `allowed` narrows: a dimension that is missing stays at its default, () opens all its values. Where it opens all
-    runtimes, those of a runtime of which it names none are open, too.
+    `allowed` narrows the space. A dimension that it does not contain stays at its default; () opens all values of the
+    dimension. If `allowed` opens all runtimes, then the dimensions of each runtime of which it names none are open,
+    too.
     """
     named = {*allowed, *_ALWAYS_OPEN, *_unheard_of(allowed)}
     open_values: dict[str, tuple[Value, ...]] = {}
@@ -231,7 +236,7 @@ def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -
 
 
 def _unheard_of(allowed: Mapping[str, tuple[Value, ...]]) -> Iterator[str]:
-    """The dimensions that whoever wrote `allowed` need not have known, as plain `torch.compile` has none of them."""
+    """Yield dimensions that the author of `allowed` may not know, because plain `torch.compile` does not have them."""
     for kind in kinds() if allowed.get("runtime") == () else ():
         own = [dimension.name for dimension in kind.dimensions if dimension not in plain().dimensions]
         if not any(name in allowed for name in own):
@@ -239,7 +244,7 @@ def _unheard_of(allowed: Mapping[str, tuple[Value, ...]]) -> Iterator[str]:
 
 
 def _open(choices: Iterable[Choice], wanted: tuple[Value, ...]) -> tuple[Value, ...]:
-    """The default, and what is possible and wanted."""
+    """Return the default, and the values that are both available and wanted."""
     return tuple(
         choice.value
         for position, choice in enumerate(choices)

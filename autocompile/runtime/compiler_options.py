@@ -1,4 +1,7 @@
-"""The options of torch's compiler that are dimensions, whichever runtime it compiles for. No torch."""
+"""The options of torch's compiler that are dimensions, for all runtimes that use this compiler.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,16 @@ MODES: dict[str, dict[str, Option]] = {
 # Options that act on Triton kernels and CUDA graphs only.
 _GPU_ONLY = frozenset({"triton.cudagraphs", "coordinate_descent_tuning"})
 
-# Keep the compiler from printing a table on standard error for everything that it times; not every torch has them.
+# Stop the compiler from printing a table to standard error for everything that it times. Some versions of torch do not
+# have these options.
 SILENT: dict[str, Option] = {"max_autotune_report_choices_stats": False, "autotune_num_choices_displayed": 0}
 
 
 def mode_options(mode: str, around: Surroundings) -> dict[str, Option]:
-    """What a mode sets that changes anything here.
+    """Return the options of a mode that have an effect here.
 
-    On a CPU `reduce-overhead` is the same as `default`; `max-autotune` tunes matrix products there, so
-    without any it is `default` too.
+    On a CPU, `reduce-overhead` is the same as `default`. `max-autotune` tunes matrix products there; for a model
+    without matrix products it is therefore the same as `default`, too.
     """
     without = _GPU_ONLY if around.device_type == "cpu" else frozenset()
     if around.device_type == "cpu" and not around.has_matrix_products:
@@ -39,18 +43,18 @@ def mode_options(mode: str, around: Surroundings) -> dict[str, Option]:
 
 
 def options_of(plan: Plan) -> dict[str, Option]:
-    """The compiler's options in a plan's settings."""
+    """Return the compiler's options in a plan's settings."""
     return dict(plan.settings.get("options", {}))
 
 
 def times_variants(plan: Plan) -> bool:
-    """Whether the compiler times variants of matrix products or kernels with a plan's options."""
+    """Return whether the compiler times variants of matrix products or kernels under a plan's options."""
     options = options_of(plan)
     return bool(options.get("max_autotune") or options.get("coordinate_descent_tuning"))
 
 
 def with_options(plan: Plan, extra: dict[str, Option]) -> Plan:
-    """The plan with more of them, sorted by key."""
+    """Return the plan with additional options, sorted by key."""
     options = dict(sorted({**options_of(plan), **extra}.items()))
     return replace(plan, settings={**plan.settings, "options": options}) if options else plan
 

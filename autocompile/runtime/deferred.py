@@ -1,4 +1,4 @@
-"""What is compiled while it is built, built in production: at its first call, for which it is compiled."""
+"""A model for a runtime that compiles during the build, built in production at its first call and for that call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from autocompile.runtime.base import NotPackable
 from autocompile.runtime.built import Built
 from autocompile.workload.samples import Sample, clone
 
-# Kinds of call that are built for, at most: beyond so many a compiler in the process gives up, too.
+# The largest number of different kinds of call to build for. torch.compile has a similar limit.
 _MOST_KINDS = 16
 
 
 class BuiltWhenCalled:
-    """Builds for a call that nothing was built for yet; the first call raises what building raises.
+    """Build for each call that does not fit anything built so far.
 
-    `eager` serves a later one that it cannot build for, and all others where there are too many kinds of call.
+    If the first build fails, the call raises its exception. If a later build fails, or if there are too many kinds of
+    call, `eager` serves these calls.
     """
 
     def __init__(self, build: Callable[[Sample], Built], eager: Built) -> None:
@@ -30,13 +31,13 @@ class BuiltWhenCalled:
         for built in tried:
             try:
                 return built(*args, **kwargs)
-            except NotPackable:  # it is for calls of another kind
+            except NotPackable:  # it was built for another kind of call
                 continue
         return self._built_for(Sample(args, kwargs), len(tried))
 
     def _built_for(self, sample: Sample, tried: int) -> Any:
         with self._building:
-            for built in self._built[tried:]:  # by another thread meanwhile
+            for built in self._built[tried:]:  # built by another thread in the meantime
                 try:
                     return built(*sample.args, **sample.kwargs)
                 except NotPackable:
@@ -44,7 +45,7 @@ class BuiltWhenCalled:
             if len(self._built) < _MOST_KINDS:
                 try:
                     built = self._build(clone(sample))
-                except Exception:  # a compiler's, or the model's own, which eager raises again
+                except Exception:  # from the compiler, or from the model itself; then eager raises it again
                     if not self._built:
                         raise
                 else:

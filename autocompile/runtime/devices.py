@@ -1,4 +1,4 @@
-"""Where a model computes, and where its tensors and those of its calls lie."""
+"""On which device a model computes, and on which devices its tensors and those of its calls are."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from autocompile.runtime.model_watch import registered_tensors
 from autocompile.workload.axes import leaves_of
 from autocompile.workload.samples import Sample
 
-# GPU kernels are compiled for tensors that start at a multiple of so many bytes.
+# GPU kernels are compiled for tensors whose address is a multiple of this number of bytes.
 GPU_ALIGNMENT = 16
 
 
 def computing_device(model: Any, sample: Sample) -> torch.device:
-    """The device that does the work: the first that is not the CPU of the weights, then of the call's tensors.
+    """Return the device that does the work: the first device of the weights and the call's tensors that is not the CPU.
 
-    A model on a GPU may have buffers on the CPU, and take tensors from there.
+    The weights come first. A model on a GPU may have buffers on the CPU, and may take tensors from there.
     """
     return _foremost([*_of_weights(model), *_of_call(sample)])
 
 
 def device_of_model(model: Any, device_type: str) -> torch.device:
-    """Where a model's weights are, by the same rule; for one without any, the current device of this type."""
+    """Return the device of a model's weights, by the same rule.
+
+    Without weights, it is the current device of this type.
+    """
     devices = _of_weights(model)
     if devices:
         return _foremost(devices)
@@ -33,20 +36,20 @@ def device_of_model(model: Any, device_type: str) -> torch.device:
 
 
 def gpu_index(model: Any, device_type: str) -> int | None:
-    """Which GPU a model's weights are on; None where they are on none, or it runs on none."""
+    """Return the index of the GPU that a model's weights are on, or None if they are not on a GPU."""
     devices = _of_weights(model) if device_type == "cuda" else []
     return next((device.index for device in devices if device.type == "cuda"), None)
 
 
 def check_one_gpu(model: Any, sample: Sample) -> None:
-    """Raises NotPackable where tensors lie on several GPUs: a program runs on one."""
+    """Raise NotPackable if tensors are on several GPUs, because a program runs on one."""
     gpus = sorted({str(device) for device in (*_of_weights(model), *_of_call(sample)) if device.type == "cuda"})
     if len(gpus) > 1:
-        raise NotPackable(f"its tensors are on {' and '.join(gpus)}, and a program runs on one device", "model")
+        raise NotPackable(f"its tensors are on {' and '.join(gpus)}, but a program runs on one device", "model")
 
 
 def is_misaligned(tensor: torch.Tensor) -> bool:
-    """Whether a GPU kernel that was compiled for aligned tensors would fail on it."""
+    """Return whether a GPU kernel that was compiled for aligned tensors would fail on this tensor."""
     return tensor.device.type == "cuda" and tensor.data_ptr() % GPU_ALIGNMENT != 0
 
 

@@ -1,7 +1,7 @@
-"""Whether dictionaries were written to: the interpreter counts that, and torch tells.
+"""Check whether dictionaries were written to, by the version numbers that the interpreter keeps and torch exposes.
 
-All of them are asked about before every call, when they are cold in memory. Where the interpreter keeps its count in
-the dictionary itself, all counts are read at once.
+All dictionaries are checked before every call, when they are no longer in the processor's caches. If the interpreter
+keeps the version in the dictionary object itself, then all versions are read at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autocompile.runtime.records import HEAD_WORDS, WORD_BYTES, Words
 
 
 class Written:
-    """Dictionaries as they are now; they are kept."""
+    """The state of dictionaries at this moment. The object keeps references to them."""
 
     def __init__(self, dictionaries: Sequence[dict[str, Any]]) -> None:
         self._dictionaries = list(dictionaries)
@@ -28,17 +28,17 @@ class Written:
         self._words: Words | None = None
         if position is not None:
             words = Words(id(one) + WORD_BYTES * position for one in self._dictionaries)
-            if self._version() == self._latest:  # nothing was written meanwhile
+            if self._version() == self._latest:  # nothing was written in the meantime
                 self._words = words
 
     def is_newer(self) -> bool:
-        """Whether one of them was written to since; yes for an answer says that one may have been."""
+        """Return whether one of the dictionaries may have been written to since. False is certain."""
         if self._words is not None:
             return not self._words.hold()
         return self._version() != self._latest
 
     def _version(self) -> int:
-        """The latest of theirs."""
+        """Return the latest version among the dictionaries."""
         return max(map(_version, self._dictionaries), default=0)
 
 
@@ -47,9 +47,10 @@ _IS_TOLD = hasattr(_GUARDS, "dict_version")
 
 
 def _counter() -> Callable[[dict[str, Any]], int]:
-    """The interpreter's version of a dictionary, as torch tells it: a higher one after every write to it.
+    """Return a function that reads the interpreter's version of a dictionary, which rises with every write to it.
 
-    Where this torch does not tell, each question has another answer, and everything is looked at every time.
+    If this torch does not expose the version, the function returns a new number every time, so that everything is
+    checked at every call.
     """
     ticks = itertools.count(1)
     return getattr(_GUARDS, "dict_version", lambda _dictionary: next(ticks))
@@ -60,9 +61,9 @@ _version = _counter()
 
 @cache
 def _position() -> int | None:
-    """Which of a dictionary's words is its version: the one that is what torch tells, write after write.
+    """Return which word of a dictionary object is its version: the one that equals torch's answer after every write.
 
-    None where there is none. From 3.12 on torch counts by itself, and a count of its own may be like any word.
+    Return None if there is none. From Python 3.12 on, torch counts writes itself, and its count could equal any word.
     """
     if sys.version_info >= (3, 12) or not _IS_TOLD:
         return None

@@ -1,4 +1,4 @@
-"""In which arguments a call differs from the calls that a program was compiled for, in words."""
+"""Describe in which arguments a call differs from the calls that a program was compiled for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 def differing_arguments(
     taken: Sequence[str], positional: int, keywords: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> str:
-    """Which arguments there are too many or too few, or "" if they are the same ones.
+    """Describe which arguments the call has too many or too few, or return "" if there are none.
 
-    `taken` are the names that the model takes by position; a program has the first `positional` of these, and
-    `keywords`.
+    `taken` are the names of the parameters that the model takes by position. The program takes the first `positional`
+    of them, and `keywords`.
     """
     if max(positional, len(args)) > len(taken):
         if positional != len(args):
@@ -30,14 +30,14 @@ def differing_arguments(
 def nested_otherwise(
     spec: pytree.TreeSpec, keywords: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> str:
-    """The first argument whose parts are put together in another way than in `spec`."""
+    """Name the first argument whose nested structure differs from `spec`."""
     by_position, by_name = (part.children() for part in spec.children())
     expected = {**{f"[{n}]": one for n, one in enumerate(by_position)}, **dict(zip(keywords, by_name, strict=True))}
     given = {**{f"[{n}]": one for n, one in enumerate(args)}, **kwargs}
     for name, one in expected.items():
         if name in given and pytree.tree_structure(given[name]) != one:
-            return f"it was compiled for another nesting of the argument {name}"
-    return "it was compiled for arguments that are nested otherwise"
+            return f"it was compiled for an argument {name} that is nested differently"
+    return "it was compiled for arguments that are nested differently"
 
 
 def _counted(positional: int) -> str:

@@ -1,6 +1,6 @@
-"""Runtimes that other distributions bring. No torch.
+"""Runtimes that other distributions provide. Does not import torch.
 
-What cannot be imported is left out, and told once; nothing else stops working with it.
+A runtime that cannot be imported is left out with one warning. Everything else goes on working.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OURS = "autocompile"
 
 @dataclass(frozen=True)
 class Brought:
-    """A runtime, and the distribution that brings it."""
+    """A runtime, and the distribution that provides it."""
 
     kind: Kind
     distribution: str
@@ -28,7 +28,10 @@ class Brought:
 
 @dataclass(frozen=True)
 class Found:
-    """All that was brought, by the runtimes' names; `broken`: what could not be imported and why, a line each."""
+    """All runtimes that were found, by name.
+
+    `broken` has one line with the reason for each that could not be imported.
+    """
 
     brought: dict[str, Brought]
     broken: tuple[str, ...]
@@ -36,7 +39,10 @@ class Found:
 
 @cache
 def found(own: tuple[str, ...]) -> Found:
-    """What other distributions bring beside our `own` runtimes. Raises InvalidValue where two have one name."""
+    """Find the runtimes of other distributions; `own` are the names of our runtimes.
+
+    Raises InvalidValue if two have the same name.
+    """
     return _sorted_out(entry_points(group=GROUP), own)
 
 
@@ -63,12 +69,12 @@ def _sorted_out(entries: Iterable[EntryPoint], own: tuple[str, ...]) -> Found:
 
 
 def _loaded(entry: EntryPoint, distribution: str) -> Kind | str:
-    """The entry's Kind, or why it has none."""
+    """Return the entry's Kind, or the reason why it has none."""
     named = f"the runtime {entry.name!r} of {distribution}"
     try:
         kind = entry.load()
-    except Exception as fault:  # another's code may raise anything
+    except Exception as fault:  # code of another distribution may raise anything
         return f"{named} cannot be imported ({type(fault).__name__}: {fault})"
     if not isinstance(kind, Kind):
-        return f"{named} is a {type(kind).__name__}, and no Kind"
+        return f"{named} is a {type(kind).__name__}, not a Kind"
     return kind

@@ -1,4 +1,4 @@
-"""A short program that runs an exported file with nothing but the file's own library. No torch."""
+"""Generate a short program that runs an exported file with only the file's own library. Does not import torch."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ def random_input(generator, dtype, sizes, low, high):
         made = torch.randint(low, high + 1, sizes, generator=generator)
     return made.to(DEVICE, dtype)
 """
-_TEXT = '''"""How {file} is used: {workload} as {meaning}.
+_TEXT = '''"""Example of how to run {file}: {workload} as {meaning}.
 
-It needs {needs}, and not autocompile.
-Run as it is, it makes one call with random inputs. README.md tells which argument of the model each input is, and
-where each output stands in what the model returns.
+It needs {needs}. It does not need autocompile.
+Run as a script, it makes one call with random inputs. README.md lists which argument of the model each input is, and
+where each output is in the value that the model returns.
 """
 
 {imports}
 
 MODEL = Path(__file__).with_name("{file}")
-# The inputs, in order: each one's dtype, sizes, and range of values in the call below; README.md has all sizes.
+# The inputs, in order. Each has a dtype, sizes, and the range of values for the call below. README.md lists all sizes
+# that the file accepts.
 INPUTS = {{
 {inputs}
 }}
@@ -52,7 +53,7 @@ OUTPUTS = [{outputs}]
 
 
 def run(*inputs):
-    """The outputs of a call, in the order of OUTPUTS; takes {arrays} in the order of INPUTS."""
+    """Return the outputs of a call, in the order of OUTPUTS. Takes {arrays}, in the order of INPUTS."""
 {run}
 
 
@@ -69,9 +70,9 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Code:
-    """What is a format's own in an example: its imports, and lines that define what `run` uses and does.
+    """The parts of an example that depend on the format: its imports, its setup lines, and the body of `run`.
 
-    `needs` names what has to be installed. Where `run` takes tensors, they are on a `DEVICE`.
+    `needs` names what has to be installed. If `run` takes tensors, they are on `DEVICE`.
     """
 
     needs: str
@@ -81,7 +82,7 @@ class Code:
 
 
 def example_text(form: Format, workload: str, interface: Interface, code: Code, *, arrays: Arrays) -> str:
-    """The program, as Python."""
+    """Return the source text of the example program."""
     of_numpy = arrays == "numpy"
     return _TEXT.format(
         workload=workload,

@@ -1,4 +1,7 @@
-"""The compiler's reasons in plain words, and what to write instead: one row for each common kind."""
+"""Explain the compiler's reasons in plain English, with advice on what to write instead.
+
+Each common kind has one row.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ _SHAPES = "set torch._dynamo.config.capture_dynamic_output_shape_ops = True"
 
 @dataclass(frozen=True)
 class Row:
-    """What the compiler's text has in it, what that means, and what helps; groups of the pattern fill both.
+    """A pattern in the compiler's message, the `reason` in plain English, and the `advice`.
 
-    `cause` is what else fails for it, where that is known.
+    The groups of the pattern fill in `reason` and `advice`. `cause`, where it is known, tells which other candidates
+    fail for the same reason.
     """
 
     pattern: str
@@ -27,7 +31,7 @@ class Row:
     cause: FailureCause = ""
 
 
-# The first row that fits counts: the special ones before the general.
+# The first row that matches counts, so that special rows come before general ones.
 BREAKS = (
     Row(
         r"builtin operator `print`|builtin print",
@@ -41,12 +45,12 @@ BREAKS = (
     ),
     Row(
         r"Data-dependent branching|generic_jump",
-        "a Python branch (if, while, and, or) asks for the value of a tensor",
-        "compute both and choose: torch.where(condition, a, b); or torch.cond where only one may run",
+        "a Python branch (if, while, and, or) depends on the value of a tensor",
+        "compute both and select with torch.where(condition, a, b), or use torch.cond if only one branch may run",
     ),
     Row(
         r"Data-dependent assertion|Assertion failed on symbolic",
-        "an assert asks for the value of a tensor",
+        "an assert depends on the value of a tensor",
         "use torch._check or torch._assert_async, or " + _GUARDED,
     ),
     Row(
@@ -57,21 +61,21 @@ BREAKS = (
     Row(
         r"Tensor\.tolist\(\)|call_method TensorVariable\(\) to_?list",
         "a tensor becomes a Python list",
-        "keep it a tensor, and index or stack where the list was used",
+        "keep it a tensor, and use indexing or torch.stack where the list was used",
     ),
     Row(
         r"Dynamic shape operator|capture_dynamic_output_shape_ops",
         "the size of a result depends on the values of a tensor (x[mask], nonzero, unique)",
-        f"keep the size: torch.where(mask, x, 0), or multiply by the mask; or {_SHAPES}",
+        f"keep the size with torch.where(mask, x, 0), or multiply by the mask, or {_SHAPES}",
     ),
     Row(
         r"torch\._dynamo\.graph_break\(\)",
-        "torch._dynamo.graph_break() asks for it",
+        "torch._dynamo.graph_break() requests a graph break",
         "remove that call",
     ),
     Row(
         r"torch\.compiler\.disable",
-        "a function is kept out of compiling by torch.compiler.disable",
+        "torch.compiler.disable excludes a function from compilation",
         "remove the decorator if it is not needed any more, or call the function outside of the model",
     ),
     Row(
@@ -81,28 +85,28 @@ BREAKS = (
     ),
     Row(
         r"method `(\w+)` of class `(\w+)`",
-        "{1}.{0}() is Python that the compiler cannot trace",
+        "the compiler cannot trace {1}.{0}()",
         _OUTSIDE,
     ),
     Row(
         r"builtin operator `(\w+)`",
-        "{0}() is Python that the compiler cannot trace",
+        "the compiler cannot trace {0}()",
         _OUTSIDE,
     ),
     Row(
         r"module: ([\w.]+), qualname: ([\w.<>]+)",
-        "{0}.{1}() is not traced by the compiler",
+        "the compiler does not trace {0}.{1}()",
         _OUTSIDE,
     ),
     Row(
         r"graph break in loop|graph break in a for/while loop",
-        "something in a loop breaks the graph, so the whole function is left to Python",
-        "move what breaks out of the loop",
+        "the graph breaks inside a loop, so the whole function runs in Python",
+        "move the code that breaks the graph out of the loop",
     ),
     Row(
         r"Observed exception",
-        "an exception is raised on the way",
-        "test for the condition in place of raising and catching",
+        "the code raises an exception",
+        "test for the condition instead of raising and catching an exception",
     ),
     Row(
         r"backward hook|register_hook|Tensor hook",
@@ -111,40 +115,40 @@ BREAKS = (
     ),
 )
 
-# What the exporter says of a model that it does not take.
+# The exporter's messages about models that it cannot export.
 EXPORTS = (
     Row(
         r"GuardOnDataDependentSymNode|data-dependent expression",
-        "what it does next depends on the values of a tensor (a branch, .item(), or a size)",
-        "compute both and choose with torch.where",
+        "the model's control flow depends on the values of a tensor (a branch, .item(), or a size)",
+        "compute both results and select with torch.where",
     ),
     Row(
         r"\.numpy\(\) is not supported",
-        "a tensor goes through numpy",
-        "use torch's functions in its place",
+        "a tensor is converted to NumPy",
+        "use torch functions instead",
     ),
     Row(
         r"your code specialized it to be a constant \((\d+)\)",
-        "its code takes a size that is to vary as {0}",
-        "ask for the size in forward (x.shape) in place of writing it down",
+        "the code fixes a size that must vary to {0}",
+        "read the size from x.shape in forward instead of a constant",
     ),
     Row(
         r"Not all values of \w+ = [\s\S]*?satisfy the generated guard",
-        "it does something else for certain sizes",
+        "the model behaves differently for certain sizes",
         "do not branch on a size in forward",
     ),
 )
 
-# An attribute, of the model or of what it holds: `self.calls`, `self.layers[0].seen`, `self.options['k']`.
+# An attribute of the model or of an object in it: `self.calls`, `self.layers[0].seen`, `self.options['k']`.
 _ATTRIBUTE = r"([A-Za-z_]\w*(?:\[[^\]]*\])*(?:\.[A-Za-z_]\w*(?:\[[^\]]*\])*)+)"
 _KEEP_STILL = "make it a tensor (register_buffer), or do not change it in forward"
 
-# To be read after `runtime.recompiled.legible`.
+# The patterns are applied to the result of `runtime.recompiled.legible`.
 RECOMPILES = (
     Row(
         r"GLOBAL_STATE|grad_mode|___check_global_state",
         "a global setting of torch has changed (grad mode, autocast, threads, determinism)",
-        "set it once, before the first call",
+        "set it only once, before the first call",
     ),
     Row(
         rf"tensor '{_ATTRIBUTE}' size mismatch",
@@ -160,13 +164,13 @@ RECOMPILES = (
     ),
     Row(
         r"(\w+)\.size\(\)\[(\d+)\]",
-        "{0} has another size in axis {1}, and the program holds for certain sizes only",
-        "do not branch on that size in forward; a size of 1 is always another program",
+        "{0} has another size in axis {1}, and the compiled program is valid for certain sizes only",
+        "do not branch on that size in forward; a size of 1 always needs its own program",
         "size changes",
     ),
     Row(
         r"tensor '(.+?)' stride mismatch at index (\d+)",
-        "{0} is laid out otherwise in memory",
+        "{0} has another memory layout (strides)",
         "call .contiguous() on it before the model",
         "argument changes",
     ),
@@ -179,25 +183,25 @@ RECOMPILES = (
     Row(
         r"tensor '(.+?)' (?:rank|dim\w*) mismatch\. expected (\d+), actual (\d+)",
         "{0} has another number of axes: {1}, then {2}",
-        "reshape it before the model, so that all calls are alike",
+        "reshape it before the model, so that all calls have the same number of axes",
         "argument changes",
     ),
     Row(
         r"tensor '(.+?)' requires_grad mismatch",
-        "{0} asks for gradients in some calls and not in others",
-        "detach it, or call the model under torch.no_grad() always",
+        "{0} requires gradients in some calls and not in others",
+        "detach it, or always call the model under torch.no_grad()",
         "argument changes",
     ),
     Row(
         r"tensor '(.+?)' dispatch key set mismatch",
         "{0} was made in another mode, such as torch.inference_mode",
-        "make and use it in one mode",
+        "create and use it in the same mode",
         "argument changes",
     ),
     Row(
         r"expected type of '([^']+)'|___check_type_id\((\w+),",
         "the argument {0} is of another type",
-        "pass it as one type always",
+        "always pass the same type",
         "argument changes",
     ),
     Row(
@@ -208,8 +212,8 @@ RECOMPILES = (
     ),
     Row(
         rf"len\({_ATTRIBUTE}\)",
-        "`{0}` has another length from call to call",
-        "do not collect in forward: return what is to be kept",
+        "`{0}` changes its length from call to call",
+        "do not collect values in forward; return them instead",
         "state changes",
     ),
     Row(
@@ -221,26 +225,26 @@ RECOMPILES = (
     Row(
         r"len\((\w+)\)|(?:^|: )not (\w+)",
         "the argument {0} has another number of elements",
-        "give it as many always, or one tensor in its place",
+        "always pass the same number of elements, or pass one tensor instead",
         "argument changes",
     ),
     Row(
         r"(?:^|: )(\w+) == (\S+)",
         "the argument {0} was {1}, and is something else now",
-        "pass it as a tensor, or compile once for each value on purpose",
+        "pass it as a tensor, or accept one compilation for each value",
         "argument changes",
     ),
 )
 
 
 def in_words(rows: tuple[Row, ...], said: str) -> tuple[str, str]:
-    """The reason and the advice of the first row that fits; else what the compiler itself says, and no advice."""
+    """Return the reason and the advice of the first row that matches, or the compiler's own message and no advice."""
     row, groups = matched(rows, said)
     return (row.reason.format(*groups), row.advice.format(*groups)) if row else (_own_words(said), "")
 
 
 def matched(rows: Sequence[Row], said: str) -> tuple[Row | None, tuple[str, ...]]:
-    """The first row that fits, and what its pattern found, or None."""
+    """Return the first row that matches and the groups of its pattern, or None and ()."""
     for row in rows:
         found = re.search(row.pattern, said)
         if found:
@@ -249,9 +253,9 @@ def matched(rows: Sequence[Row], said: str) -> tuple[Row | None, tuple[str, ...]
 
 
 def _own_words(said: str) -> str:
-    """The kind of break and the compiler's explanation, in one line."""
+    """Return the kind of graph break and the compiler's explanation, in one line."""
     lines = [line.strip() for line in said.strip().splitlines() if line.strip()]
     if lines and lines[0].endswith(":") and len(lines) > 1:
         lines = lines[1:]
     explained = next((line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")), "")
-    return f"{lines[0]}: {explained}" if explained else (lines[0] if lines else "no reason is given")
+    return f"{lines[0]}: {explained}" if explained else (lines[0] if lines else "the compiler gives no reason")

@@ -1,7 +1,7 @@
-"""A model as an exported program over a range of shapes, which compilers that work ahead start from.
+"""Export a model as a program over a range of shapes, from which the compilers that work ahead of time start.
 
-The program is a function of the call's tensors alone, flattened; what else the arguments hold, and the
-structure of the outputs, is kept beside it. So nothing depends on what a package format can write.
+The exported program is a function of the call's tensors alone, as a flat list. Other arguments and the structure of the
+outputs are stored separately. Therefore nothing depends on what a package format can store.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from autocompile.workload.samples import Sample, named_leaves
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported program, and what is kept beside it: the structure of its outputs, as torch has it, and their leaves
-    that are no tensors, as Python writes them (None where the program's next tensor is).
+    """An exported program and the structure of its outputs.
+
+    `output_spec` is the structure as torch describes it. `outputs` has one entry for each leaf of the output: None for
+    the program's next tensor, or the Python literal of a leaf that is not a tensor.
     """
 
     program: ExportedProgram
@@ -38,20 +40,23 @@ class Exported:
 
 
 class _Traced:
-    """What tracing found of the outputs. The exporter takes back what is set on a module meanwhile, and not on this."""
+    """What tracing finds out about the outputs.
+
+    It is an object of its own because the exporter resets the attributes that a module gets during tracing.
+    """
 
     spec: Any = None
     literals: tuple[str | None, ...] = ()
 
     def tensors_in(self, output: Any) -> list[torch.Tensor]:
-        """The tensors; what else there is, is noted. A number that depends on values is none that Python knows."""
+        """Return the output's tensors and record its other leaves. Reject numbers that depend on tensor values."""
         leaves, self.spec = pytree.tree_flatten(output)
         self.literals = tuple(_literal(leaf) for leaf in leaves)
         return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 class _OverTensors(nn.Module):
-    """The model as a function of a call's tensors, giving a flat tuple of tensors."""
+    """The model as a function from a call's tensors to a flat tuple of tensors."""
 
     def __init__(self, model: Any, plan: Plan, sample: Sample) -> None:
         super().__init__()
@@ -61,14 +66,14 @@ class _OverTensors(nn.Module):
         leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
         kept = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        # In a function, as what a module holds is looked through for tensors by the exporter.
+        # These values are held by a closure, because the exporter searches a module's attributes for tensors.
         self._call: Callable[..., Any] = lambda tensors: _called(self.model, kept, is_tensor, spec, tensors)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if self._autocast is None:
             return tuple(self.traced.tensors_in(self._call(tensors)))
-        # Within the program, as the exporter records what is called, and not what autocast makes of it.
+        # Autocast is inside the program: the exporter would not record the casts of an autocast around it.
         with torch.autocast(self._device_type, dtype=self._autocast):
             outputs = self.traced.tensors_in(self._call(tensors))
         return tuple(output.float() if output.dtype is self._autocast else output for output in outputs)
@@ -87,14 +92,15 @@ def _literal(leaf: Any) -> str | None:
     if is_literal(leaf):
         return repr(leaf)
     if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise NotPackable("its output holds a number that a call computes, which no program can return")
-    raise NotPackable(f"its output holds an object of class {type(leaf).__name__}, which no program can return")
+        raise NotPackable("its output contains a number that a call computes, which no program can return")
+    raise NotPackable(f"its output contains an object of class {type(leaf).__name__}, which no program can return")
 
 
 def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = ()) -> Exported:
-    """Export `model`, called like `sample`, with sizes in the axes' ranges; the plan's autocast is within it.
+    """Export `model`, called like `sample`, for sizes in the ranges of `axes`.
 
-    Raises NotPackable, with the exporter's own first line and as its cause what the exporter raised.
+    The plan's autocast is part of the program. Raises NotPackable. Its message has the reason, or the exporter's first
+    lines; its `__cause__` is the exporter's exception.
     """
     module = _OverTensors(model, plan, sample)
     program = _export(module, sample, axes)
@@ -104,9 +110,9 @@ def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = 
 def described(
     export: Exported, sample: Sample, axes: Sequence[FreeAxis], files: tuple[str, ...], own: dict[str, Any]
 ) -> Program:
-    """The record of a program that was compiled of an export: the calls that it takes, and its runtime's `own`.
+    """Return the record of a compiled program: the calls that it takes, and its runtime's `own` data.
 
-    Raises NotPackable where a call cannot be compared, or an output cannot be put together, from what JSON can hold.
+    Raises NotPackable if JSON cannot hold what is needed to check a call or to rebuild an output.
     """
     return Program(
         positional=len(sample.args),
@@ -140,7 +146,7 @@ def _export(module: nn.Module, sample: Sample, axes: Sequence[FreeAxis]) -> Expo
 
 
 def _in_words(fault: BaseException) -> str:
-    """The reason, if it is a known one, and the line of the user's code; else the exporter's first lines."""
+    """Return the reason, if it is known, and the line of the user's code; otherwise the exporter's first lines."""
     row, groups = matched(EXPORTS, str(fault))
     if row is not None:
         return f"{row.reason.format(*groups)}{own_place(fault)}; {row.advice}"
@@ -181,5 +187,5 @@ def _tensor_guard(where: str, leaf: torch.Tensor, names: dict[int, str]) -> Tens
 def _spec_text(spec: Any, whose: str) -> str:
     try:
         return pytree.treespec_dumps(spec)
-    except Exception as fault:  # a container of the user's own
+    except Exception as fault:  # a container class of the user's own
         raise NotPackable(f"{whose} cannot be described: {fault}") from fault

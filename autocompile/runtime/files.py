@@ -1,4 +1,4 @@
-"""A program's files, after they were found to be those that were packed. No torch."""
+"""A program's files, after a check that they are the files that were packed. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from autocompile.scratch import Scratch
 
 
 class Files:
-    """The files in `directory`, by their names there: to be read, or to be mapped from where they lie.
+    """The files in `directory`, by name, to be read or to be mapped into memory from there.
 
-    `held`: what they held when they were checked, where somebody else could have changed them since; they are mapped
-    from a copy then, which is this process's own.
+    `held` is given if somebody else could change the files after the check: their contents at the check. The files are
+    then mapped from a private copy of this process.
     """
 
     def __init__(self, directory: Path, held: Mapping[str, bytes] | None = None) -> None:
         self._directory, self._held = directory, held
 
     def read(self, name: str) -> bytes:
-        """What one of them holds. Raises OSError, or KeyError for one that was not checked."""
+        """Return the contents of a file. Raises OSError, or KeyError for a file that was not checked."""
         return (self._directory / name).read_bytes() if self._held is None else self._held[name]
 
     def path(self, name: str) -> Path:
-        """Where one of them, or a directory of them, lies as long as this object lives."""
+        """Return the path of a file or directory. The path is valid as long as this object exists."""
         return self._place / name
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A kind of file that a runtime's own library runs without this one. No torch."""
+"""A file format that a runtime's own library runs without autocompile. Does not import torch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib import metadata
 
 @dataclass(frozen=True)
 class Format:
-    """`name`, as `--to` has it; `meaning`, in words; `file`, what is loaded.
+    """A file format: `name` as `--to` takes it, `meaning` as text, and `file`, the name of the file to load.
 
-    `implementation`: the module whose `WRITER`, a `runtime.writer.Writer`, writes it. `needs`: the distributions that
-    writing and running it need beside torch, each with the others that bring the same.
+    `implementation` is the module whose `WRITER`, a `runtime.writer.Writer`, writes the format. `needs` lists the
+    distributions that are needed in addition to torch, each as a tuple of alternatives that provide the same library.
     """
 
     name: str
@@ -21,11 +21,11 @@ class Format:
     needs: tuple[tuple[str, ...], ...] = ()
 
     def missing(self) -> str:
-        """The first distribution that is not installed here, or ""."""
+        """Return the first distribution that is not installed, or ""."""
         return next((alike[0] for alike in self.needs if not any(map(_version, alike))), "")
 
     def versions(self) -> dict[str, str]:
-        """Of those that are installed, by name."""
+        """Return the versions of the distributions that are installed, by name."""
         found = {name: _version(name) for alike in self.needs for name in alike}
         return {name: version for name, version in found.items() if version}
 

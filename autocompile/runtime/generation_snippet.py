@@ -1,4 +1,7 @@
-"""The part of the snippet that generates text by a decode step, in plain torch and transformers. No torch."""
+"""The part of the snippet that generates text with a decode step, in plain torch and transformers.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
 
 class Held(CacheLayerMixin):
-    \"\"\"A layer's keys and values in memory of a fixed size; what a step adds is kept apart.\"\"\"
+    \"\"\"A layer's keys and values in memory of fixed size. The entries that a step adds are stored in `added`.\"\"\"
 
     is_compileable, is_sliding = True, False
 
@@ -36,11 +39,11 @@ class Held(CacheLayerMixin):
     def get_max_length(self):
         return self.keys.shape[-2]
 
-    get_max_cache_shape = get_max_length  # as it was called before transformers 5.21
+    get_max_cache_shape = get_max_length  # the method's name before transformers 5.21
 
 
 class DecodeStep(torch.nn.Module):
-    \"\"\"A token of each text in, the logits of the next one out, and what the cache gets.\"\"\"
+    \"\"\"Takes one token of each text; returns the logits of the next token and the new cache entries.\"\"\"
 
     def __init__(self, model):
         super().__init__()
@@ -63,9 +66,9 @@ language_model, model = model, DecodeStep(model).eval()
 _LOOP = """
 
 def generate(ids, new_tokens):
-    \"\"\"Greedily, from prompts of one length, [batch, tokens]; a text may have {capacity} tokens in all.\"\"\"
+    \"\"\"Generate greedily from prompts of equal length, [batch, tokens]. A text has at most {capacity} tokens.\"\"\"
     if ids.shape[1] + new_tokens > {capacity}:
-        raise ValueError("there is no room for so many tokens; enlarge the memory: {capacity}")
+        raise ValueError("the cache has room for {capacity} tokens only; increase that number")
     with torch.no_grad():
         cache = DynamicCache()
         logits = language_model(input_ids=ids, use_cache=True, **{{CACHE: cache}}).logits
@@ -86,11 +89,11 @@ def generate(ids, new_tokens):
 
 
 def step_lines(entry: GenerationEntry) -> list[str]:
-    """What makes a decode step of the `model`, under the same name."""
+    """Return the lines that replace `model` by a decode step of it."""
     options = "".join(f', "{name}": {written}' for name, written in entry.options.items())
     return _STEP.format(options=options).splitlines()
 
 
 def loop_lines(entry: GenerationEntry) -> list[str]:
-    """What generates by `run`, the decode step."""
+    """Return the lines that generate text with `run`, the decode step."""
     return _LOOP.format(capacity=entry.capacity).splitlines()

@@ -15,14 +15,15 @@ from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.call import Call
 
-# As `AheadRuntime.load` loads: a program, its files, the model, and what watches that.
+# The signature of `AheadRuntime.load`: the program, its files, the model, and the model's `Watch`.
 Load = Callable[[Program, Files, Any, Watch], Loaded]
 
 
 class Guarded(Call):
-    """Raises what `load` raises. A call that no program takes raises NotPackable.
+    """A call that runs the first program that accepts it. If no program accepts it, it raises NotPackable.
 
-    `keeps`: what the files in `directory` lie there as long as, if they do not stay.
+    The constructor raises what `load` raises. The object holds on to `keeps`, on which the files in `directory` depend
+    if they are temporary.
     """
 
     def __init__(
@@ -49,4 +50,4 @@ class Guarded(Call):
             if not isinstance(tensors, Refusal):
                 return run(tensors)
             said = tensors.message
-        raise NotPackable(f"its own guards refuse it: {said}")
+        raise NotPackable(f"the program's guards refuse this call: {said}")

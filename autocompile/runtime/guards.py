@@ -1,4 +1,4 @@
-"""Whether a call is one that a compiled program was made for: such a program checks nothing itself."""
+"""Check whether a call is one that a compiled program was made for. The program itself checks nothing."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from autocompile.runtime.tensor_guards import Confirmation, confirmation_of
 from autocompile.workload.forms import parameter_names
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
-# Calls alike that are recognized at once; others are examined argument by argument.
+# The largest number of shapes of calls that are recognized at once. Other calls are examined argument by argument.
 _MOST_ACCEPTED = 64
 _NO_SHAPE = torch.Size()
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a call goes elsewhere: a `kind` to count by, and a message for this call.
+    """Why a program does not take a call: a `kind` to count by, and a message about this call.
 
-    `of_form`: it has other arguments, so that the values of those it has were not looked at.
+    `of_form` is true if the call has other arguments than the program takes. Their values were then not checked.
     """
 
     kind: str
@@ -35,15 +35,16 @@ class Refusal:
     of_form: bool = False
 
     def or_nearer(self, other: Refusal) -> Refusal:
-        """Of two programs' refusals, that of the one that takes these arguments, if only one does."""
+        """Choose between two programs' refusals. If only one program takes these arguments, choose its refusal."""
         return other if self.of_form and not other.of_form else self
 
 
 class Guard:
-    """Takes a call's arguments, and gives the program's tensors in its order, or a refusal.
+    """Return the program's tensors from a call's arguments, in the program's order, or a refusal.
 
-    `device`: what the program runs on, where tensors of its type have to lie; others lie where they lay at packing. A
-    tensor in another layout than a contiguous one that the program was made for is copied.
+    `device` is what the program runs on. Tensors of its type must be on exactly this device; other tensors must be on
+    the type of device on which they were when the program was packed. If the program was made for contiguous or
+    channels_last tensors, then a tensor in another layout is copied.
     """
 
     def __init__(self, program: Program, model: Any, device: torch.device) -> None:
@@ -57,13 +58,13 @@ class Guard:
         self._device_type = device.type
         self._all_tensors = all(isinstance(guard, TensorGuard) for guard in program.guards)
         self._accepted: dict[tuple[torch.Size, bool], Confirmation] = {}
-        # Of the last call that was recognized: most calls are like the one before.
+        # Of the last call that was recognized, because most calls are like the previous one.
         self._latest: Confirmation = confirmation_of(())
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | Refusal:
-        """The tensors to run on, or why this call is not the program's."""
+        """Return the tensors to run on, or why the program does not take this call."""
         leaves = self._leaves(args, kwargs)
-        # Not confirmed under autocast or a transform, which show in the dispatch keys.
+        # Under autocast or a functional transform this does not confirm, because the dispatch keys differ.
         if leaves is not None and self._latest(*leaves):
             return self._ready(leaves)
         return self._looked_at(leaves, args, kwargs)
@@ -120,12 +121,12 @@ class Guard:
         return leaves if spec == self._spec else None
 
     def _in_form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """The same call with as many positional arguments as the program has, going by the parameters' names."""
+        """Return the same call with as many positional arguments as the program has, going by the parameters' names."""
         if max(len(args), self._positional) > len(self._names):
             return None
         named = dict(zip(self._names, args, strict=False))
         if named.keys() & kwargs.keys():
-            return None  # the model itself is to complain
+            return None  # let the model itself raise the error
         named.update(kwargs)
         try:
             moved = tuple(named.pop(name) for name in self._names[: self._positional])
@@ -160,7 +161,7 @@ def _constant_check(guard: ConstantGuard) -> Check:
 
 
 class _TensorCheck:
-    """Whether a tensor is of the kind and shape that the program was made for."""
+    """Check whether a tensor is of the kind and shape that the program was made for."""
 
     def __init__(self, guard: TensorGuard, ranges: dict[str, tuple[int, int]], device: torch.device) -> None:
         self._where, self._shape, self._stride = guard.path, guard.shape, guard.stride
@@ -215,7 +216,7 @@ class _TensorCheck:
 
 
 def _passed_on(leaves: list[Any], tensors: list[torch.Tensor] | Refusal) -> bool:
-    """Whether a call was accepted with nothing copied: what is copied has to be examined each time."""
+    """Return whether a call was accepted without a copy. Calls with copies have to be examined each time."""
     return isinstance(tensors, list) and all(map(is_, leaves, tensors))
 
 

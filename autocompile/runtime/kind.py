@@ -1,6 +1,7 @@
-"""What a runtime is to those who decide: its name, whether it is available, what it takes and what it can. No torch.
+"""A runtime as the search, the judge and the packer see it: name, availability and abilities. Does not import torch.
 
-Its other half, which builds, packs and loads, is `runtime.base.Runtime`, in the module that `implementation` names.
+The other half of a runtime builds, packs and loads. It is a `runtime.base.Runtime` in the module that `implementation`
+names.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ OWN_DISTRIBUTION = "torch-autocompile"
 
 @dataclass(frozen=True)
 class Lines:
-    """A runtime's part of the snippet: plain torch code, to paste without this library.
+    """A runtime's part of the snippet: plain torch code that is pasted into a program without autocompile.
 
-    `setup` defines `compiled` from a `model` that is already there; `helpers` are functions that `call` needs;
-    `before_call` are lines within `run(*args, **kwargs)`, and `call` is the expression that it returns; `loss` is the
-    one that gives the loss of a `batch` where a model is trained, from the user's function `loss`.
+    `setup` defines `compiled` from an existing `model`. `helpers` are functions that `call` needs. `before_call` are
+    lines within `run(*args, **kwargs)`, and `call` is the expression that it returns. `loss` is the expression for the
+    loss of a `batch` where a model is trained; it calls the user's function `loss`.
     """
 
     setup: tuple[str, ...] = ("compiled = model",)
@@ -40,11 +41,11 @@ class Lines:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What compiling took so far in this run, in seconds: packing is estimated by it.
+    """How long compiling took so far in this run, in seconds. The time for packing is estimated from it.
 
-    `cold_s`: the candidate that is packed, without a cache; `whole_s`: the whole model, whatever the candidate compiled
-    of it; `warm_s`: the candidate from the cache that it left, None while that was not seen; `one_off_s`: what this
-    machine paid once for its compiler.
+    `cold_s` is for the packed candidate, without a cache. `whole_s` is for the whole model, even if the candidate
+    compiled only a part of it. `warm_s` is for the candidate with the cache that it left, or None if that was not
+    measured yet. `one_off_s` is what this machine paid once for its compiler.
     """
 
     device_type: str
@@ -57,26 +58,34 @@ class Compiled:
 class Kind(ABC):
     """One runtime, as the search, the judge and the packer see it.
 
-    `akin`: another runtime with the same compiler; what is known of its candidates is expected of these, and `usual`
-    has what differs. `implementation`: the module whose `RUNTIME` is its other half.
-    `compiles`: when it compiles in a process that runs it: at the first `call`, or during the `build`, for the calls
-    that it is given (in production, where none are known ahead, for the first); None if it does not. `recompiles`:
-    whether a call of another size, or a changed attribute, may be compiled anew. `packs_as`: how it starts where an
-    artifact holds it, None if it cannot be packed. `trains`: whether it can run a training step;
-    `compiles_updates`: and can compile the optimizer's part of it.
-    `draws_as_eager`: whether a trial can build it so that it draws eager's random numbers
-    (`trial/check/randomness.py`), without which nothing that it makes of a model that draws some can be compared.
-    `is_plain_compile`:
-    what `torch.compile(model)` does, which is always tried. `warm_share`: what compiling again takes, of what it took,
-    where the compiler finds the cache that it left; 1 if there is none. `takes`: those of the dimensions that all
-    runtimes share which mean something to it. `has_own_threads`: whether it computes in threads of its own, and not in
-    torch's.
-    `cached_for_programs`: patterns of the names of what its cache holds for single programs; the rest is the machine's
-    toolchain's, made once, and every new cache starts with it; `cached_for_machine`: of what is left out so, patterns
-    of the names of files that are the toolchain's all the same. `arrays`: the module whose `load_arrays` serves NumPy
-    arrays where torch is not imported, "" if that cannot be. `library`: the distribution that it needs beside torch,
-    as pip names it, or ""; `extra`: this package's own that installs it, or "". `formats`: the files that it can write,
-    which its library runs without this one.
+    Attributes:
+        name: The runtime's name.
+        meaning: A short description.
+        implementation: The module whose `RUNTIME` is the other half of the runtime.
+        akin: Another runtime with the same compiler, or "". What is known of its candidates is expected of this
+            runtime's, too; `usual` has the differences.
+        is_plain_compile: Whether this is `torch.compile(model)`, which is always tried.
+        compiles: When it compiles in a process that runs the model: at the first `call`, or during the `build` for the
+            calls given there (in production, where no calls are known in advance, for the first call). None if it does
+            not compile there.
+        warm_share: The time to compile again with the cache of an earlier compilation, as a share of the time of that
+            compilation; 1 if there is no cache.
+        recompiles: Whether a call of another size, or a changed attribute, may cause recompilation.
+        packs_as: How it starts from an artifact; None if it cannot be packed.
+        trains: Whether it can run a training step.
+        compiles_updates: Whether it can also compile the optimizer's part of a training step.
+        draws_as_eager: Whether a trial can build it so that it draws the same random numbers as eager
+            (`trial/check/randomness.py`). Otherwise its outputs cannot be compared if the model draws random numbers.
+        takes: The names of the shared dimensions that apply to this runtime.
+        has_own_threads: Whether it computes in its own threads instead of torch's.
+        cached_for_programs: Name patterns of the files in its cache that belong to single programs. All other files
+            belong to the machine's toolchain; they are made once, and every new cache starts with them.
+        cached_for_machine: Name patterns of files that belong to the toolchain although `cached_for_programs` matches
+            them.
+        arrays: The module whose `load_arrays` serves NumPy arrays without importing torch, or "".
+        library: The distribution that it needs in addition to torch, as pip names it, or "".
+        extra: The extra of this package that installs `library`, or "".
+        formats: The files that it can write and that its library runs without autocompile.
     """
 
     name: str
@@ -105,104 +114,107 @@ class Kind(ABC):
 
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
-        """Those that only this runtime has."""
+        """The dimensions that belong to this runtime."""
         return ()
 
     @property
     def usual(self) -> Mapping[Feature, Usual]:
-        """What it and its own dimensions' values usually do, for the search to start from."""
+        """The usual effects of this runtime and of its dimensions' values. The search starts from them."""
         return {}
 
     def usual_in_training(self, _device_type: str) -> Mapping[Feature, Usual]:
-        """What is otherwise for steps of training on such a device."""
+        """Return where the usual effects differ for training steps on such a device."""
         return {}
 
     def problem(self, _around: Surroundings) -> str:
-        """Why it cannot be tried here and what to do, or ""."""
+        """Return why the runtime cannot be tried here and what to do about it, or ""."""
         return ""
 
     def notes(self, _around: Surroundings) -> tuple[tuple[str, str], ...]:
-        """What its dimensions come to here that no choice's reason says: each a dimension and a sentence."""
+        """Return remarks on its dimensions that belong to no single choice, as pairs of dimension and sentence."""
         return ()
 
     @property
     def install(self) -> str:
-        """The command that installs what it needs, or "" if that is torch alone."""
+        """The command that installs what the runtime needs, or "" if it needs only torch."""
         if self.extra:
             return f'pip install "{OWN_DISTRIBUTION}[{self.extra}]"'
         return f"pip install {self.library}" if self.library else ""
 
     def version(self) -> str:
-        """Its library's, as it is installed here; "" if that is torch's own, or is not installed."""
+        """Return the version of its library as installed here, or "" if it is torch itself or is not installed."""
         try:
             return metadata.version(self.library) if self.library else ""
         except metadata.PackageNotFoundError:
             return ""
 
     def distribution(self, _device_type: str) -> str:
-        """The one that brings its library for such a device, as pip names it; "" if that is torch alone."""
+        """Return the distribution that provides its library for this device type, as pip names it, or "" for torch."""
         return self.library
 
     def on_live_weights(self, _plan: Plan) -> Plan | None:
-        """A plan of this runtime that does what this one, of any runtime, does, on the model's own weights.
+        """Return a plan of this runtime that does what `_plan`, of any runtime, does, but on the model's own weights.
 
-        None if there is none.
+        Return None if there is none.
         """
         return None
 
     def lacks(self, _device_type: str) -> str:
-        """What this machine lacks to run it in production, or ""."""
+        """Return what this machine lacks to run it in production, or ""."""
         return ""
 
     def times_variants(self, _plan: Plan) -> bool:
-        """Whether its compiler times variants and keeps the fastest, for which it needs the device to itself."""
+        """Return whether its compiler times variants and keeps the fastest. Then it must be alone on the device."""
         return False
 
     def holds_weights(self, _plan: Plan) -> bool:
-        """Whether what it makes of a model has a copy of the weights.
+        """Return whether the compiled model has a copy of the weights.
 
-        It then serves only while the model's are the same (`runtime/weights.py`).
+        If so, it serves only while the model's weights are the same (`runtime/weights.py`).
         """
         return False
 
     def conflict(self, _values: Values, _around: Surroundings) -> str:
-        """Why it cannot take these values of the dimensions that all runtimes share, or ""."""
+        """Return why it cannot take these values of the shared dimensions, or ""."""
         return ""
 
     def serves_one_thread(self, _plan: Plan) -> str:
-        """Why what it builds serves only the thread that makes the first call, or "" if it serves all."""
+        """Return why a built model serves only the thread that makes the first call, or "" if it serves all threads."""
         return ""
 
     def keeps_weights(self, plan: Plan) -> str:
-        """Why later changes of the model's weights are neither followed nor seen, or "" if they are."""
+        """Return why later changes of the model's weights are neither followed nor detected, or "" if they are."""
         if plan.memory_format and not self.holds_weights(plan):
             return "weights in another memory format are copies: later changes of them are not followed"
         return ""
 
     def settings(self, _around: Surroundings) -> dict[str, Any]:
-        """The settings of a plan of this runtime, with all its dimensions at their defaults."""
+        """Return the settings of a plan of this runtime with all its dimensions at their defaults."""
         return {}
 
     def fails_alike(self, failure: Failure, plan: Plan, other: Plan) -> bool:
-        """Whether `other`, a plan of this runtime too, must fail for the reason that `plan` failed for."""
+        """Return whether `other`, also a plan of this runtime, must fail for the same reason as `plan`."""
         if plan.batch != other.batch:
             return False
         return failure.cause == "model" or (failure.cause == "export" and plan.autocast == other.autocast)
 
     def warm_s(self, cold_s: float) -> float:
-        """Seconds of compiling again with the cache that compiling left, which took `cold_s`."""
+        """Return the seconds that compiling takes with the cache of an earlier compilation that took `cold_s`."""
         return self.warm_share * cold_s
 
     def packing_s(self, compiled: Compiled) -> float:
-        """Seconds that packing takes, beside loading the model and checking: by default it is compiled once more."""
+        """Return the seconds that packing takes, apart from loading the model and checking.
+
+        By default it compiles once more.
+        """
         return compiled.cold_s
 
     def lines(self, _plan: Plan) -> Lines:
-        """Its part of the snippet."""
+        """Return its part of the snippet."""
         return Lines()
 
     @property
     def unpacked(self) -> Serving:
-        """How the configuration alone starts."""
+        """How the configuration alone starts, without an artifact."""
         start: Start = "compile" if self.compiles else "none"
         return Serving(self.name, start)

@@ -1,8 +1,8 @@
-"""Whether a model is still put together as it was when a compiled program took its place.
+"""Check whether a model still has the structure that it had when a compiled program replaced it.
 
-Looked at before every call, when a model's weights have just passed through the caches and all of this is cold in
-memory. So what is asked is whether anything was written to the modules' dictionaries, of which the interpreter keeps
-count; only after a write are they looked through.
+This check runs before every call. At that time, the model's weights have passed through the processor's caches, and
+everything that the check reads has been evicted from them. Therefore it checks first whether anything was written to
+the modules' dictionaries, of which the interpreter keeps count. Only after a write are the dictionaries searched.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class Identities:
-    """Which objects modules hold, under which names; `hold` tells whether they are still the same ones."""
+    """Which objects the modules hold under which names. `hold` checks whether they are still the same objects."""
 
     def __init__(self, modules: Iterable[nn.Module], *parts: str) -> None:
         self._modules, self._parts = list(modules), parts
         self._held = self._look()
 
     def hold(self) -> bool:
-        """Whether the same objects lie there, none more and none less."""
+        """Return whether the modules hold the same objects, with none added and none removed."""
         return _names_and_ids(self._look()) == _names_and_ids(self._held)
 
     def _look(self) -> list[list[tuple[str, Any]]]:
@@ -39,16 +39,17 @@ class Identities:
 
 
 class State(NamedTuple):
-    """What a look at the modules found: their dictionaries as they were before it, and what differs, or ""."""
+    """The result of a check: the modules' dictionaries as they were before it, and the difference found, or ""."""
 
     dictionaries: Written
     fault: str
 
 
 class Watch:
-    """Sees what no weight tells: another submodule in the place of one, hooks, other values of attributes.
+    """Detect changes that do not show in the weights: replaced submodules, hooks, and other values of attributes.
 
-    `attributes` are those that matter, by path, as `core.identity` has them; by default the mode of every module.
+    `attributes` are the paths of the attributes that matter, as in `core.identity`. By default these are the `training`
+    flags of all modules.
     """
 
     def __init__(self, model: Any, attributes: Iterable[str] | None = None) -> None:
@@ -63,22 +64,22 @@ class Watch:
         self._renewing = threading.Lock()
         self._hooks: list[dict[int, Any]] = []
         self._handles = self._handles_before = -1
-        # As of the last look; another object whenever one of the modules' dictionaries was written to since.
+        # The result of the last check. It is a new object after each write to one of the modules' dictionaries.
         self.state = self._renewed()
 
     def changed(self) -> str:
-        """What differs now, in words, or ""."""
+        """Return what has changed as text, or ""."""
         if not self._modules:
             return ""
         if self.state.dictionaries.is_newer():
-            with self._renewing:  # so that an older state is never put in the place of a newer one
+            with self._renewing:  # so that an older state never replaces a newer one
                 self.state = self._renewed()
         if self.state.fault:
             return self.state.fault
         return "the model has hooks" if self._has_hooks() else ""
 
     def _renewed(self) -> State:
-        """The dictionaries are noted before anything is looked at: what is written meanwhile is seen next time."""
+        """Return a new state. It records the dictionaries first, so that the next check sees writes during this one."""
         dictionaries = [one for module in self._modules for one in _dictionaries_of(module)]
         dictionaries += self._settings()
         written = Written(dictionaries)
@@ -91,7 +92,7 @@ class Watch:
         return State(written, next(filter(None, (*faults, moved)), ""))
 
     def _look(self) -> dict[str, list[Any]]:
-        """What is compared, by what is said where it differs."""
+        """Return the values to compare, by the message for a difference."""
         return {
             "a module is of another class, or has another forward": [
                 (type(one), vars(one).get("forward")) for one in self._modules
@@ -100,19 +101,26 @@ class Watch:
         }
 
     def _texts(self) -> dict[str, str]:
-        """The attributes' present values, wherever they lie now: a whole `config` may have been replaced."""
+        """Return the attributes' present values.
+
+        Each is looked up again, because a whole `config` may have been replaced.
+        """
         texts = {path: attribute_text(self._roots, path) for path in self._attributes}
         return {path: text for path, text in texts.items() if text is not None}
 
     def _settings(self) -> list[dict[str, Any]]:
-        """The dictionaries of plain objects, such as a `config`, that hold attributes."""
+        """Return the dictionaries of plain objects, such as a `config`, that hold attributes."""
         own = {id(vars(module)) for module in self._modules}
         places = (held_at(self._roots, path) for path in self._attributes)
         held = {id(place[0]): place[0] for place in places if place is not None}
         return [kept_in for key, kept_in in held.items() if key not in own]
 
     def _has_hooks(self) -> bool:
-        """Every hook takes the next number before it is registered; only after that are this model's looked through."""
+        """Return whether the model has hooks.
+
+        Every new hook takes the next number of a global counter before it is registered. Only after that number has
+        changed are this model's hooks searched.
+        """
         handles = RemovableHandle.next_id
         if handles == self._handles:
             return False
@@ -125,37 +133,40 @@ class Watch:
 
 
 def tensors_of(model: Any) -> Identities:
-    """The model's parameters and buffers, wherever they lie in it."""
+    """Return the identities of all parameters and buffers of the model."""
     return Identities(model.modules() if isinstance(model, nn.Module) else (), "_parameters", "_buffers")
 
 
 def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter and buffer by its path, tied ones under each of theirs."""
+    """Yield every parameter and buffer by path; a tied tensor appears under each of its paths."""
     if isinstance(model, nn.Module):
         yield from model.named_parameters(remove_duplicate=False)
         yield from model.named_buffers(remove_duplicate=False)
 
 
 def has_hooks(model: Any) -> bool:
-    """Whether calling the model runs hooks, its own or those of every module."""
+    """Return whether a call of the model runs hooks, either its own or global ones."""
     if not isinstance(model, nn.Module):
         return False
     return any(_hooks_of(model.modules())) or bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
-    """The dictionaries that hold forward hooks."""
+    """Return the dictionaries that hold forward hooks."""
     return [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]  # noqa: SLF001
 
 
 def _slots_of(module: nn.Module) -> list[tuple[str, bool]]:
-    """The names of a module's parameters and buffers, and which of them are None."""
+    """Return the names of a module's parameters and buffers, and which of them are None."""
     held = (*module._parameters.items(), *module._buffers.items())  # noqa: SLF001
     return [(name, tensor is None) for name, tensor in held]
 
 
 def _dictionaries_of(module: nn.Module) -> list[dict[str, Any]]:
-    """Those whose change may change what the module computes; torch's own leaves ask for nothing they do not have."""
+    """Return the dictionaries in which a change may change what the module computes.
+
+    Empty dictionaries of torch's own leaf modules are left out, because these modules do not use them.
+    """
     parts: list[dict[str, Any]] = [module._modules, module._parameters, module._buffers]  # noqa: SLF001
     is_leaf = type(module).__module__.startswith("torch.nn.modules.") and not isinstance(module, _CONTAINERS)
     return [vars(module), *(filter(None, parts) if is_leaf else parts)]

@@ -1,4 +1,4 @@
-"""Names for the tensors of a call and of its output, as an exported file has them."""
+"""Names for the tensors of a call and of its output, for use in an exported file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _KEYWORD = re.compile(r"\[1\]\['([^']*)'\](.*)", re.DOTALL)
 
 
 def argument_words(model: Any, sample: Sample) -> list[tuple[str, Any]]:
-    """Each leaf of a call's arguments, with where the model's caller has it: `x`, `batch['ids']`."""
+    """Return each leaf of a call's arguments with its name from the caller's view: `x`, `batch['ids']`."""
     names = parameter_names(model)
     return [(_words(path, names), leaf) for path, leaf in named_leaves((sample.args, sample.kwargs))[0]]
 
 
 def output_words(spec: Any) -> list[str]:
-    """Where each leaf stands in the output: `output`, `output['logits']`, `output[1][0]`."""
+    """Return the position of each leaf in the output: `output`, `output['logits']`, `output[1][0]`."""
     return [f"output{path}" for path, _leaf in named_leaves(pytree.tree_unflatten(range(spec.num_leaves), spec))[0]]
 
 
 def identifiers(words: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Names that are like these words, and each other's but once, and none of those that are `taken`."""
+    """Turn these texts into valid identifiers that differ from each other and from those in `taken`."""
     used, found = set(taken), []
     for one in words:
         plain = re.sub(r"\W+", "_", one).strip("_") or "tensor"
@@ -49,7 +49,7 @@ def _words(path: str, names: tuple[str, ...]) -> str:
 
 
 def values_range(tensor: torch.Tensor) -> tuple[float | int, float | int]:
-    """The smallest and the largest value of a tensor, or 0 and 1 where there is none that is finite."""
+    """Return the smallest and the largest finite value of a tensor, or 0 and 1 if there is none."""
     if tensor.dtype is torch.bool or not tensor.numel():
         return 0, 1
     plain = tensor.detach().cpu()

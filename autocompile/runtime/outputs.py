@@ -1,4 +1,4 @@
-"""A program's tensors, put into the structure that the model returns."""
+"""Put a program's output tensors into the structure that the model returns."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from autocompile.core.program import Program
 from autocompile.runtime.structure import missing_class, structure_of
 
 Assemble = Callable[[Sequence[torch.Tensor]], Any]
-# Where the libraries' output records are filled, when they are constructed.
+# The modules whose code fills the libraries' output records when they are constructed.
 _FILLED_BY = ("transformers.utils.generic", "diffusers.utils.outputs")
-# What a class of its own would have to run when one is constructed, or to keep its fields elsewhere.
+# Methods by which a user's class could run its own code at construction, or store its fields elsewhere.
 _RUNS_OR_KEEPS = ("__new__", "__post_init__", "__setattr__", "__setitem__", "__slots__")
-# The file that a dataclass's own constructor is said to be of.
+# The file name of a constructor that was generated for a dataclass.
 _GENERATED = "<string>"
 
 
 def assembler(program: Program) -> Assemble:
-    """What puts the program's tensors into its output's structure.
+    """Return a function that puts the program's tensors into the structure of its output.
 
     A record whose class cannot be imported here becomes a dict with the same names.
     """
-    missing_class(program.output_spec)  # imports what is there, which makes torch know it
+    missing_class(program.output_spec)  # imports the classes that exist, which registers them with torch
     try:
         spec = pytree.treespec_loads(program.output_spec)
-    except NotImplementedError:  # a class that torch does not know here
+    except NotImplementedError:  # a class that is not registered with torch here
         return _plainly(program)
     fixed = [None if literal is None else ast.literal_eval(literal) for literal in program.outputs]
     is_tensor = [literal is None for literal in program.outputs]
@@ -67,9 +67,10 @@ def _plainly(program: Program) -> Assemble:
 
 
 class _Records:
-    """Records as their constructor fills them, which goes over all fields several times.
+    """Construct records without their constructor, which would iterate over all fields several times.
 
-    How it does so is seen from the first one, and later ones are filled directly, where that gives the same.
+    The first record is constructed as usual and shows how the constructor fills it. Later records are filled directly,
+    if that gives the same result.
     """
 
     def __init__(self, construct: Assemble) -> None:
@@ -81,13 +82,16 @@ class _Records:
             return self._fill(tensors)
         made = self._construct(tensors)
         if len(set(map(id, tensors))) < len(tensors):
-            return made  # which of two that are one lies where does not show
+            return made  # a tensor that occurs twice could be in either field
         self._fill = _filler(made, tensors) or self._construct
         return made
 
 
 def _filler(made: Any, tensors: Sequence[torch.Tensor]) -> Assemble | None:
-    """What makes the same record of these tensors as `made`; None if there is more to it than where they lie."""
+    """Return a function that makes a record like `made` from other tensors.
+
+    Return None if the record holds anything other than these tensors and None.
+    """
     kind, known = type(made), {id(None): len(tensors), **{id(tensor): i for i, tensor in enumerate(tensors)}}
     attributes, items = vars(made), dict(OrderedDict.items(made))
     if not all(id(value) in known for value in (*attributes.values(), *items.values())):
@@ -113,7 +117,7 @@ def _contents(record: Any) -> list[list[tuple[str, int]]]:
 
 
 def _is_a_librarys_record(kind: type) -> bool:
-    """Whether nothing else than the library's own code runs when one is constructed, and it keeps all in the open."""
+    """Return whether constructing the class runs only the library's own code, and its fields are stored openly."""
     if "__dataclass_fields__" not in vars(kind) or not issubclass(kind, OrderedDict):
         return False
     if getattr(getattr(kind, "__post_init__", None), "__module__", "") not in _FILLED_BY:

@@ -1,4 +1,4 @@
-"""Calls filled up to a few sizes, so that few shapes are compiled."""
+"""Pad calls to one of a few sizes, so that the compiler has to compile for few shapes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autocompile.core.buckets import Buckets, PaddedAxis
 
 
 class Padder:
-    """Fills a call's arguments up to the next bucket, and cuts its outputs back."""
+    """Pads a call's arguments to the next bucket and cuts its outputs back."""
 
     def __init__(self, call: Callable[..., Any], buckets: Buckets) -> None:
         self._call, self._buckets = call, buckets
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the call gives for these arguments; one of another form than the proved one is made as it is."""
+        """Return the result of the call. A call of another form than the proven one is not padded."""
         leaves = self._leaves(args, kwargs)
         size = _common_size(leaves, self._buckets.padded) if leaves else 0
         bucket = self._buckets.size_for(size) if size else 0
@@ -34,7 +34,7 @@ class Padder:
         return pytree.tree_unflatten(outputs, spec)
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments in the proved order, or none if they are of another form."""
+        """Return the arguments in the proven order, or an empty list if the call has another form."""
         if len(args) != self._buckets.positional or kwargs.keys() != set(self._buckets.keywords):
             return []
         leaves = [*args, *(kwargs[name] for name in self._buckets.keywords)]
@@ -42,12 +42,12 @@ class Padder:
 
 
 def kind_of(leaf: Any) -> str:
-    """Of an argument: a tensor's dtype and number of axes, or a constant as it is written."""
+    """Return a tensor's dtype and number of axes, or the `repr` of a constant."""
     return f"{leaf.dtype} {leaf.dim()}" if isinstance(leaf, torch.Tensor) else repr(leaf)
 
 
 def filled(leaves: Sequence[Any], padded: Sequence[PaddedAxis], more: int) -> list[Any]:
-    """The leaves with so many more places, which hold each axis's value."""
+    """Return the leaves with `more` additional places along each padded axis, filled with the axis's value."""
     found = list(leaves)
     for one in padded:
         behind = [0, 0] * (found[one.leaf].dim() - 1 - one.axis)
@@ -56,6 +56,6 @@ def filled(leaves: Sequence[Any], padded: Sequence[PaddedAxis], more: int) -> li
 
 
 def _common_size(leaves: Sequence[Any], padded: Sequence[PaddedAxis]) -> int:
-    """The size that all axes to be filled have, or 0 if they differ."""
+    """Return the size that all axes to be padded have in common, or 0 if they differ."""
     sizes = {int(leaves[one.leaf].shape[one.axis]) for one in padded}
     return sizes.pop() if len(sizes) == 1 else 0

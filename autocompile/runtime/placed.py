@@ -1,4 +1,4 @@
-"""Whether tensors still lie where they lay, laid out as they were: as Python sees it."""
+"""Check from Python whether tensors are still at the same addresses and with the same layout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autocompile.runtime.tensor_guards import Confirmation, confirmation_of
 
 
 class InPython:
-    """Addresses, sizes, strides and dtypes, looked at one by one."""
+    """Addresses, sizes, strides and dtypes, checked one by one."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._tensors = tensors
@@ -19,13 +19,13 @@ class InPython:
         self._confirms = {mode: self._confirmation(in_inference_mode=mode) for mode in (False, True)}
 
     def hold(self) -> bool:
-        """Whether nothing has changed."""
+        """Return whether nothing has changed."""
         try:
             if self._look_where() != self._addresses:
                 return False
             confirmed = self._confirms[torch.is_inference_mode_enabled()](*self._tensors)
             return confirmed or self._look_how() == self._layouts
-        except RuntimeError:  # one without memory of its own, as sparse ones are
+        except RuntimeError:  # a tensor without its own memory, such as a sparse one
             return False
 
     def _confirmation(self, *, in_inference_mode: bool) -> Confirmation:

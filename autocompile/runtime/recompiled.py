@@ -1,4 +1,4 @@
-"""Why a program is compiled again, from the compiler's own reasons: what differed, where, and what helps."""
+"""Explain from the compiler's own reasons why a program is recompiled: what differed, where, and what helps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autocompile.workload.capture.script import is_own
 
 _REASON = re.compile(r"^\d+/\d+: ", re.MULTILINE)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
-# After the guard comes the line of code that it is from, or a hint.
+# After the guard comes the line of code that it comes from, or a hint.
 _REMARK = re.compile(r"\s+#|\s+\(HINT|\n")
 _CONTAINED = re.compile(r"\._(?:modules|buffers|parameters)\['([^']+)'\]")
 _STANCE = re.compile(r"filename: '([^']+)', function name: '([^']+)'")
@@ -22,14 +22,14 @@ _STANCE = re.compile(r"filename: '([^']+)', function name: '([^']+)'")
 
 @dataclass(frozen=True)
 class Recompiled:
-    """What changed, in one line, and which candidates have the same change."""
+    """What changed, in one line, and the cause, by which candidates with the same problem are recognized."""
 
     message: str
     cause: FailureCause
 
 
 def legible(reason: str) -> str:
-    """One of the compiler's reasons as its guard alone, with attributes as they are written in the model's code."""
+    """Reduce a reason of the compiler to its guard, with attributes as they are written in the model's code."""
     guard = _REMARK.split(reason.strip(), maxsplit=1)[0]
     guard = re.sub(r"L\['(\w+)'\]", r"\1", guard)
     guard = re.sub(r"dict\.keys\(([^()]*)\)", r"\1", guard)
@@ -37,25 +37,25 @@ def legible(reason: str) -> str:
 
 
 def reasons_in(message: str) -> list[str]:
-    """The reasons that torch's message lists where compiling again is forbidden; none of any other message."""
+    """Return the reasons in torch's message for a forbidden recompilation, or an empty list for any other message."""
     lines = [line.strip().removeprefix("- ") for line in message.splitlines()]
     parts = _REASON.split("\n".join(lines))
     return [part.strip() for part in parts[1:]]
 
 
 def explained(reasons: Sequence[str], message: str) -> Recompiled:
-    """What the compiler's reasons come to; `message` is the exception's, for where there are none."""
+    """Explain the compiler's reasons. `message` is the exception's message, which is used if there are no reasons."""
     if not reasons:
         return Recompiled(_without_reason(message), "")
     matches = [matched(RECOMPILES, legible(reason)) for reason in reasons]
     subjects = [(row.cause if row else "", groups[:1]) for row, groups in matches]
     (subject, times), *_ = Counter(subjects).most_common(1)
-    position = len(subjects) - 1 - subjects[::-1].index(subject)  # the latest, when it had happened before
+    position = len(subjects) - 1 - subjects[::-1].index(subject)  # the latest: the change had occurred before
     row = matches[position][0]
     said, advice = in_words(RECOMPILES, legible(reasons[position]))
     if row is not None and row.cause == "state changes" and times > 1:
         said = f"{_subject(said)} changes with every call"
-    again = "and each change compiles again"
+    again = "and each change causes a recompilation"
     words = f"{said}, {again}{_place(reasons[position])}"
     return Recompiled(f"{words}; {advice}" if advice else words, row.cause if row else "")
 
@@ -75,6 +75,6 @@ def _place(reason: str) -> str:
 def _without_reason(message: str) -> str:
     place = _STANCE.search(message)
     if place is None:
-        return "it is compiled again and again, and the compiler does not say why"
+        return "it is recompiled again and again, and the compiler gives no reason"
     where = f"{place[2]} in {Path(place[1]).name}"
-    return f"{where} was compiled while it was being timed, so which code runs differs from call to call"
+    return f"{where} was compiled during the timing, so calls run different code"

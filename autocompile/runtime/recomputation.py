@@ -1,7 +1,7 @@
-"""Activations of a model's blocks, computed again in the backward pass instead of being kept.
+"""Recompute activations of a model's blocks in the backward pass instead of keeping them.
 
-Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost; done by torch.utils.checkpoint, which draws the same
-random numbers again.
+The method is from Chen et al. 2016, Training Deep Nets with Sublinear Memory Cost. torch.utils.checkpoint does the
+work; it draws the same random numbers again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Recomputed:
-    """A module's `forward`, of which only the arguments are kept for the backward pass.
+    """A replacement for a module's `forward` that keeps only the arguments for the backward pass.
 
-    It is an object of a class in a file of its own for two reasons. A copy of the module gets a copy of it, which runs
-    the copy. And the compiler traces it where a module is compiled by itself, as it does not trace torch's own files.
+    It is an object, and its class is in a separate file, for two reasons. First, a copy of the module gets a copy of
+    the object, which runs the copy. Second, the compiler traces it when a module is compiled on its own, while it does
+    not trace torch's own files.
     """
 
     def __init__(self, forward: Callable[..., Any]) -> None:
@@ -28,7 +29,7 @@ class Recomputed:
 
 
 def recompute(module: nn.Module, paths: Sequence[str]) -> None:
-    """Have the submodules of these paths recompute their activations; who does so already goes on as it is."""
+    """Make the submodules at these paths recompute their activations. Those that already do so are not changed."""
     for path in paths:
         part = module.get_submodule(path)
         if not isinstance(part.forward, Recomputed):

@@ -1,12 +1,11 @@
-"""Torch's own records of tensors, read from memory: whether they are as they were.
+"""Read torch's own records of tensors from memory, to check whether the tensors are unchanged.
 
-A tensor's version, where it lies and how it is laid out are asked before every call that a program answers from weights
-of its own. All of that is cold in memory by then, and takes Python some two microseconds a tensor, which is a fifth of
-a call where there are 300 tensors and 3 ms. NumPy reads the words of all of them at once, in the order in which they
-lie.
+A program with its own copy of the weights needs each tensor's version, address and layout before every call. By then
+none of this is in the processor's caches. From Python, the check takes some two microseconds per tensor, which is a
+fifth of a call of 3 ms with 300 tensors. NumPy reads the words of all tensors at once, in the order of their addresses.
 
-Where the words are is found out, not known: on a tensor whose figures torch tells. What cannot be found, or does not
-hold for a tensor, is left to Python (`placed.py`).
+The positions of these words are not hard-coded: they are found by means of a tensor whose values torch reports. Where a
+word cannot be found, or a tensor does not have this layout, Python does the check (`placed.py`).
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ import torch
 
 _LOG = logging.getLogger("autocompile")
 WORD_BYTES, _POINTER_BYTES = 8, ctypes.sizeof(ctypes.c_void_p)
-# For more NumPy lets go of the interpreter's lock, for which it then waits 5 ms beside a busy thread.
+# For more words, NumPy releases the interpreter's lock. If another thread is busy, it then waits 5 ms to get it back.
 _AT_ONCE = 384
-# Of a tensor's record: what comes before is its table of functions and its counts of references, which change.
+# The range of words in a tensor's record. Before it are the table of functions and the reference counts, which change.
 _FIRST, _BEHIND = 2, 22
-# Where in it a pointer may be, and how far in what it points to something is looked for.
+# The words that may be pointers, and how many words to search at their targets.
 _POINTERS, _WITHIN = range(_FIRST, 8), 12
-# So many sizes and strides are in the record itself.
+# Up to this number of dimensions, sizes and strides are in the record itself.
 _MOST_DIMENSIONS = 5
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-# Of every Python object: its count of references, and its type.
+# The head of every Python object: its reference count and its type.
 HEAD_WORDS = 2
 
 
 class Unknown(Exception):
-    """Records here are not what they are taken for."""
+    """The records do not have the expected layout."""
 
 
 class Words:
-    """Words in memory, as they are now. Whoever asks keeps what they are part of, so that nothing else lies there."""
+    """Words in memory with their present values. The caller must keep the objects that contain these words alive."""
 
     def __init__(self, addresses: Iterable[int]) -> None:
         places = sorted({address // WORD_BYTES for address in addresses})
@@ -56,14 +55,14 @@ class Words:
         self._seen = [(part, self._take(part).tobytes()) for part in parts]
 
     def hold(self) -> bool:
-        """Whether all of them are the same still."""
+        """Return whether all words still have the same values."""
         take = self._take
         return all(take(part).tobytes() == seen for part, seen in self._seen)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where a tensor's record has its storage and its counter, and these have the address and the version: in words."""
+    """The positions, in words, of storage and counter in a tensor's record, and of address and version in these."""
 
     storage: int
     address: int
@@ -72,50 +71,50 @@ class _Layout:
 
 
 def words_of(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """The addresses of all words that tell whether one was written to, lies elsewhere, or is laid out otherwise.
+    """Return the addresses of all words that show whether a tensor was written to, was moved, or has another layout.
 
-    They are its own as long as its Python object refers to the same record (`slot_of`). Raises Unknown where they are
-    not found.
+    They are valid as long as the tensor's Python object refers to the same record (`slot_of`). Raises Unknown if they
+    are not found.
     """
     layout = _layout()
     if layout is None:
-        raise Unknown("where torch keeps what it knows of a tensor was not found")
+        raise Unknown("the layout of torch's records of tensors was not found")
     return [address for tensor in tensors for address in _words_of(tensor, layout)]
 
 
 def _words_of(tensor: torch.Tensor, layout: _Layout) -> list[int]:
     if tensor.dim() > _MOST_DIMENSIONS:
-        raise Unknown(f"sizes of {tensor.dim()} dimensions lie elsewhere")
+        raise Unknown(f"sizes of {tensor.dim()} dimensions are not in the record")
     if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or tensor.is_complex():
-        raise Unknown(f"a {type(tensor).__name__} of {tensor.dtype} and {tensor.layout} may keep something elsewhere")
+        raise Unknown(f"a {type(tensor).__name__} of {tensor.dtype} and {tensor.layout} may keep data elsewhere")
     record = tensor._cdata  # noqa: SLF001
     words = [record + WORD_BYTES * i for i in range(_FIRST, _BEHIND)]
     storage = tensor.untyped_storage()
     if _word(record + WORD_BYTES * layout.storage) != storage._cdata:  # noqa: SLF001
-        raise Unknown("a tensor's record does not have its storage where others have it")
+        raise Unknown("a tensor's record does not have its storage at the expected place")
     words.append(storage._cdata + WORD_BYTES * layout.address)  # noqa: SLF001
     if _word(words[-1]) != storage.data_ptr():
-        raise Unknown("a storage's record does not have its address where others have it")
+        raise Unknown("a storage's record does not have its address at the expected place")
     if not tensor.is_inference():
         words.append(_word(record + WORD_BYTES * layout.counter) + WORD_BYTES * layout.version)
         if _low(_word(words[-1])) != tensor._version:  # noqa: SLF001
-            raise Unknown("a tensor's version is not where others have it")
+            raise Unknown("a tensor's version is not at the expected place")
     return words
 
 
 def slot_of(tensor: torch.Tensor) -> int:
-    """The address of the `at::Tensor` in a tensor's Python object: one pointer, to its record. Raises Unknown."""
+    """Return the address of the `at::Tensor`, a pointer to the record, in a tensor's Python object. Raises Unknown."""
     words = type(tensor).__basicsize__ // WORD_BYTES
     held = (ctypes.c_void_p * words).from_address(id(tensor))
     for position in range(HEAD_WORDS, words):
         if held[position] == tensor._cdata:  # noqa: SLF001
             return id(tensor) + position * WORD_BYTES
-    raise Unknown("their Python objects do not hold them")
+    raise Unknown("the Python object of a tensor does not contain a pointer to its record")
 
 
 @cache
 def _layout() -> _Layout | None:
-    """Found on a tensor of its own; None where it is not."""
+    """Return the layout, found by means of a new tensor, or None if it cannot be found."""
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     if not has_lock or (sys.platform, sys.byteorder) != ("linux", "little") or _POINTER_BYTES != WORD_BYTES:
         return None
@@ -123,14 +122,14 @@ def _layout() -> _Layout | None:
         with torch.inference_mode(False):
             return _found(torch.zeros(3, 5, device="cpu"))
     except (OSError, StopIteration, AttributeError, RuntimeError) as fault:
-        _LOG.debug("torch's records of tensors are not read, and Python asks about each: %s", fault)
+        _LOG.debug("torch's records of tensors cannot be read; Python checks each tensor instead: %s", fault)
         return None
 
 
 def _found(tensor: torch.Tensor) -> _Layout:
-    """Raises StopIteration where something is not found, OSError where a guess leads nowhere."""
+    """Find the layout. Raises StopIteration if something is not found, OSError if a guessed address is not readable."""
     record, storage = tensor._cdata, tensor.untyped_storage()  # noqa: SLF001
-    # The system reads for it, which fails where there is no memory; to read there oneself would end the process.
+    # The operating system reads the memory, which fails for an invalid address. A direct read would crash the process.
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     try:
         words = _read(memory, record, _BEHIND)
@@ -168,5 +167,5 @@ def _word(address: int) -> int:
 
 
 def _low(word: int) -> int:
-    """Its lower half, as a version has 32 bits."""
+    """Return the lower half of a word, because a version has 32 bits."""
     return word & 0xFFFFFFFF

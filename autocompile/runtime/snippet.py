@@ -1,4 +1,4 @@
-"""A plan as plain torch code, to paste without this library. No torch."""
+"""Write a plan as plain torch code that runs without autocompile. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autocompile.runtime.training_snippet import recomputing_lines, step_lines
 
 _CAST = '''
 def restored(output):
-    """Outputs in the precision that the eager model has."""
+    """Return the outputs in the precision of the eager model."""
     cast = lambda leaf: leaf.float() if getattr(leaf, "dtype", None) is torch.{dtype} else leaf
     return torch.utils._pytree.tree_map(cast, output)
 '''
@@ -28,11 +28,11 @@ def snippet(
     loader: LoaderSetting | None = None,
     generation: GenerationEntry | None = None,
 ) -> str:
-    """Code that defines `run(*args, **kwargs)` from a `model` that is already there.
+    """Return code that defines `run(*args, **kwargs)` from an existing `model`.
 
-    With `training` it defines `step(*batches)` from the `model`, the `optimizer` and the `loss`, a function of a model
-    and a batch; a comment names the `loader` setting that its batches should come with, if there is one.
-    With `generation` it also defines `generate(ids, new_tokens)`, of which `run` is the decode step.
+    With `training`, the code defines `step(*batches)` from the `model`, the `optimizer` and the `loss`, a function of a
+    model and a batch. If `loader` is given, a comment names this setting for the batches. With `generation`, the code
+    also defines `generate(ids, new_tokens)`, for which `run` is the decode step.
     """
     own = kind_of(plan).lines(plan)
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
@@ -43,7 +43,7 @@ def snippet(
     if plan.memory_format and is_module:
         lines.append(f"model = model.to(memory_format=torch.{plan.memory_format})")
     if loader:
-        lines.append(f"# batches come sooner from DataLoader(..., {loader})")
+        lines.append(f"# faster data loading: DataLoader(..., {loader})")
     lines += recomputing_lines(plan)
     if generation and kind_of(plan).compiles:
         lines += generation_snippet.step_lines(generation)

@@ -1,4 +1,4 @@
-"""How arguments and outputs are nested, read without torch: plain containers, and names where a class is missing."""
+"""The nested structure of arguments and outputs, read without torch, with names for classes that are missing here."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ _MAPPINGS = ("builtins.dict", "collections.OrderedDict")
 
 @dataclass(frozen=True)
 class Structure:
-    """A nested value: `type` is its class's name, "" for a leaf; `names` are its children's, if they have any."""
+    """A nested value. `type` is the name of its class, "" for a leaf. `names` are the names of its children, if any."""
 
     type: str
     names: tuple[str, ...]
     children: tuple[Structure, ...]
 
     def filled(self, leaves: Iterator[Any]) -> Any:
-        """The value, its leaves taken in order. A record of a class of its own becomes a dict with the same names."""
+        """Build the value from its leaves, taken in order.
+
+        A record of another class becomes a dict with the same names.
+        """
         if not self.type:
             return next(leaves)
         values = [child.filled(leaves) for child in self.children]
@@ -30,7 +33,7 @@ class Structure:
         return dict(zip(self.names, values, strict=True)) if self.names or not values else tuple(values)
 
     def leaves_of(self, value: Any) -> list[Any] | None:
-        """The leaves of a value that is nested like this one; None if it is nested otherwise."""
+        """Return the leaves of a value with this structure, or None if its structure is different."""
         if not self.type:
             return [value]
         children = self._children_of(value)
@@ -47,7 +50,7 @@ class Structure:
         return None
 
     def classes(self) -> Iterator[str]:
-        """The names of the classes of its records, which are none of Python's own containers."""
+        """Yield the class names of the records in it, which are not Python's own containers."""
         if self.type and self.type not in _SEQUENCES and self.type not in _MAPPINGS:
             yield self.type
         for child in self.children:
@@ -55,15 +58,15 @@ class Structure:
 
 
 def structure_of(text: str) -> Structure:
-    """The structure that torch has written as `text` (`torch.utils._pytree.treespec_dumps`).
+    """Return the structure that torch has written as `text` (`torch.utils._pytree.treespec_dumps`).
 
-    Raises ValueError if it is of another form.
+    Raises ValueError if the text has another form.
     """
     try:
         _version, node = json.loads(text)
         return _structure(node)
     except (KeyError, TypeError) as fault:
-        raise ValueError(f"it does not tell how values are nested: {fault}") from fault
+        raise ValueError(f"it does not describe a nested structure: {fault}") from fault
 
 
 def _structure(node: Mapping[str, Any]) -> Structure:
@@ -72,7 +75,7 @@ def _structure(node: Mapping[str, Any]) -> Structure:
 
 
 def _names(written: Any, count: int) -> tuple[str, ...]:
-    """The names in what a class has written of itself: a list, or a list or dict that holds one; or ()."""
+    """Return the names in a class's own description, which is a list, or a list or dict that contains one; else ()."""
     try:
         context = json.loads(written) if isinstance(written, str) else written
     except ValueError:
@@ -85,7 +88,7 @@ def _names(written: Any, count: int) -> tuple[str, ...]:
 
 
 def missing_class(text: str) -> str:
-    """The first class of a record in this structure that cannot be imported here, or ""."""
+    """Return the first record class in this structure that cannot be imported here, or ""."""
     return next((name for name in structure_of(text).classes() if not _is_there(name)), "")
 
 
@@ -93,5 +96,5 @@ def _is_there(name: str) -> bool:
     module, _dot, own = name.rpartition(".")
     try:
         return hasattr(import_module(module), own)
-    except (ImportError, ValueError):  # the latter where the name has no module
+    except (ImportError, ValueError):  # ValueError if the name has no module
         return False

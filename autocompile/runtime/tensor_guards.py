@@ -1,4 +1,4 @@
-"""Torch's own check of many tensors at once, in C++: a quick yes, where going over them in Python is not quick."""
+"""Torch's own check of many tensors at once, in C++. It confirms quickly what a loop in Python would check slowly."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-# True only if the tensors given are certainly like those that it was made from; False says nothing.
+# True only if the given tensors are certainly like those that it was made from. False proves nothing.
 Confirmation = Callable[..., bool]
 
 
 def confirmation_of(tensors: Sequence[torch.Tensor]) -> Confirmation:
-    """Confirms tensors of the same types, dtypes, devices, layouts, sizes and strides, in the mode it is made in.
+    """Confirm tensors of the same types, dtypes, devices, layouts, sizes and strides, in the mode in which it is made.
 
-    It looks at more than that, such as the dispatch keys, so what it does not confirm may be alike all the same.
+    The check covers more than these, such as the dispatch keys. Tensors that it does not confirm may therefore still be
+    alike.
     """
     guards: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)  # noqa: SLF001
     if not tensors or not hasattr(guards, "TensorGuards"):

@@ -1,4 +1,4 @@
-"""A step of training, as its plan says: what every runtime that trains does alike."""
+"""Build a training step as its plan says. All runtimes that train share this code."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from autocompile.runtime.recomputation import recompute
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Loss
 
-# What compiles a module, its parts in place, or its loss with it.
+# Compiles a module, its parts in place, or the module together with its loss.
 Compile = Callable[[nn.Module, Loss, Plan], Trainable]
 
 
 def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bool) -> TrainingStep:
-    """The same training as `step`, the baseline's, as `plan` says; the baseline and its parameters stay as they are.
+    """Build a training step that does the same work as the baseline's `step`, as `plan` says.
 
-    With `isolate`, or where a plan changes the module, it trains copies of the parameters, which begin where the
-    baseline's are. Raises InvalidWorkload where the optimizer has no such implementation.
+    The baseline and its parameters are not changed. With `isolate`, or if the plan differs from the default, the result
+    trains copies of the parameters, which start with the baseline's values. Raises InvalidWorkload if the optimizer
+    does not have the implementation that the plan names.
     """
     module = copy.deepcopy(step.module) if isolate or plan != Plan() else step.module
     if plan.memory_format:

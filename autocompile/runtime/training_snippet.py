@@ -1,4 +1,4 @@
-"""A step of training as plain torch code. No torch."""
+"""Write a training step as plain torch code. Does not import torch."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from autocompile.core.workload import TrainingEntry
 
 _OTHER = {"foreach": "fused", "fused": "foreach"}
 _LAID_OUT = """
-for parameter, state in optimizer.state.items():  # which fused implementations want laid out as the parameters are
+for parameter, state in optimizer.state.items():  # fused implementations need the layout of the parameters
     alike = [key for key, value in state.items() if torch.is_tensor(value) and value.shape == parameter.shape]
     state.update({key: torch.empty_like(parameter, dtype=state[key].dtype).copy_(state[key]) for key in alike})
 """
 _COMPILED = """
 for group in optimizer.param_groups:
     group.update({name: name == "foreach" for name in ("foreach", "fused") if name in group})
-    if "capturable" in group:  # so that counters and rates are tensors of what is compiled
+    if "capturable" in group:  # so that counters and learning rates are tensors in the program
         group["capturable"] = True
-    group["lr"] = torch.as_tensor(group["lr"])  # or each rate of a schedule, which fills it, is compiled anew
+    group["lr"] = torch.as_tensor(group["lr"])  # a scheduler fills it; a number would cause recompilation
 compiled_update = torch.compile(optimizer.step)
 """
 _RECOMPUTED = '''
 class Recomputed:
-    """A module's forward, computed again in backward; an object, so that a copy of the module runs the copy's."""
+    """A module's forward, recomputed in backward. It is an object, so that a copy of the module runs its own copy."""
 
     def __init__(self, forward):
         self.forward = forward
@@ -37,7 +37,7 @@ for path in {paths}:
 '''
 _PARTS = '''
 def parts(batch):
-    """A batch in {count} equal parts, or whole where it cannot be cut so."""
+    """Return the batch in {count} equal parts, or whole if it cannot be split equally."""
     leaves, spec = torch.utils._pytree.tree_flatten(batch)
     sizes = {{leaf.shape[0] for leaf in leaves if torch.is_tensor(leaf) and leaf.dim()}}
     if len(sizes) != 1 or sum(sizes) % {count} or not sum(sizes):
@@ -49,7 +49,7 @@ _OWN_LOSS = '''
 from collections.abc import Mapping
 
 def loss(model, batch):
-    """What the model's output has."""
+    """Return the loss in the model's output."""
     if isinstance(batch, Mapping):
         output = model(**batch)
     else:
@@ -59,12 +59,12 @@ def loss(model, batch):
 
 
 def step_lines(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> list[str]:
-    """Lines that define `step(*batches)`, where `model`, `optimizer` and what the runtime sets up are there.
+    """Return the lines that define `step(*batches)`, after `model`, `optimizer` and the runtime's setup.
 
     `loss` is the runtime's expression for the loss of a `batch`.
     """
     return [
-        *([f"# give it batches of {plan.batch} samples, which learn otherwise than yours did"] if plan.batch else ()),
+        *([f"# use batches of {plan.batch} samples; the size of batches affects learning"] if plan.batch else ()),
         *_optimizer_lines(plan.optimizer),
         *(_scaler_lines(plan, device_type) if _scales(plan) else ()),
         *(_LAID_OUT.strip().splitlines() if plan.memory_format else ()),
@@ -77,7 +77,7 @@ def step_lines(plan: Plan, loss: str, device_type: str, training: TrainingEntry)
 
 
 def recomputing_lines(plan: Plan) -> list[str]:
-    """Lines that have blocks of `model` compute their activations again, before anything is compiled."""
+    """Return the lines that make blocks of `model` recompute their activations; they precede all compilation."""
     if not plan.recomputed:
         return []
     return ["import torch.utils.checkpoint", *_RECOMPUTED.format(paths=list(plan.recomputed)).splitlines(), ""]
@@ -95,18 +95,18 @@ def _optimizer_lines(name: str) -> Iterator[str]:
         return
     yield "for group in optimizer.param_groups:"
     yield f"    group.update({name}=True, {_OTHER[name]}=False)"
-    yield "optimizer.load_state_dict(optimizer.state_dict())  # its state, where this implementation reads it"
+    yield "optimizer.load_state_dict(optimizer.state_dict())  # converts its state for this implementation"
 
 
 def _step(plan: Plan, loss: str, device_type: str, training: TrainingEntry) -> Iterator[str]:
     body = _body(plan, loss, device_type, training)
     if not training.by_closure:
-        yield f'"""One step on {_batches(training)}; its loss."""'
+        yield f'"""Do one step on {_batches(training)} and return its loss."""'
         yield from body
         yield from _update(plan)
         yield "return total"
         return
-    yield f'"""One step on {_batches(training)}, in which the optimizer calls the closure; its first loss."""'
+    yield f'"""Do one step on {_batches(training)}, in which the optimizer calls the closure; return the first loss."""'
     yield ""
     yield "def closure():"
     yield from (f"    {line}" for line in body)
@@ -140,14 +140,14 @@ def _update(plan: Plan) -> Iterator[str]:
 
 
 def _scales(plan: Plan) -> bool:
-    """Whether gradients would underflow otherwise."""
+    """Return whether gradients must be scaled, because they would underflow in float16."""
     return plan.autocast == "float16"
 
 
 def _scaler_lines(plan: Plan, device_type: str) -> Iterator[str]:
     yield f"scaler = torch.amp.GradScaler({device_type!r})"
     if plan.optimizer == "compiled":
-        yield "optimizer.step = compiled_update  # as the scaler calls it; make schedulers before"
+        yield "optimizer.step = compiled_update  # the scaler calls it; create schedulers before this line"
 
 
 def _divisor(training: TrainingEntry, *, cuts: bool) -> str:
@@ -157,7 +157,7 @@ def _divisor(training: TrainingEntry, *, cuts: bool) -> str:
 
 
 def _learning(plan: Plan, loss: str, device_type: str, divisor: str) -> Iterator[str]:
-    """What adds the gradients of a batch, or of a part of one."""
+    """Yield the lines that add the gradients of a batch or of a part of one."""
     each = f"value = {loss}"
     if plan.autocast:
         yield f"with torch.autocast({device_type!r}, dtype=torch.{plan.autocast}):"

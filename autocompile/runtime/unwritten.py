@@ -1,4 +1,4 @@
-"""Whether tensors hold what they held, as far as that can be seen without reading them."""
+"""Check whether tensors still have the same values, as far as this can be seen without reading all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _versions = attrgetter("_version")
 
 
 class Unwritten:
-    """Tensors as they are now: where they lie, how they are laid out, how often they were written to, elements of each.
+    """The present state of tensors: address, layout, number of writes, and a few elements of each.
 
-    They are kept, and so is their memory, so that no other tensor comes to lie there unnoticed.
+    The object keeps the tensors and their memory, so that no other tensor can be allocated there unnoticed.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -25,19 +25,19 @@ class Unwritten:
         self._memory = [tensor.detach() for tensor in self._tensors]
         self._looks: list[_InPython | Words]
         try:
-            # Each may be read once those before it hold: they tell that it is there still.
+            # The order matters: each check is safe to read only if those before it hold.
             self._looks = [Words(map(slot_of, self._tensors)), Words(words_of(self._tensors))]
         except Unknown:
             self._looks = [_InPython(self._tensors)]
         self._looks.append(Words(witnesses(self._tensors)))
 
     def hold(self) -> bool:
-        """Whether they are as they were; False says that they may not be."""
+        """Return whether the tensors are unchanged. False means that they may have changed."""
         return all(look.hold() for look in self._looks)
 
 
 class _InPython:
-    """What torch counts and tells, asked of one tensor after the other."""
+    """What torch reports about each tensor, checked one by one."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._counted = [tensor for tensor in tensors if not tensor.is_inference()]
@@ -47,6 +47,6 @@ class _InPython:
     def hold(self) -> bool:
         try:
             written = list(map(_versions, self._counted)) != self._counts
-        except RuntimeError:  # one that is not counted any more
+        except RuntimeError:  # a tensor whose writes are no longer counted
             return False
         return not written and (self._placed is None or self._placed.hold())

@@ -1,16 +1,16 @@
-"""Whether a model's weights are those that a program has a copy of.
+"""Check whether a model's weights are those that a program has a copy of.
 
-Read once when they were packed, and once when they are loaded, where a sample of each may do. While the program serves,
-it is looked at whether something may have changed since, which takes a fraction of a microsecond a tensor; only then
-are they read again.
+The weights are read once when they are packed and once when they are loaded, where a sample of each may be enough.
+While the program serves, a check of a fraction of a microsecond per tensor looks for possible changes since then. Only
+if there may be one are the weights read again.
 
-What is seen: another tensor in a module, a tensor on other memory (`tensor.data = ...`) or of another dtype or layout,
-and what changes a tensor in place, as an optimizer, `load_state_dict` and every operation with a trailing underscore
-do; a step of torch's fused optimizers is not counted by torch, but heard of. Writing into a tensor's memory behind
-torch's back (in place through `tensor.data`, through a NumPy view, in inference mode into tensors that were made in it)
-is seen on a CPU where it changes all or most of a tensor (`witnesses.py`). What is not seen: such writing to a few
-elements, or on another device; and tensors that lie elsewhere than in the modules' parameters, buffers and attributes,
-such as in lists or closures.
+The check detects another tensor in a module, a tensor with other memory (`tensor.data = ...`), dtype or layout, and
+changes in place by an optimizer, by `load_state_dict` or by any operation with a trailing underscore. Torch does not
+count the steps of its fused optimizers as writes; a hook reports them instead. Writes to a tensor's memory that bypass
+torch (in place through `tensor.data`, through a NumPy view, or in inference mode into tensors that were made in it) are
+detected on a CPU if they change all or most of a tensor (`witnesses.py`). The check does not detect such writes to a
+few elements or on another device, or changes of tensors that are not in the modules' parameters, buffers and
+attributes, such as tensors in lists or closures.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from autocompile.runtime.model_watch import State, Watch, registered_tensors
 from autocompile.runtime.unwritten import Unwritten
 
 _MOST_THREADS = 8
-# Larger tensors are read in pieces of so many bytes, each with a digest of its own: threads can share them then.
+# Larger tensors are read in pieces of this size, each with its own digest, so that threads can share the work.
 _PIECE_BYTES = 1 << 20
 _DIGEST_DIGITS = 32
-# A sample of a tensor: so many pieces of so many bytes, evenly spaced, with both ends.
+# A sample of a tensor: this number of pieces, of this number of bytes each, evenly spaced and including both ends.
 _SAMPLES, _SAMPLE_BYTES = 16, 256
-# In the place of a digest where a tensor's bytes cannot be read; it is like no other.
+# Stands for the digest of a tensor whose bytes cannot be read. It counts as different from every digest.
 UNREADABLE = ""
 
 
 def digests(model: Any, *, sampled: bool = False) -> dict[str, str]:
-    """What each of the model's tensors holds, by its path: dtype, shape, and a digest of its bytes.
+    """Describe the contents of each of the model's tensors, by path: dtype, shape, and a digest of its bytes.
 
-    `sampled`: of 16 pieces of 256 bytes of each, at even distances.
+    With `sampled`, the digest is of 16 evenly spaced pieces of 256 bytes of each tensor.
     """
     named = dict(_tensors_of(model))
     readings = {id(tensor): _Reading(tensor, sampled) for tensor in named.values()}
@@ -55,7 +55,7 @@ def digests(model: Any, *, sampled: bool = False) -> dict[str, str]:
 
 
 def difference(packed: Mapping[str, str], present: Mapping[str, str]) -> str:
-    """In what the weights differ from those that were packed, in words, or ""."""
+    """Return how the weights differ from those that were packed, as text, or ""."""
     differ = [p for p in packed if p in present and (packed[p] != present[p] or packed[p] == UNREADABLE)]
     words = [
         *(f"{path} differs" for path in differ),
@@ -69,14 +69,14 @@ def difference(packed: Mapping[str, str], present: Mapping[str, str]) -> str:
 
 
 class _FusedSteps:
-    """Hears of steps of fused optimizers, whose kernels write without torch's counting it."""
+    """Records steps of fused optimizers, whose kernels write without an increase of torch's version counters."""
 
     def __init__(self) -> None:
         self.latest = object()
         self._listens = False
 
     def listen(self) -> None:
-        """From now on; `latest` is another object after each."""
+        """Start to record. `latest` is a new object after each step."""
         if not self._listens:
             self._listens = True
             register_optimizer_step_post_hook(self._stepped)
@@ -90,10 +90,10 @@ _FUSED_STEPS = _FusedSteps()
 
 
 class Weights:
-    """A model's weights, compared with `packed` (None: as they are now), once and after each change that is seen.
+    """A model's weights, compared with `packed` (None: with their present values) once and after each detected change.
 
-    `watch` is the model's, and is asked by the caller before each question. `samples`: those of the packed weights,
-    with which the model's are compared at first; after a change all of them are read.
+    `watch` is the model's `Watch`; the caller updates it before each question. `samples` are digests of samples of the
+    packed weights, for the first comparison. After a change, all weights are read.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Weights:
         self._look = self._looked() if samples is None else _Look(model, samples, watch.state, sampled=True)
 
     def difference(self) -> str:
-        """In what they differ now from those that were packed, or ""."""
+        """Return how the weights now differ from those that were packed, or ""."""
         look = self._look
         if not look.holds(self.watch.state):
             with self._reading:
@@ -121,7 +121,10 @@ class Weights:
         return look.difference
 
     def holding(self, run: Loaded) -> Loaded:
-        """A program that has these weights of its own, which raises WeightsDiffer where the model's are others."""
+        """Wrap a program that has its own copy of these weights.
+
+        It raises WeightsDiffer if the model's weights are different.
+        """
 
         def held(tensors: list[torch.Tensor]) -> Any:
             differs = self.difference()
@@ -136,7 +139,7 @@ class Weights:
 
 
 class _Look:
-    """Where the weights lay and how often they had been written to, noted before they were read."""
+    """The weights' addresses and numbers of writes, recorded before the weights were read."""
 
     def __init__(self, model: Any, packed: Mapping[str, str], state: State, *, sampled: bool = False) -> None:
         self._model, self._state = model, state
@@ -146,7 +149,7 @@ class _Look:
         self.difference = difference(packed, digests(model, sampled=sampled))
 
     def holds(self, state: State) -> bool:
-        """Whether nothing was written to since, as far as can be seen."""
+        """Return whether no write has been detected since."""
         if state is not self._state:
             if _identities(self._model) != self._held:
                 return False
@@ -155,7 +158,7 @@ class _Look:
 
 
 def _tensors_of(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter, buffer, and tensor that a module has as a plain attribute, by its path."""
+    """Yield every parameter, every buffer, and every tensor that is a plain attribute of a module, by path."""
     yield from registered_tensors(model)
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
         for name, value in vars(module).items():
@@ -167,19 +170,19 @@ def _identities(model: Any) -> list[tuple[str, int]]:
     return [(path, id(tensor)) for path, tensor in _tensors_of(model)]
 
 
-# Some bytes to be read, how many they are, and what reads them.
+# A part of the work: the number of bytes to read, and the function that reads them.
 _Part = tuple[int, Callable[[], None]]
 
 
 def _done_in_threads(parts: list[_Part]) -> None:
-    """Whoever is free takes the next; the largest come first, so that all end at about the same time."""
+    """Do all parts in threads. The largest parts come first, so that all threads end at about the same time."""
     left = deque(sorted(parts, key=lambda part: part[0], reverse=True))
 
     def work() -> None:
         while left:
             try:
                 _size, read = left.popleft()
-            except IndexError:  # another took the last one meanwhile
+            except IndexError:  # another thread took the last part in the meantime
                 return
             read()
 
@@ -195,7 +198,7 @@ def _done_in_threads(parts: list[_Part]) -> None:
 
 
 class _Reading:
-    """One tensor's bytes, in the order of its elements, and what was read of them."""
+    """The bytes of one tensor, in the order of its elements, and the digests of those that were read."""
 
     def __init__(self, tensor: torch.Tensor, sampled: bool) -> None:
         self._tensor = tensor
@@ -204,7 +207,10 @@ class _Reading:
         self._is_readable = True
 
     def parts(self) -> Iterator[_Part]:
-        """What there is to read. A tensor that has to be copied for it is one part, so that few copies are held."""
+        """Yield the parts to read.
+
+        A tensor that must be copied first is one part, so that few copies exist at a time.
+        """
         tensor = self._tensor
         if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.is_contiguous():
             yield tensor.numel() * tensor.element_size(), self._read_copy
@@ -215,7 +221,7 @@ class _Reading:
                 yield len(piece), partial(self._read, start, piece)
 
     def digest(self) -> str:
-        """Dtype, shape and digest, once all was read."""
+        """Return dtype, shape and digest, after all parts were read."""
         if not self._is_readable:
             return UNREADABLE
         pieces = [self._digests[start] for start in sorted(self._digests)]
@@ -233,7 +239,7 @@ class _Reading:
                 self._read(start, piece)
 
     def _pieces(self, whole: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """What is read of these bytes, by where it begins."""
+        """Yield the pieces of these bytes to read, each with its start."""
         if self._sampled:
             last = max(len(whole) - _SAMPLE_BYTES, 0)
             starts = sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
@@ -243,7 +249,7 @@ class _Reading:
             yield start, whole[start : start + _PIECE_BYTES]
 
     def _bytes(self) -> memoryview | None:
-        """None if they cannot be read."""
+        """Return the tensor's bytes, or None if they cannot be read."""
         tensor = self._tensor.detach()
         try:
             with torch.no_grad():

@@ -1,8 +1,8 @@
-"""Some elements of each tensor, looked at again and again: what is written behind torch's back shows in them.
+"""Check some elements of each tensor again and again, to detect writes that bypass torch.
 
-`tensor.data.mul_(2)`, as moving averages of weights do it, `layer.weight.data += delta`, as adapters are merged, a
-write through a NumPy view: torch counts none of these. Where they change all of a tensor, or most of it, they nearly
-always change an element that is looked at here. A change of single rows or elements may be missed.
+Torch does not count a write through a NumPy view, `tensor.data.mul_(2)`, as moving averages of weights do it, or
+`layer.weight.data += delta`, as adapters are merged. If such a write changes all or most of a tensor, it nearly always
+changes an element that is checked here. Changes of single rows or elements may be missed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Sequence
 import torch
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-# Of each tensor: about so many, at even distances.
+# About this number of elements of each tensor, evenly spaced.
 _EACH = 2
-# Among so many elements one that is not zero is looked for, as many changes leave zeros what they are.
+# Up to this number of elements are searched for one that is not zero, because many changes leave zeros as they are.
 _LOOKED_THROUGH = 32
 
 
 def witnesses(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Addresses of bytes of their elements; of those tensors only that are in the processor's memory."""
+    """Return addresses of bytes of the tensors' elements. Only tensors in the CPU's memory have any."""
     return [address for tensor in tensors if _is_readable(tensor) for address in _addresses(tensor)]
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
-    """Others, as those that wrap tensors, may have no memory of their own."""
+    """Return whether the tensor has its own memory; other tensors, such as wrappers of tensors, may have none."""
     is_plain = type(tensor) in _PLAIN and tensor.layout is torch.strided and tensor.device.type == "cpu"
     return is_plain and tensor.numel() > 0 and tensor.data_ptr() != 0
 
@@ -36,7 +36,7 @@ def _addresses(tensor: torch.Tensor) -> list[int]:
 
 
 def _address(tensor: torch.Tensor, part: range) -> int:
-    """Where an element of a part of it lies, if possible one that is not zero: its highest byte that is not."""
+    """Return the address of the highest nonzero byte of an element in this part, if possible of a nonzero element."""
     size = tensor.element_size()
     for number in part[len(part) // 2 :][:: max(len(part) // (2 * _LOOKED_THROUGH), 1)]:
         place = tensor.data_ptr() + _distance(tensor, number) * size
@@ -47,7 +47,7 @@ def _address(tensor: torch.Tensor, part: range) -> int:
 
 
 def _distance(tensor: torch.Tensor, number: int) -> int:
-    """Elements from the first one to this one, in memory."""
+    """Return the distance in memory from the first element to this one, in elements."""
     distance = 0
     for size, stride in zip(reversed(tensor.shape), reversed(tensor.stride()), strict=True):
         number, index = divmod(number, size)

@@ -1,4 +1,4 @@
-"""Writing a model as a file that runs without this library, and running that file as its example does."""
+"""Write a model as a file that runs without autocompile, and run that file as its example does."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from autocompile.workload.samples import Sample
 
 @dataclass(frozen=True)
 class Source:
-    """What is written: an export of the model, the record of its calls, and a call, whose `tensors` are named.
+    """What to write: an export of the model, the record of its calls, and one call with named tensors.
 
-    `inputs` and `outputs`: names for the call's tensors, and for those of the output, in their order.
+    `tensors` are the call's tensors. `inputs` and `outputs` are names for them and for the output's tensors, in order.
     """
 
     export: Exported
@@ -47,19 +47,21 @@ class Source:
 
     @property
     def guards(self) -> list[TensorGuard]:
-        """What each of the call's tensors must be."""
+        """The requirements for each of the call's tensors."""
         return [guard for guard in self.program.guards if isinstance(guard, TensorGuard)]
 
     @property
     def device_type(self) -> str:
-        """Where the call's tensors are."""
+        """The type of device of the call's tensors."""
         return self.tensors[0].device.type
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """What a file takes and gives: for each of its inputs, which of the call's tensors it is; for each tensor of the
-    output, which of its outputs that is. `notes`: what else limits the calls that it takes.
+    """How a file's inputs and outputs correspond to those of the model.
+
+    `inputs` has, for each input of the file, the index of the call's tensor. `gives` has, for each tensor of the
+    model's output, the index of the file's output. `notes` are further limits on the calls that the file accepts.
     """
 
     inputs: tuple[int, ...]
@@ -68,31 +70,34 @@ class Wiring:
 
 
 class Writer(ABC):
-    """What a `Format` has as its other half. `arrays`: what its examples take and give."""
+    """The other half of a `Format`, which writes it. `arrays` is what its examples take and return."""
 
     arrays: Arrays = "numpy"
 
     @abstractmethod
     def write(self, source: Source, path: Path) -> Wiring:
-        """Write the file to `path`, what belongs to it beside it. Raises NotPackable."""
+        """Write the file to `path`, and further files that belong to it next to it. Raises NotPackable."""
 
     @abstractmethod
     def code(self, source: Source) -> Code:
-        """What runs it, for its example."""
+        """Return the code that runs the file, for its example."""
 
     def exported_as(self, plan: Plan) -> Plan:
-        """The plan that the model is exported with, where the file is told of the rest when it is loaded."""
+        """Return the plan to export the model with, for formats that get the other settings when the file is loaded."""
         return plan
 
 
 def writer_of(form: Format) -> Writer:
-    """What writes a format. Raises ImportError where its library is missing."""
+    """Return the writer of a format. Raises ImportError if its library is missing."""
     writer: Writer = import_module(form.implementation).WRITER
     return writer
 
 
 class Written:
-    """A file and its example, made and loaded as programs are that are compiled ahead; `workload` is its name."""
+    """A file and its example, made and loaded like a program that is compiled ahead.
+
+    `workload` is the workload's name.
+    """
 
     def __init__(self, form: Format, workload: str, device: torch.device) -> None:
         self._form, self._workload, self._device = form, workload, device
@@ -101,7 +106,7 @@ class Written:
     def compile_ahead(
         self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, _name: str
     ) -> Program:
-        """Write it into `directory`, in place of what lies there. Raises NotPackable."""
+        """Write the file into `directory` and replace anything that is there. Raises NotPackable."""
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         export = exported(model, self._writer.exported_as(plan), sample, axes)
@@ -134,7 +139,7 @@ class Written:
         return replace(program, files=files, own=to_plain(interface), needs_model=False)
 
     def load(self, program: Program, files: Files, _model: Any, _watch: Watch) -> Loaded:
-        """What the example's `run` makes of a call, as the model gives it."""
+        """Return a function that calls the example's `run` and returns the results in the model's output structure."""
         interface = msgspec.convert(program.own, Interface)
         run = _imported(files.path(FILE)).run
         assemble = assembler(program)
@@ -170,14 +175,14 @@ def _input(source: Source, argument: str, position: int) -> Input:
 
 
 def _check_for_numpy(source: Source) -> None:
-    """Raises NotPackable for a dtype that NumPy does not have."""
+    """Raise NotPackable for a dtype that NumPy does not have."""
     given = [str(node.meta["val"].dtype) for node in source.export.program.graph.output_node().args[0]]
     if "torch.bfloat16" in (*(str(tensor.dtype) for tensor in source.tensors), *given):
-        raise NotPackable("it takes or gives bfloat16, which NumPy does not have; have it take and give float32")
+        raise NotPackable("it takes or returns bfloat16, which NumPy does not have; make it take and return float32")
 
 
 def _outputs(names: Sequence[str], places: Sequence[str], gives: Sequence[int]) -> tuple[Output, ...]:
-    """The file's outputs, each with all the places where the model has it."""
+    """Return the file's outputs, each with all its places in the model's output."""
     found = []
     for output in range(max(gives, default=-1) + 1):
         of_model = [tensor for tensor, given in enumerate(gives) if given == output]
@@ -186,7 +191,7 @@ def _outputs(names: Sequence[str], places: Sequence[str], gives: Sequence[int]) 
 
 
 def _imported(path: Path) -> ModuleType:
-    """An example, as a module that nobody else finds; its bytecode is not left beside it."""
+    """Return an example as a module that is not in `sys.modules`. No bytecode file is written for it."""
     module = ModuleType("exported_example")
     module.__file__ = str(path)
     exec(compile(path.read_bytes(), path, "exec"), vars(module))  # noqa: S102  it was written just now, by this process

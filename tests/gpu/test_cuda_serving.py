@@ -198,4 +198,4 @@ def test_a_program_that_reads_the_cpu_is_not_captured(laboratory):
     laboratory.prepare(Looks().to(DEVICE).eval(), [(torch.randn(2, 6, 16, device=DEVICE), torch.tensor([6, 6]))])
     packed = laboratory.pack(Plan(AHEAD.runtime, GRAPHS.settings, sizes="fixed"))
     assert isinstance(packed, Failure)
-    assert "a CUDA graph does not read what lies on the CPU, as an argument does" in packed.message
+    assert "a CUDA graph cannot read tensors on the CPU, and an argument is on the CPU" in packed.message

@@ -522,8 +522,8 @@ def test_a_program_that_cannot_be_loaded_is_said(scorer, tmp_path):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"code": "elsewhere"}, "names elsewhere, which is none of its files"),
-        ({"code_files": ["code/elsewhere.so"]}, "names code/elsewhere.so, which is none of its files"),
+        ({"code": "elsewhere"}, "names elsewhere, which is not one of its files"),
+        ({"code_files": ["code/elsewhere.so"]}, "names code/elsewhere.so, which is not one of its files"),
         ({"code": None}, "its record cannot be read: Expected `str`, got `null`"),
         ({"weights": 3}, "its record cannot be read: Expected `array`, got `int`"),
         ({"weights": [{"name": "up.weight", "path": "up.weight", "dtype": "odd", "shape": [], "stride": []}]}, "odd"),
@@ -811,7 +811,7 @@ def test_tied_weights_that_come_apart_are_seen(laboratory):
         model.other.weight = torch.nn.Parameter(torch.randn(8, 8))
         torch.testing.assert_close(module(x), model(x))
     assert module.status.calls == {"aot": 1, "eager": 1}
-    assert "were one tensor, and are two" in module.status.fallbacks[0].reason
+    assert "were one tensor, but are now two" in module.status.fallbacks[0].reason
 
 
 def test_it_goes_on_when_the_artifact_is_gone(scorer, tmp_path):
@@ -872,7 +872,7 @@ UNSUPPORTED = {
     "an output of its own": (
         lambda: models.returns_a_class_of_its_own,
         torch.ones(4, 4),
-        "its output holds an object of class Answer",
+        "its output contains an object of class Answer",
     ),
 }
 

@@ -175,7 +175,9 @@ def test_what_cannot_be_captured_is_told_at_each_call_and_tried_once(gpu):
     call = Captured(program.run)
     gpu.refuses = "CUDA error: operation not permitted when stream is capturing"
     for _ in range(2):
-        with pytest.raises(NotLoadable, match="cannot be captured: CUDA error: operation not permitted when stream is"):
+        with pytest.raises(
+            NotLoadable, match="cannot be captured as a CUDA graph: CUDA error: operation not permitted when stream is"
+        ):
             call([torch.ones(2)])
         assert gpu.current() is gpu.default
     assert program.runs == 3
@@ -306,7 +308,7 @@ def test_a_program_that_cannot_be_captured_is_served_eager_and_told(gpu):
     programs = [(lambda args, _kwargs: list(args), call)]
     server = ProgramServer(programs, Watch(model), NoModel(), eager, tally, Serving("aot", "load"), "aot")
     assert server((torch.ones(2),), {}).tolist() == [2.0, 2.0]
-    assert "a CUDA graph of it cannot be captured" in tally.refusals[0][0]
+    assert "its calls cannot be captured as a CUDA graph" in tally.refusals[0][0]
 
 
 AXIS = FreeAxis("n0", frozenset({(0, 0)}), (2, 4), 2, 16)
@@ -315,8 +317,8 @@ AXIS = FreeAxis("n0", frozenset({(0, 0)}), (2, 4), 2, 16)
 @pytest.mark.parametrize(
     ("arguments", "axes", "said"),
     [
-        ((torch.ones(2, device=AWAY),), (AXIS,), "its calls differ in size"),
-        ((torch.ones(2, device=AWAY), torch.ones(2)), (), "what lies on the CPU, as an argument does"),
+        ((torch.ones(2, device=AWAY),), (AXIS,), "the calls differ in size"),
+        ((torch.ones(2, device=AWAY), torch.ones(2)), (), "an argument is on the CPU"),
         ((3,), (), "needs a tensor among the arguments"),
     ],
 )
@@ -329,14 +331,14 @@ def test_calls_that_a_graph_cannot_serve_are_refused(arguments, axes, said):
 def test_nothing_is_compiled_of_what_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("autocompile.runtime.aot.compile.exported", None)
     plan = Plan("aot", {"options": {"triton.cudagraphs": True}})
-    with pytest.raises(NotPackable, match="lies on the CPU"):
+    with pytest.raises(NotPackable, match="is on the CPU"):
         compile_ahead(Scales(), plan, Sample((torch.ones(2),), {}), (), Path(tmp_path), "program0")
 
 
 def test_weights_that_a_graph_cannot_follow_are_refused():
     weights = [Weight("model.a", "a", "float32", (), (), device_type=kind) for kind in ("cuda", "cpu")]
     check_weights(weights[:1])
-    with pytest.raises(NotPackable, match="as a does; move it to the GPU"):
+    with pytest.raises(NotPackable, match="a is on the CPU; move it to the GPU"):
         check_weights(weights)
 
 

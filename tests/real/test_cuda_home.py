@@ -48,7 +48,7 @@ def test_a_header_that_is_missing_is_told_with_what_to_do(machine):
     (machine / "cuda.h").unlink()
     said = cuda_home.problem()
     assert "cuda.h: No such file" in said
-    assert said.endswith("; install the CUDA toolkit, and set CUDA_HOME to where it is")
+    assert said.endswith("; install the CUDA toolkit and set CUDA_HOME to its directory")
 
 
 def test_a_driver_that_cannot_be_linked_is_told(machine, monkeypatch):

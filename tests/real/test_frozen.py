@@ -297,7 +297,7 @@ def test_where_torch_cannot_do_it_so_the_code_holds_the_weights(tmp_path, monkey
         patched.setattr("autocompile.runtime.aot.compile.write_constants", closed)
         patched.setattr(runner.torch._C._aoti, "AOTIModelPackageLoader", unpacks_for_itself(loader))
         packed = Packed(model, Plan("aot", settings=FROZEN), torch.randn(4, 8), tmp_path)
-    assert "each process copies them: it cannot be" in caplog.text
+    assert "each process has a copy of them: it cannot be" in caplog.text
     assert packed.program.files == ("program0.pt2",)
     assert [path.name for path in tmp_path.iterdir()] == ["program0.pt2"]
     assert not packed.program.needs_model

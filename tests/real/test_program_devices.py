@@ -123,7 +123,7 @@ def test_a_copy_of_the_models_own_tensor_is_refused_as_it_would_not_follow_chang
         NotPackable, match=r"positions is used on cuda:0 .* would not follow changes: move it to cuda:0"
     ):
         list(_weights(["model_positions_cuda0"], Gathers()))
-    with pytest.raises(NotPackable, match="cannot be found in the model"):
+    with pytest.raises(NotPackable, match="was not found in the model"):
         list(_weights(["model_unknown_cuda0"], Gathers()))
 
 
@@ -152,7 +152,7 @@ def test_a_weight_has_to_lie_where_it_lay_when_it_was_packed():
     (positions,) = _weights(["model.positions"], model)
     assert positions == Weight("model.positions", "positions", "int64", (4,), (1,))
     bound(model, positions)
-    with pytest.raises(WeightsDiffer, match="positions is on cpu, and was on cuda when packed"):
+    with pytest.raises(WeightsDiffer, match="positions is on cpu, but was on cuda when packed"):
         bound(model, replace(positions, device_type="cuda"))
 
 

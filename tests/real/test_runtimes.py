@@ -172,7 +172,7 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
     assert without.returncode == 0, without.stderr
     assert json.loads(without.stdout) == ["eager", "none", {"eager": 2}]
     assert "there is no runtime 'exported'" in without.stderr
-    assert "install it; here are eager, inductor, aot, openvino, onnxruntime; it is served eager" in without.stderr
+    assert "install it, or use eager, inductor, aot, openvino, onnxruntime; it is served eager" in without.stderr
     monkeypatch.setenv("ON_MISMATCH", "error")
     refused = production(tmp_path, dict(os.environ))
     assert "InvalidRecommendation: rec: runtime: there is no runtime 'exported'" in refused.stderr

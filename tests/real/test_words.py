@@ -37,8 +37,11 @@ from autocompile.workload.samples import Sample, as_samples
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (models.Calls(), "`self.calls` changes with every call, and each change compiles again (models.py:"),
-        (switching.Switches(), "`self.scale` changes from call to call, and each change compiles again (switching.py:"),
+        (models.Calls(), "`self.calls` changes with every call, and each change causes a recompilation (models.py:"),
+        (
+            switching.Switches(),
+            "`self.scale` changes from call to call, and each change causes a recompilation (switching.py:",
+        ),
     ],
     ids=["until the compiler's limit", "while it is timed"],
 )
@@ -138,9 +141,9 @@ def test_a_function_whose_arguments_have_no_names_is_told_by_their_number():
 def test_the_argument_that_is_nested_otherwise_is_named():
     spec = pytree.tree_structure(((1, [2, 3]), {"options": {"k": 4}}))
     args, kwargs = (1, [2, 3]), {"options": {"k": 4}}
-    said = "it was compiled for another nesting of the argument"
-    assert nested_otherwise(spec, ("options",), (1, [2]), kwargs) == f"{said} [1]"
-    assert nested_otherwise(spec, ("options",), args, {"options": {"j": 4}}) == f"{said} options"
+    said = "it was compiled for an argument {} that is nested differently"
+    assert nested_otherwise(spec, ("options",), (1, [2]), kwargs) == said.format("[1]")
+    assert nested_otherwise(spec, ("options",), args, {"options": {"j": 4}}) == said.format("options")
 
 
 def test_of_several_programs_the_one_that_takes_these_arguments_says_what_is_wrong():
@@ -215,7 +218,7 @@ def test_a_number_that_a_call_computes_is_no_constant_of_a_program():
         return {"y": x * 2, "kept": mask.sum().item(), "size": x.shape[0]}
 
     sample = Sample((torch.ones(3), torch.tensor([1, 1, 0])), {})
-    with pytest.raises(NotPackable, match="its output holds a number that a call computes"):
+    with pytest.raises(NotPackable, match="its output contains a number that a call computes"):
         exported(model, Plan(), sample)
     assert exported(lambda x, _mask: {"y": x * 2, "size": x.shape[0]}, Plan(), sample).outputs == (None, "3")
 

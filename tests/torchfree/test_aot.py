@@ -23,12 +23,12 @@ PLAIN = {"freezing": False, "memory_format": "preserve", "mode": "default", "siz
     ("values", "around", "said"),
     [
         ({}, CPU, ""),
-        ({"memory_format": "channels_last"}, CPU, "in the model's memory format"),
+        ({"memory_format": "channels_last"}, CPU, "must use the model's memory format"),
         ({"memory_format": "channels_last", "freezing": True}, CPU, ""),
         ({"mode": "max-autotune"}, CPU, "tuned matrix products on a CPU have copies of the weights"),
         ({"mode": "max-autotune", "freezing": True}, CPU, ""),
         ({"mode": "max-autotune-no-cudagraphs"}, GPU, ""),
-        ({"mode": "max-autotune"}, GPU, "has the sizes of one call: it goes with sizes=fixed"),
+        ({"mode": "max-autotune"}, GPU, "has the sizes of one call: it needs sizes=fixed"),
         ({"mode": "max-autotune", "sizes": "fixed"}, GPU, ""),
         ({"mode": "reduce-overhead", "freezing": True}, GPU, "has the sizes of one call"),
         ({"mode": "reduce-overhead", "freezing": True, "sizes": "fixed"}, GPU, ""),
@@ -59,7 +59,7 @@ def test_a_plan_of_any_runtime_has_one_on_live_weights():
 def test_what_cannot_be_captured_closes_all_that_would_be_and_nothing_else():
     graphs = {"options": {"triton.cudagraphs": True}}
     own = Plan("aot", graphs, sizes="fixed")
-    refused = failure("unsupported", "pack", "a CUDA graph of it cannot be captured: CUDA error")
+    refused = failure("unsupported", "pack", "its calls cannot be captured as a CUDA graph: CUDA error")
     because = msgspec.structs.replace(refused, cause="capture")
     tuned = Plan("aot", {"options": {"max_autotune": True, "triton.cudagraphs": True}}, "bfloat16", sizes="fixed")
     assert fails_alike(because, own, tuned)
@@ -81,5 +81,5 @@ def test_a_record_is_what_it_was_written_as_and_names_its_own_files_only():
     program = Program(1, (), "", (), (), "", (None,), files=package.files, own=to_plain(package))
     assert package_of(program) == package
     for fields in ({"code": "other"}, {"constants_file": "../constants"}, {"code_files": []}, {"constants": 3}):
-        with pytest.raises(ValueError, match=r"none of its files|Expected"):
+        with pytest.raises(ValueError, match=r"not one of its files|Expected"):
             package_of(Program(1, (), "", (), (), "", (), files=package.files, own={**program.own, **fields}))

@@ -74,7 +74,7 @@ def test_a_group_of_another_form_is_carried_as_it_is(left, tmp_path, monkeypatch
         ({"CC": "ccache cc"}, {"ccache"}, True, ""),
         ({"CC": "icx"}, {"gcc"}, True, "no C compiler"),
         ({}, {"g++"}, True, "no C compiler"),
-        ({}, {"gcc"}, False, "no headers of Python"),
+        ({}, {"gcc"}, False, "Python's headers"),
     ],
 )
 def test_what_triton_builds_with_is_looked_for_on_a_gpu(monkeypatch, tmp_path, variables, on_path, headers, problem):

@@ -62,7 +62,7 @@ def plugged(monkeypatch):
     [
         (entry("KIND", module="no_such_module"), "ModuleNotFoundError: No module named 'no_such_module'"),
         (entry("NONE"), "AttributeError"),
-        (entry("NO_KIND"), "is a str, and no Kind"),
+        (entry("NO_KIND"), "is a str, not a Kind"),
     ],
     ids=["module", "attribute", "type"],
 )

@@ -137,7 +137,7 @@ def test_who_deploys_jit_loads_nothing():
     document, _ = run(runner=runner, goal=Goal(calls=10**6, deploy="jit"), budget_s=3000)
     assert (document.winner.label, document.artifact.start) == ("inductor freezing=True", "compile")
     assert document.without_artifact is None
-    assert any("a goal that deploys 'jit' has none of" in line for line in said(document, "narrowed"))
+    assert any("a goal that deploys 'jit' has no artifact" in line for line in said(document, "narrowed"))
 
 
 def per_sample(plan):

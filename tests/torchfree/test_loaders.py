@@ -63,7 +63,7 @@ def test_what_is_better_is_told_before_the_budget_is_spent_and_stands_in_the_sni
     assert told in document.notices
     text = as_text(document)
     assert "better: 20 ms a step, 10 ms of it waiting, with num_workers=2, prefetch_factor=2" in text
-    comment = "# batches come sooner from DataLoader(..., num_workers=2, prefetch_factor=2, persistent_workers=True)"
+    comment = "# faster data loading: DataLoader(..., num_workers=2, prefetch_factor=2, persistent_workers=True)"
     assert comment in document.snippet.splitlines()
     assert comment in at_calls(document, 3).snippet
     compile(document.snippet, "snippet", "exec")

@@ -48,9 +48,9 @@ def test_the_layout_is_varied_where_there_are_convolutions_on_a_cpu():
         return {choice.value: choice.unavailable for choice in dimension.choices(around)}
 
     assert reasons(CPU) == {"all": "", "extended": ""}
-    assert reasons(GPU)["extended"] == "the layout is rewritten on CPUs only"
+    assert reasons(GPU)["extended"] == "the layout is changed on CPUs only"
     without = Surroundings("cpu", 4, True, False, 3)
-    assert reasons(without)["extended"] == "without convolutions it is the same program"
+    assert reasons(without)["extended"] == "the model has no convolutions, so the program would be the same"
 
 
 def test_threads_may_spin_between_calls_where_there_are_several_on_a_cpu():
@@ -74,7 +74,7 @@ def test_threads_may_spin_between_calls_where_there_are_several_on_a_cpu():
         (("onnxruntime-gpu",), GPU, "", "1.2"),
         (("onnxruntime",), GPU, "onnxruntime-gpu is not installed; pip install onnxruntime-gpu", "1.2"),
         ((), CPU, "onnxruntime is not installed; pip install onnxruntime", ""),
-        (("onnxruntime",), Surroundings("mps", 4, True, True, 3), "it is not run on mps", "1.2"),
+        (("onnxruntime",), Surroundings("mps", 4, True, True, 3), "it does not run on mps", "1.2"),
     ],
 )
 def test_what_is_missing_is_named_by_its_distribution(installed, names, around, problem, version):
@@ -117,7 +117,7 @@ def test_a_graph_laid_out_for_another_processor_is_not_taken(monkeypatch):
 
 
 def test_a_record_that_names_files_of_others_is_refused():
-    with pytest.raises(ValueError, match=r"p\.tailored\.onnx, which is none of its files"):
+    with pytest.raises(ValueError, match=r"p\.tailored\.onnx, which is not one of its files"):
         session_of(packed(TAILORED, PORTABLE, files=("p.onnx", "p.onnx.data")))
     with pytest.raises(ValueError, match="no graph"):
         session_of(packed())

@@ -19,7 +19,7 @@ def counted(count, source="self.calls"):
 def test_an_attribute_that_changes_with_every_call_is_named():
     found = explained(counted(range(8)), "Hard failure due to fail_on_recompile_limit_hit")
     assert found.message == (
-        "`self.calls` changes with every call, and each change compiles again (net.py:9 in forward); "
+        "`self.calls` changes with every call, and each change causes a recompilation (net.py:9 in forward); "
         "make it a tensor (register_buffer), or do not change it in forward"
     )
     assert found.cause == "state changes"
@@ -36,7 +36,7 @@ def test_reasons_are_read_off_the_message_where_compiling_again_is_forbidden():
     first_line = message.splitlines()[0]
     assert reasons_in(first_line) == []
     assert explained([], first_line).message == (
-        "forward in net.py was compiled while it was being timed, so which code runs differs from call to call"
+        "forward in net.py was compiled during the timing, so calls run different code"
     )
 
 
@@ -50,7 +50,7 @@ def test_what_differs_most_often_is_told():
     [
         ("s._modules['part'].calls == 1   # s.calls += 1", "`s.part.calls` changes from call to call", STATE),
         ("self._modules['layers']._modules['0'].n == 1", "`self.layers[0].n` changes", STATE),
-        ("len(self.seen) == 2", "`self.seen` has another length", STATE),
+        ("len(self.seen) == 2", "`self.seen` changes its length", STATE),
         ("not self.seen", "`self.seen` changes", STATE),
         ("self.options['k'] == 2", "`self.options['k']` changes", STATE),
         ("not ___dict_contains('k', self.options)", "`self.options` changes", STATE),
@@ -74,6 +74,6 @@ def test_what_differs_most_often_is_told():
 def test_each_kind_of_reason(reason, said, cause):
     found = explained([f"0/0: {reason}"], "")
     assert said in found.message
-    assert "each change compiles again" in found.message
+    assert "each change causes a recompilation" in found.message
     assert found.cause == cause
     assert said in in_words(RECOMPILES, legible(f"0/1: {reason}"))[0]

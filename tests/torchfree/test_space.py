@@ -269,7 +269,7 @@ def test_what_draws_random_numbers_is_open_to_runtimes_that_can_draw_the_same_on
 
 def test_a_runtime_says_what_its_dimensions_come_to_here():
     told = [note for kind in kinds() for note in kind.notes(CPU)]
-    assert told == [("mode", "a CPU has no CUDA graphs: reduce-overhead is default there")]
+    assert told == [("mode", "a CPU has no CUDA graphs, so reduce-overhead is the same as default")]
     assert [note for kind in kinds() for note in kind.notes(GPU)] == []
 
 

@@ -54,7 +54,7 @@ def test_what_classes_write_of_themselves_is_read_or_left():
 
 @pytest.mark.parametrize("broken", ["[1]", '[1, {"type": null}]', "nothing"])
 def test_what_is_no_structure_is_said(broken):
-    with pytest.raises(ValueError, match=r"values are nested|unpack|Expecting|malformed"):
+    with pytest.raises(ValueError, match=r"nested structure|unpack|Expecting|malformed"):
         structure_of(broken)
 
 
@@ -94,7 +94,7 @@ def test_a_call_of_its_own_gives_the_arrays_in_order():
 @pytest.mark.parametrize(
     ("args", "scale", "said"),
     [
-        ((IMAGES,), 2.0, "it is called with 2 positional arguments, scale="),
+        ((IMAGES,), 2.0, "the program takes 2 positional arguments, scale="),
         ((IMAGES, LABELS), 3.0, "[1]['scale'] is 3.0, not 2.0"),
         ((IMAGES, LABELS), 2, "[1]['scale'] is 2, not 2.0"),
         ((IMAGES.astype(np.float64), LABELS), 2.0, "[0][0] is float64, not float32"),

@@ -211,7 +211,7 @@ def test_a_better_batch_is_told_with_what_it_changes():
     said = " ".join(as_text(document).split())
     assert "in batches of 64; at your batch" in said
     assert "learns something else" in said
-    assert "# give it batches of 64 samples" in document.snippet
+    assert "# use batches of 64 samples" in document.snippet
     assert not any(entry.batch and entry.plan.micro_batches > 1 for entry in document.trials)
 
 

@@ -1,1 +1,1 @@
-"""A program that AOTInductor compiled ahead."""
+"""AOTInductor: programs that torch's compiler compiles ahead of time."""

@@ -1,4 +1,4 @@
-"""A compiled program, bound to the tensors that a model has now."""
+"""Bind a compiled program to the tensors that a model has at present."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from autocompile.runtime.model_watch import Watch, tensors_of
 
 
 class Binding:
-    """A program on one set of weights. Weights that are changed in place are followed, as their memory is shared.
+    """A program bound to one set of weights.
 
-    `library`: the compiled check of where they lie, or None. `own`: the program's constants. `devices`: where the
-    weights were before, by path; noted where they are new.
-    Raises WeightsDiffer and NotLoadable.
+    It follows changes of the weights in place, because it shares their memory. `library` is the compiled check of the
+    weights' addresses, or None. `own` are the program's own constants. `devices` are the earlier devices of the
+    weights, by path; new weights are added to it. Raises WeightsDiffer and NotLoadable.
     """
 
     def __init__(
@@ -41,18 +41,21 @@ class Binding:
         self._attributes: list[tuple[dict[str, Any], str, torch.Tensor]] = []
         self._live: list[torch.Tensor] = []
         found = {weight.name: self._fitting(weight, model) for weight in package.weights}
-        # Noted before anything is bound: what another thread moves in between is seen at the next call.
+        # Recorded before the weights are bound, so that the next call detects what another thread moves in between.
         self._lie_as_they_did = placement_of(self._live, library)
-        # Keeps the memory: the program has addresses only.
+        # Keeps the memory alive, because the program has only addresses.
         self._constants = {**own, **{name: tensor.detach() for name, tensor in found.items()}}
         self.run = runners.bound(self._constants, self)
 
     def is_current(self) -> bool:
-        """Whether the model still has the weights that this was bound to, in the same memory, laid out the same."""
+        """Return whether the model still has the bound weights, in the same memory and with the same layout."""
         return bool((self._watch.state is self._seen or self._has_its_tensors()) and self._lie_as_they_did())
 
     def _has_its_tensors(self) -> bool:
-        """Looked at only after something was written to the model's modules."""
+        """Return whether the model's modules hold the bound tensors.
+
+        Called only after a write to one of the modules.
+        """
         state = self._watch.state
         held = all(kept_in.get(name) is tensor for kept_in, name, tensor in self._attributes)
         if held and self._registered.hold():
@@ -66,21 +69,21 @@ class Binding:
         if type(tensor) not in (torch.Tensor, nn.Parameter) or tensor.layout is not torch.strided:
             raise WeightsDiffer(f"{weight.path} is a {type(tensor).__name__} of layout {tensor.layout}")
         if tensor.device != self._devices.setdefault(weight.path, tensor.device):
-            raise WeightsDiffer(f"{weight.path} is on {tensor.device}, and was on {self._devices[weight.path]}")
+            raise WeightsDiffer(f"{weight.path} is on {tensor.device}, but was on {self._devices[weight.path]}")
         if tensor.device.type != weight.device_type:
-            raise WeightsDiffer(f"{weight.path} is on {tensor.device}, and was on {weight.device_type} when packed")
+            raise WeightsDiffer(f"{weight.path} is on {tensor.device}, but was on {weight.device_type} when packed")
         if is_misaligned(tensor):
-            said = f"{weight.path} does not start at a multiple of {GPU_ALIGNMENT} bytes, as GPU kernels need it"
+            said = f"{weight.path} does not start at a multiple of {GPU_ALIGNMENT} bytes, as GPU kernels require"
             raise WeightsDiffer(said)
         if tensor.is_conj() or tensor.is_neg():
-            raise WeightsDiffer(f"{weight.path} is a view that is conjugated or negated when it is read")
+            raise WeightsDiffer(f"{weight.path} is a conjugated or negated view")
         if tuple(tensor.shape) != weight.shape or tensor.dtype is not dtype:
             raise WeightsDiffer(f"{weight.path} is {tensor.dtype} {tuple(tensor.shape)}, not {dtype} {weight.shape}")
         if tensor.stride() != weight.stride:
             raise WeightsDiffer(f"{weight.path} has strides {tensor.stride()}, not {weight.stride}")
         for path in weight.tied:
             if self._found(path, model).data_ptr() != tensor.data_ptr():
-                raise WeightsDiffer(f"{weight.path} and {path} were one tensor, and are two")
+                raise WeightsDiffer(f"{weight.path} and {path} were one tensor, but are now two")
         return tensor
 
     def _found(self, path: str, model: Any) -> torch.Tensor:
@@ -96,7 +99,7 @@ class Binding:
 
 
 def _owner_of(model: Any, path: str) -> tuple[Any, str]:
-    """The module that holds what lies at `path`, and under which name."""
+    """Return the module that holds the tensor at `path`, and the tensor's name in it."""
     *parents, name = path.split(".")
     owner: Any = model
     for part in parents:

@@ -1,4 +1,4 @@
-"""Whether a CUDA graph can be captured of a program: it would replay what later calls or weights change."""
+"""Check whether a program's calls can be captured as a CUDA graph, which replays fixed addresses and sizes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from autocompile.runtime.base import NotPackable
 from autocompile.workload.axes import FreeAxis, leaves_of
 from autocompile.workload.samples import Sample
 
-_ON_CPU = "a CUDA graph does not read what lies on the CPU, as {} does; move it to the GPU"
+_ON_CPU = "a CUDA graph cannot read tensors on the CPU, and {} is on the CPU; move it to the GPU"
 
 
 def check_calls(sample: Sample, axes: Sequence[FreeAxis]) -> None:
-    """Raises NotPackable where it is for calls that a graph cannot serve."""
+    """Raise NotPackable if a CUDA graph cannot serve calls like `sample`."""
     tensors = [leaf for leaf in leaves_of(sample) if isinstance(leaf, torch.Tensor)]
     if axes:
-        raise NotPackable("a CUDA graph has the sizes of one call, and its calls differ in size", "capture")
+        raise NotPackable("a CUDA graph has the fixed sizes of one call, but the calls differ in size", "capture")
     if not tensors:
         raise NotPackable("a CUDA graph needs a tensor among the arguments, and there is none", "capture")
     if any(tensor.device.type == "cpu" for tensor in tensors):
@@ -26,7 +26,7 @@ def check_calls(sample: Sample, axes: Sequence[FreeAxis]) -> None:
 
 
 def check_weights(weights: Sequence[Weight]) -> None:
-    """Raises NotPackable where the program takes a weight that a graph cannot follow."""
+    """Raise NotPackable if the program uses a weight that a CUDA graph cannot follow."""
     for weight in weights:
         if weight.device_type == "cpu":
             raise NotPackable(_ON_CPU.format(weight.path), "capture")

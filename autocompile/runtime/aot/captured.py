@@ -1,7 +1,7 @@
-"""A program's calls as a CUDA graph: captured at the first of them, then replayed on copies of a call's tensors.
+"""Run a program's calls as a CUDA graph: capture it at the first call, then replay it on copies of each call's tensors.
 
-Starting a graph takes about as long as starting one kernel. It reads and writes where it did when it was captured, so a
-call's tensors are copied in, and its outputs are copied out.
+Starting a graph takes about as long as starting one kernel. The graph reads and writes the addresses that were used at
+the capture. Therefore each call's tensors are copied in, and its outputs are copied out.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from autocompile.runtime.base import NotLoadable
 
 Run = Callable[[list[torch.Tensor]], list[torch.Tensor]]
 
-# The first run loads kernels and folds constants, which cannot be captured; the second is as all later ones.
+# The first run loads kernels and folds constants, which cannot be captured. The second run is like all later ones.
 _RUNS_BEFORE = 2
 
 
 class Captured:
-    """Serves all threads, one after the other.
+    """Serves all threads, one call at a time.
 
-    Raises NotLoadable, at each call, where it cannot be captured.
+    Each call raises NotLoadable if the graph cannot be captured.
     """
 
     def __init__(self, run: Run) -> None:
@@ -34,7 +34,7 @@ class Captured:
         self._fault: tuple[str, FailureCause] | None = None
 
     def __call__(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The outputs, which are the caller's own."""
+        """Return the outputs, which belong to the caller."""
         with self._one_at_a_time:
             if self._replay is None:
                 self._replay = self._capture(tensors)
@@ -43,20 +43,20 @@ class Captured:
     def _capture(self, tensors: Sequence[torch.Tensor]) -> _Replay:
         if self._fault is not None:
             raise NotLoadable(*self._fault)
-        # What is made in inference mode could not be written to outside of it.
+        # Tensors that are made in inference mode could not be written to outside of it.
         with torch.inference_mode(mode=False), torch.no_grad(), torch.cuda.device(tensors[0].device):
             before = torch.cuda.current_stream()
             try:
                 return _captured(self._run, tensors)
             except RuntimeError as fault:
-                # Where a capture fails, torch leaves its stream the current one (2.13).
+                # After a failed capture, torch leaves the capture's stream as the current stream (2.13).
                 torch.cuda.set_stream(before)
-                # Ending the capture fails, too, and says less.
+                # The exception from ending the capture says less than the first one.
                 origin = fault.__context__ or fault
                 said = next(iter(str(origin).splitlines()), type(origin).__name__)
-                # Memory may be there another time.
+                # There may be enough memory another time.
                 cause = "" if isinstance(origin, torch.cuda.OutOfMemoryError) else "capture"
-                self._fault = f"a CUDA graph of it cannot be captured: {said}", cause
+                self._fault = f"its calls cannot be captured as a CUDA graph: {said}", cause
                 raise NotLoadable(*self._fault) from fault
 
 
@@ -70,7 +70,7 @@ class _Replay:
 
     def __call__(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         stream = torch.cuda.current_stream(self._device)
-        if stream != self._stream:  # on a stream of its own, another thread's call may not be done yet
+        if stream != self._stream:  # another thread's call on another stream may not have finished yet
             stream.wait_stream(self._stream)
             self._stream = stream
         for own, given in zip(self._inputs, tensors, strict=True):
@@ -80,7 +80,7 @@ class _Replay:
 
 
 def _captured(run: Run, tensors: Sequence[torch.Tensor]) -> _Replay:
-    """On the current device, from a stream that nothing else runs on."""
+    """Capture on the current device, on a stream that nothing else uses."""
     inputs = [_own(tensor) for tensor in tensors]
     current, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(current)
@@ -89,12 +89,12 @@ def _captured(run: Run, tensors: Sequence[torch.Tensor]) -> _Replay:
             run(list(inputs))
     current.wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    # Other threads may go on with what cannot be captured.
+    # Other threads may go on with operations that cannot be captured.
     with torch.cuda.graph(graph, stream=aside, capture_error_mode="thread_local"):
         outputs = run(list(inputs))
     return _Replay(graph, inputs, outputs)
 
 
 def _own(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, gaps included."""
+    """Copy the tensor with the same strides, including gaps."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)

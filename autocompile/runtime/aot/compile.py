@@ -1,4 +1,4 @@
-"""An exported program, compiled ahead by AOTInductor: on the model's weights, or on constants that it made of them."""
+"""Compile an exported program with AOTInductor, either on the model's weights or on constants made from them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 
 _LOG = logging.getLogger("autocompile")
-# Where the exported function has the model.
+# The prefix of the model's tensors in the exported function.
 _MODEL = "model."
 IN_THE_CODE = "aot_inductor.package_constants_in_so"
-# The compiler would write small tensors into the code, biases among them, and fold what is computed of uniform ones.
+# Otherwise the compiler would put small tensors such as biases into the code, and fold operations on uniform tensors.
 _ON_WEIGHTS = {
     "freezing": False,
     IN_THE_CODE: False,
@@ -55,10 +55,10 @@ _ON_WEIGHTS = {
 def compile_ahead(
     model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
 ) -> Program:
-    """Export and compile `model` into `directory`: `name`/ is what torch's loader maps, `name`.constants is beside it.
+    """Export and compile `model` into `directory`: `name`/ for torch's loader, and `name`.constants next to it.
 
-    `sample` is one call with sizes within the axes' ranges. Raises NotPackable where the model cannot be exported so,
-    and whatever the compiler raises.
+    `sample` is one call with sizes within the axes' ranges. Raises NotPackable if the model cannot be exported, and
+    whatever the compiler raises.
     """
     device = computing_device(model, sample)
     check_one_gpu(model, sample)
@@ -84,16 +84,16 @@ def compile_ahead(
 
 
 class _Compiling:
-    """One program, and where what is made of it is put."""
+    """One program to compile, and where to put the results."""
 
     def __init__(self, program: ExportedProgram, options: Mapping[str, Any], directory: Path, name: str) -> None:
         self._program, self._options, self._directory, self._name = program, options, directory, name
         self._constants = f"{name}.constants"
 
     def on_weights(self, model: Any, own: Mapping[str, torch.Tensor], *, tunes: bool) -> Package:
-        """A program that takes the model's weights where they lie, and constants of its code from a file.
+        """Compile a program that uses the model's weights in place and reads the constants of its code from a file.
 
-        `tunes`: whether matrix products may be tuned; on a CPU, tuned ones have copies of the weights.
+        `tunes` is whether matrix products may be tuned. On a CPU, tuned products would have copies of the weights.
         """
         code = self._compiled(_ON_WEIGHTS if tunes else {**_ON_WEIGHTS, "max_autotune": False})
         names = runner_of(self._directory / code.name).get_constant_fqns()
@@ -105,7 +105,7 @@ class _Compiling:
         )
 
     def on_mapped_constants(self) -> Package | None:
-        """A program whose constants lie in a file; None if they cannot."""
+        """Compile a program whose constants are in a file to be mapped, or return None if that is impossible."""
         with noting() as noted:
             code = self._compiled({"freezing": True, IN_THE_CODE: False})
         try:
@@ -113,13 +113,13 @@ class _Compiling:
             constants = Mapped(package, Files(self._directory))
             bind(runner_of(self._directory / code.name), constants.tensors())
         except (NotLoadable, NotMappable) as fault:
-            _LOG.warning("%s has its weights within its code, and each process copies them: %s", self._name, fault)
+            _LOG.warning("%s has its weights in its code, and each process has a copy of them: %s", self._name, fault)
             (self._directory / self._constants).unlink(missing_ok=True)
             return None
         return package
 
     def closed(self) -> Package:
-        """A program that has its constants within its code, as torch packages them by itself."""
+        """Compile a program with its constants in its code, as torch packages them by default."""
         code = self._compiled({"freezing": True, IN_THE_CODE: True})
         return Package(code.name, code.files, is_closed=True)
 
@@ -136,16 +136,16 @@ class _Compiling:
 
 
 def write_package(program: ExportedProgram, options: Mapping[str, Any], path: Path) -> None:
-    """Compile it into torch's own package at `path`, with these options. Raises whatever the compiler raises."""
+    """Compile `program` into torch's own package at `path`, with these options. Raises whatever the compiler raises."""
     import torch._inductor as inductor  # noqa: PLC0415  imports the compiler
 
     silent = {name: value for name, value in SILENT.items() if hasattr(inductor.config, name)}
-    with torch.no_grad(), cuda_home():  # with gradients nothing is frozen
+    with torch.no_grad(), cuda_home():  # with gradients, nothing would be frozen
         inductor.aoti_compile_and_package(program, package_path=str(path), inductor_configs={**silent, **options})
 
 
 def _as_buffers(exported: ExportedProgram) -> None:
-    """Have every constant keep its name: the compiler numbers constants, and names buffers."""
+    """Turn constants into buffers, so that they keep their names: the compiler renumbers constants."""
     specs = exported.graph_signature.input_specs
     for position, spec in enumerate(specs):
         if spec.kind is InputKind.CONSTANT_TENSOR and spec.target is not None:
@@ -158,9 +158,9 @@ def _as_buffers(exported: ExportedProgram) -> None:
 def _tensors_of_its_own(
     exported: ExportedProgram, model: Any, outside: Sequence[torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """What the program uses and the model does not have: constants of its code.
+    """Return the tensors that the program uses and the model does not have: constants of its code.
 
-    Raises NotPackable for one that was there before it was traced, as its changes would not be followed.
+    Raises NotPackable for a tensor that existed before tracing, because its changes would not be followed.
     """
     held = {tensor.untyped_storage().data_ptr() for tensor in outside}
     used = {node.name for node in exported.graph.find_nodes(op="placeholder") if node.users}
@@ -177,7 +177,10 @@ def _tensors_of_its_own(
 
 
 def _weights(names: Iterable[str], model: Any) -> Iterator[Weight]:
-    """What the program takes from the model. Raises NotPackable if that does not have it."""
+    """Yield the tensors that the program uses from the model.
+
+    Raises NotPackable if the model does not have one of them.
+    """
     shared: dict[tuple[Any, ...], list[str]] = defaultdict(list)
     for path, tensor in registered_tensors(model):
         shared[_memory_of(tensor)].append(path)
@@ -197,21 +200,21 @@ def _weights(names: Iterable[str], model: Any) -> Iterator[Weight]:
 
 
 def _not_in(model: Any, name: str) -> str:
-    """Why a program cannot have a constant of this name from the model."""
+    """Return why a program cannot get a constant of this name from the model."""
     original, device = copied_from(name, (f"{_MODEL}{path}" for path, _tensor in registered_tensors(model)))
     if not original:
-        return f"it needs {name}, which cannot be found in the model"
+        return f"it needs {name}, which was not found in the model"
     path = original.removeprefix(_MODEL)
-    return f"{path} is used on {device} and lies elsewhere; its copy would not follow changes: move it to {device}"
+    return f"{path} is used on {device} but is on another device; a copy would not follow changes: move it to {device}"
 
 
 def _memory_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Equal for tensors that are one in memory, of which the compiler keeps one."""
+    """Return a key that is equal for tensors with the same memory, of which the compiler keeps only one."""
     return tensor.data_ptr(), tensor.device, tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _in_model(model: Any, name: str) -> torch.Tensor | None:
-    """The model's tensor that a program knows by this name."""
+    """Return the model's tensor that has this name in a program."""
     if not name.startswith(_MODEL):
         return None
     reached: Any = model
@@ -221,6 +224,6 @@ def _in_model(model: Any, name: str) -> torch.Tensor | None:
 
 
 def _tensors_in_memory() -> list[torch.Tensor]:
-    """Every tensor with memory of its own that is there before tracing: a constant of them belongs to somebody else."""
+    """Return all tensors with memory that exist before tracing. A constant with this memory belongs to other code."""
     tensors = (thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, nn.Parameter))
     return [tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel()]

@@ -1,4 +1,4 @@
-"""The check of where a model's weights lie, compiled: production has no compiler, and packing has one."""
+"""Compile the check of the weights' addresses when the model is packed, because production has no compiler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _LIMIT_S = 60.0
 
 
 def compiled_placement(directory: Path) -> str:
-    """The library's name in `directory`, where it is put; "" if it cannot be compiled, and Python has to look."""
+    """Compile the check into `directory` and return its file name.
+
+    Return "" if that fails; Python then does the check.
+    """
     from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  imports the compiler
 
     library, unfinished = directory / _NAME, directory / f"{_NAME}.unfinished"

@@ -1,7 +1,7 @@
-"""A program's own constants: one file beside its code, mapped, so that all processes that load it share its memory.
+"""Map a program's own constants from one file next to its code, so that all processes that load it share the memory.
 
-Clean pages of a private mapping are the file's own, and need no permission to write to it. What torch has for constants
-outside of the code copies them into each process, and writes no tensors in oneDNN's layouts.
+Clean pages of a private mapping are shared with the file, and the mapping needs no permission to write to it. Torch's
+own way to store constants outside of the code copies them into each process, and cannot store oneDNN's layouts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from autocompile.runtime.aot.package import Constant, Package
 from autocompile.runtime.base import NotLoadable
 from autocompile.runtime.files import Files
 
-# Far more than a description of a layout has.
+# Far more than the description of a layout needs.
 _MOST_LAYOUT_BYTES = 1 << 16
 
 
 class Mapped:
-    """A program's constants where they lie in their file, which is mapped as long as this lives; nothing of it is read.
+    """A program's constants in their file, which stays mapped as long as this object exists.
 
-    They must not be written to. Raises NotLoadable if the file is not one that they can lie in.
+    Nothing is read in advance. The constants must not be written to. Raises NotLoadable if the file does not fit the
+    package.
     """
 
     def __init__(self, package: Package, files: Files) -> None:
@@ -43,7 +44,10 @@ class Mapped:
             raise NotLoadable(f"{path.name} cannot be mapped: {said}") from fault
 
     def tensors(self, gpu: int = -1) -> dict[str, torch.Tensor]:
-        """Each where the program needs it, by name; `gpu` is a device's index, -1 for the current one."""
+        """Return the constants by name, each on the device where the program needs it.
+
+        `gpu` is a device's index, or -1 for the current device.
+        """
         device = torch.device("cuda") if gpu < 0 else torch.device("cuda", gpu)
         return {
             one.name: self._tensors[one.name] if one.device_type == "cpu" else _moved(self._tensors[one.name], device)
@@ -52,12 +56,12 @@ class Mapped:
 
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """On another device, with the strides that the program was compiled for, gaps included."""
+    """Copy a tensor to another device, with the strides that the program was compiled for, including gaps."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device).copy_(tensor)
 
 
 def span_of(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements from the first to behind the last of a tensor."""
+    """Return the number of elements in memory from a tensor's first to its last element."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
@@ -73,11 +77,11 @@ def _memory(path: Path, size: int) -> Any:
 def _tensor(constant: Constant, memory: Any) -> torch.Tensor:
     dtype = getattr(torch, constant.dtype)
     if constant.start < 0 or constant.size < 0 or constant.start + constant.size > memory.nbytes():
-        raise ValueError(f"{constant.name} lies outside of it")
+        raise ValueError(f"{constant.name} is outside of it")
     if constant.layout:
         return _in_own_layout(constant, dtype, memory.data_ptr() + constant.start)
     if min((*constant.shape, *constant.stride), default=0) < 0 or constant.start % dtype.itemsize:
-        raise ValueError(f"{constant.name} cannot lie there")
+        raise ValueError(f"{constant.name} cannot start there")
     if span_of(constant.shape, constant.stride) * dtype.itemsize > constant.size:
         raise ValueError(f"{constant.name} is larger than its place")
     tensor = torch.empty(0, dtype=dtype)
@@ -85,10 +89,10 @@ def _tensor(constant: Constant, memory: Any) -> torch.Tensor:
 
 
 def _in_own_layout(constant: Constant, dtype: torch.dtype, address: int) -> torch.Tensor:
-    """A tensor in a layout of oneDNN's, which only torch's C interface makes of memory that is already there."""
+    """Return a tensor in one of oneDNN's layouts. Only torch's C interface can make one on existing memory."""
     unpacking = zlib.decompressobj()
     layout = unpacking.decompress(constant.layout, _MOST_LAYOUT_BYTES)
-    if not unpacking.eof:  # whole, and checked: torch looks no further
+    if not unpacking.eof:  # the description must be complete, because torch does not check it
         raise ValueError(f"the layout of {constant.name} is damaged")
     functions, dimensions = _functions(), len(constant.shape)
     made = ctypes.c_void_p()
@@ -109,7 +113,7 @@ def _in_own_layout(constant: Constant, dtype: torch.dtype, address: int) -> torc
 
 
 def _capsule(pointer: ctypes.c_void_p) -> Any:
-    """A pointer as torch's Python functions take it."""
+    """Wrap a pointer in the form that torch's Python functions take."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     return new(pointer.value, None, None)
@@ -117,5 +121,5 @@ def _capsule(pointer: ctypes.c_void_p) -> Any:
 
 @cache
 def _functions() -> Any:
-    """Torch's C interface, which is in its library."""
+    """Return torch's C interface, which is in its shared library."""
     return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))

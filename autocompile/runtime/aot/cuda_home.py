@@ -1,7 +1,7 @@
-"""CUDA's headers, which AOTInductor compiles with: a toolkit's, or those of the wheels that torch's own came in.
+"""Find CUDA's headers for AOTInductor: those of a toolkit, or those of the wheels that torch depends on.
 
-Torch looks for a toolkit (`CUDA_HOME`, `nvcc` on the PATH, `/usr/local/cuda`) and for nothing else (2.13,
-`torch.utils.cpp_extension`), though the wheels that it depends on bring most headers.
+Torch looks only for a toolkit (`CUDA_HOME`, `nvcc` on the PATH, `/usr/local/cuda`; 2.13, `torch.utils.cpp_extension`),
+although the wheels that it depends on contain most headers.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 import torch
 
 _LIMIT_S = 60.0
-_REMEDY = "install the CUDA toolkit, and set CUDA_HOME to where it is"
+_REMEDY = "install the CUDA toolkit and set CUDA_HOME to its directory"
 _INCLUDED = re.compile(r"#include <(cuda\w*\.h)>")
-# What torch's own headers include of CUDA's, wherever these are put together.
+# Torch's own headers that include headers of CUDA.
 _TORCH_HEADERS = ("aoti_runtime/device_utils.h", "aoti_runtime/utils_cuda.h")
 
 
 @contextmanager
 def cuda_home() -> Iterator[None]:
-    """Have torch find CUDA's headers meanwhile, where it finds no toolkit and wheels bring some."""
-    from torch.utils import cpp_extension  # noqa: PLC0415  only what compiles needs it
+    """Make torch find CUDA's headers in wheels meanwhile, if there is no toolkit and wheels contain them."""
+    from torch.utils import cpp_extension  # noqa: PLC0415  only needed to compile
 
     extension: Any = cpp_extension
     includes = [] if torch.version.cuda is None or extension.CUDA_HOME else _of_wheels()
@@ -44,7 +44,7 @@ def cuda_home() -> Iterator[None]:
 
 
 def problem() -> str:
-    """Why nothing can be compiled ahead for CUDA here, and what to do; or "". Compiles and links a few lines."""
+    """Return why nothing can be compiled ahead for CUDA here and what to do, or "". Compiles and links a few lines."""
     from torch._inductor.cpp_builder import get_cpp_compiler  # noqa: PLC0415  imports the compiler
     from torch.utils import cpp_extension  # noqa: PLC0415
 
@@ -70,14 +70,14 @@ def problem() -> str:
 
 
 def _headers() -> list[str]:
-    """Those of CUDA's that the installed torch's headers include."""
+    """Return the names of CUDA's headers that the installed torch's headers include."""
     inductor = Path(torch.__file__).parent / "include" / "torch" / "csrc" / "inductor"
     texts = [(inductor / name).read_text() for name in _TORCH_HEADERS if (inductor / name).exists()]
     return list(dict.fromkeys(name for text in texts for name in _INCLUDED.findall(text)))
 
 
 def _of_wheels() -> list[Path]:
-    """The directories of headers in the `nvidia` packages beside torch, from CUDA 13 on one, before one for each."""
+    """Return the header directories in the `nvidia` packages: one from CUDA 13 on, one for each library before."""
     spec = find_spec("nvidia")
     bases = [Path(base) for base in (spec.submodule_search_locations or ())] if spec else []
     found = [directory for base in bases for directory in sorted(base.glob("*/include"))]
@@ -85,7 +85,7 @@ def _of_wheels() -> list[Path]:
 
 
 def _put_together(home: Path, includes: list[Path]) -> None:
-    """A toolkit's layout, of links: the headers, and the driver's library, by which it is linked."""
+    """Make a toolkit's directory layout from links to the headers and to the driver's library, which is linked to."""
     (home / "include").mkdir()
     (home / "lib64").mkdir()
     for directory in includes:
@@ -99,7 +99,10 @@ def _put_together(home: Path, includes: list[Path]) -> None:
 
 
 def _driver() -> Path | None:
-    """The driver's library that this process has loaded; systems without a toolkit have it under no other name."""
+    """Return the driver's library that this process has loaded.
+
+    Without a toolkit it is not found under any other name.
+    """
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""Constants that the compiler copies to another device, by the names that it gives to the copies.
+"""Recognize the constants that the compiler copies to another device, by the names of the copies.
 
-Where a program uses a constant on another device than the one where it lies, the compiler makes a copy of it ahead of
-time and names it after the original and the device: `lifted_0` on the first GPU is `lifted_0_cuda0` (torch 2.13,
+If a program uses a constant on a device other than its own, the compiler copies it ahead of time and names the copy
+after the original and the device: `lifted_0` on the first GPU is `lifted_0_cuda0` (torch 2.13,
 `GraphLowering.constant_name`).
 """
 
@@ -16,9 +16,9 @@ _COPY = re.compile(r"(?P<original>\w+)_(?P<type>[a-z]+)(?P<index>\d+)")
 
 
 def copied_from(name: str, originals: Iterable[str]) -> tuple[str, str]:
-    """Of `originals`, the one that a constant of this `name` is a copy of, and the device it is for; or "" twice.
+    """Return which of `originals` the constant `name` is a copy of, and the copy's device, or "" twice.
 
-    Within a name of the compiler's every other character than letters, digits and `_` is `_`.
+    In the compiler's names, `_` replaces every character other than letters, digits and `_`.
     """
     match = _COPY.fullmatch(name)
     if match is None:
@@ -28,7 +28,7 @@ def copied_from(name: str, originals: Iterable[str]) -> tuple[str, str]:
 
 
 def held_constants(names: Iterable[str], own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of a program's constants that are its `own`: as they are, or copied to the device they are used on."""
+    """Return those of a program's constants that are in `own`, copied to another device if they are used there."""
     held = {}
     for name in names:
         original, device = (name, "") if name in own else copied_from(name, own)

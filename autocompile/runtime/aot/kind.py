@@ -1,4 +1,4 @@
-"""AOTInductor, as those who decide see it. No torch."""
+"""AOTInductor, as the search, the judge and the packer see it. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from autocompile.space.dimension import Dimension, Values
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
 
-# Export and the C++ around the kernels, some 11 s on 2 cores, and the kernels, which on a CPU are compiled as one file
-# (of a MobileNetV2, a transformer, a small CNN and a stencil: 0.3 to 0.5 of the time that compiling them took in
-# process).
+# The time for the export and the C++ code around the kernels, some 11 s on 2 cores, and for the kernels. On a CPU all
+# kernels are compiled as one file. For a MobileNetV2, a transformer, a small CNN and a stencil this took 0.3 to 0.5 of
+# the time that compiling in the process took.
 _PROGRAM_S = 11.0
 _KERNELS_SHARE = {"cpu": 0.5}
 
@@ -31,10 +31,10 @@ _PACKAGE = Format(
 
 
 class AheadOfTimeKind(Kind):
-    """A program that is compiled ahead. It serves just the calls it was made for.
+    """A program that is compiled ahead of time. It serves only the calls that it was made for.
 
-    It runs on the model's own weights, or, with `freezing`, on constants that were made of them: they lie in a file
-    beside its code, which all processes that load it share.
+    It runs on the model's own weights or, with `freezing`, on constants that were made from them. The constants are in
+    a file next to the program's code, which all processes that load it share.
     """
 
     name = NAME
@@ -58,17 +58,17 @@ class AheadOfTimeKind(Kind):
         return around.compiler_problem
 
     def conflict(self, values: Values, around: Surroundings) -> str:
-        """What makes copies of the weights, in another layout, goes with frozen ones; CUDA graphs with fixed sizes."""
+        """Options that copy the weights into another layout need freezing; CUDA graphs need fixed sizes."""
         options = mode_options(str(values["mode"]), around)
         is_of_one_size = values["sizes"] == "fixed" or (around.signature_count == 1 and around.free_batch is False)
         if "triton.cudagraphs" in options and not is_of_one_size:
-            return "the CUDA graph that is captured of a program has the sizes of one call: it goes with sizes=fixed"
+            return "a captured CUDA graph has the sizes of one call: it needs sizes=fixed"
         if values["freezing"]:
             return ""
         if values["memory_format"] != "preserve":
-            return "a program on the model's own weights takes them in the model's memory format"
+            return "a program on the model's own weights must use the model's memory format"
         if "max_autotune" in options and around.device_type == "cpu" and around.is_module:
-            return "tuned matrix products on a CPU have copies of the weights, so they go with freezing only"
+            return "tuned matrix products on a CPU have copies of the weights: they need freezing=True"
         return ""
 
     def times_variants(self, plan: Plan) -> bool:
@@ -78,17 +78,17 @@ class AheadOfTimeKind(Kind):
         return settings_of(plan).is_frozen
 
     def on_live_weights(self, plan: Plan) -> Plan:
-        """Whatever runs it, with which settings, for which sizes: tuned kernels would have copies of the weights."""
+        """Drop the settings, the memory format and fixed sizes: tuned kernels would have copies of the weights."""
         return replace(plan, runtime=self.name, settings={}, memory_format="", sizes="")
 
     def fails_alike(self, failure: Failure, plan: Plan, other: Plan) -> bool:
-        """What keeps one program from being captured is what the model does, whatever it is compiled with."""
+        """If a program cannot be captured, the cause is the model's behavior, whatever options it was compiled with."""
         if failure.cause == "capture":
             return settings_of(other).is_captured and (plan.batch, plan.sizes) == (other.batch, other.sizes)
         return super().fails_alike(failure, plan, other)
 
     def packing_s(self, compiled: Compiled) -> float:
-        """A program is compiled whole. Where the compiler was never used, there are headers to precompile for it."""
+        """The whole program is compiled again. If the compiler was never used before, it first precompiles headers."""
         kernels_s = compiled.whole_s * _KERNELS_SHARE.get(compiled.device_type, 1.0)
         return compiled.one_off_s + _PROGRAM_S + kernels_s
 

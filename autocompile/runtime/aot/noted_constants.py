@@ -1,4 +1,4 @@
-"""The values of a program's constants, which nobody but the compiler has: it made them of the weights."""
+"""Record the values of a program's constants. Only the compiler has them, because it made them from the weights."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ import torch
 
 from autocompile.runtime.aot.write_constants import NotMappable
 
-# The compiler is the whole process's.
+# The compiler is shared by the whole process.
 _NOTING = threading.Lock()
 
 
 class Noted:
-    """What was compiled meanwhile."""
+    """The constants of the programs that were compiled meanwhile."""
 
     def __init__(self) -> None:
         self._found: list[dict[str, torch.Tensor] | None] = []
 
     def constants(self) -> dict[str, torch.Tensor]:
-        """Of the one program that was compiled, by the names that its package has for them. Raises NotMappable."""
+        """Return the constants of the one program that was compiled, by their names in its package.
+
+        Raises NotMappable.
+        """
         found = self._found[0] if len(self._found) == 1 else None
         if found is None:
-            raise NotMappable("this torch does not tell what it made of them")
+            raise NotMappable("this version of torch does not expose the constants that it made")
         return found
 
     def note(self, graph: Any) -> None:
-        """Remember a graph's constants, once it was compiled."""
+        """Record a graph's constants after it was compiled."""
         try:
             self._found.append(
                 {
@@ -38,13 +41,13 @@ class Noted:
                     if name not in graph.folded_constants
                 }
             )
-        except (AttributeError, LookupError, TypeError):  # a graph of another torch's
+        except (AttributeError, LookupError, TypeError):  # the graph of another version of torch
             self._found.append(None)
 
 
 @contextmanager
 def noting() -> Iterator[Noted]:
-    """Note the constants of what AOTInductor compiles."""
+    """Record the constants of the programs that AOTInductor compiles meanwhile."""
     from torch._inductor import codecache  # noqa: PLC0415  imports the compiler
 
     noted = Noted()

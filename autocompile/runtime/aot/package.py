@@ -1,4 +1,4 @@
-"""What AOTInductor's program is put together of: its record in the manifest. No torch."""
+"""The record of AOTInductor's program in the manifest. Does not import torch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from autocompile.core.serde import Record
 
 
 class Weight(Record, frozen=True):
-    """A tensor that the program takes from the model, at `path`.
+    """A tensor that the program uses from the model, at `path`.
 
-    `tied` are the paths of others in the model that were the same memory: the program knows one of them. `device_type`:
-    where it has to lie.
+    `tied` are the paths of other tensors of the model with the same memory, of which the program knows only one.
+    `device_type` is the type of device that it must be on.
     """
 
     name: str
@@ -25,10 +25,10 @@ class Weight(Record, frozen=True):
 
 
 class Constant(Record, frozen=True):
-    """A tensor of the program's own, `size` bytes from `start` on in the file of constants; strides are in elements.
+    """A tensor of the program's own: `size` bytes from `start` on in the file of constants; strides are in elements.
 
-    `device_type`: where the program needs it. `layout`: oneDNN's description of a layout that is its own, compressed,
-    or nothing for a plain tensor.
+    `device_type` is where the program needs it. `layout` is oneDNN's description of its own layout, compressed, or
+    empty for a plain tensor.
     """
 
     name: str
@@ -42,13 +42,17 @@ class Constant(Record, frozen=True):
 
 
 class Package(Record, frozen=True):
-    """`code`: the directory, or the file, that torch's loader is given, and runs on `device_type`; `code_files`: what
-    there is of it, by name.
+    """The parts of a program.
 
-    `weights` are taken from the model, and `constants` from `constants_file`, which has `constants_bytes`. `is_closed`:
-    it has all its constants within its code, and takes none. `placement_file`: the compiled check of where the weights
-    lie, "" if there is none. `float32`: as in the plan that it was compiled for. `is_captured`: its calls are
-    replayed as a CUDA graph.
+    Attributes:
+        code: The directory or file that torch's loader is given. It runs on `device_type`.
+        code_files: The names of the files of the code.
+        weights: The tensors used from the model.
+        constants: The tensors in `constants_file`, which has `constants_bytes` bytes.
+        is_closed: Whether all constants are in the code, so that the program takes none.
+        placement_file: The compiled check of the weights' addresses, or "" if there is none.
+        float32: As in the plan that it was compiled for.
+        is_captured: Whether its calls are replayed as a CUDA graph.
     """
 
     code: str
@@ -65,16 +69,19 @@ class Package(Record, frozen=True):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of all files."""
         return (*self.code_files, *filter(None, (self.constants_file, self.placement_file)))
 
 
 def package_of(program: Program) -> Package:
-    """The program's package. Raises ValueError if its record cannot be read, or names files that are not its own."""
+    """Return the program's package.
+
+    Raises ValueError if its record cannot be read, or names files that are not its own.
+    """
     package = msgspec.convert(program.own, Package)
     strange = [name for name in package.files if name not in program.files]
     if not any(name == package.code or name.startswith(f"{package.code}/") for name in package.code_files):
         strange.append(package.code)
     if strange:
-        raise ValueError(f"it names {strange[0]}, which is none of its files")
+        raise ValueError(f"it names {strange[0]}, which is not one of its files")
     return package

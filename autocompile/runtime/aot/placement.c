@@ -1,7 +1,8 @@
-/* Whether tensors lie where they lay, laid out as they were.
+/* Check whether tensors are still at the same addresses and in the same layout.
  *
- * Compiled when an artifact is packed, and asked before every call: see placement.py. What it compares it has from
- * torch's stable C interface, for which a tensor is a pointer to an at::Tensor; only what it prefetches is guessed.
+ * This file is compiled when an artifact is packed, and called before every call: see placement.py. The values that it
+ * compares come from torch's stable C interface, for which a tensor is a pointer to an at::Tensor. Only the addresses
+ * that it prefetches are guessed.
  */
 #include <stdint.h>
 #include <string.h>
@@ -16,7 +17,7 @@ int32_t aoti_torch_get_strides(Tensor, int64_t **);
 
 enum { MOST_DIMENSIONS = 64, MOST_WORDS = 3 + 2 * MOST_DIMENSIONS };
 
-/* Address, dtype, number of dimensions, sizes and strides; returns how many words that is, or 0 if they can't be had. */
+/* Read address, dtype, number of dimensions, sizes and strides. Returns the number of words, or 0 on failure. */
 static int64_t look(Tensor tensor, int64_t *seen) {
   void *address;
   int32_t dtype;
@@ -35,7 +36,7 @@ static int64_t look(Tensor tensor, int64_t *seen) {
   return 3 + 2 * dim;
 }
 
-/* Writes down how they lie, one after the other; returns how many words that took, or 0 if there is no room. */
+/* Record the placement of all tensors, one after the other. Returns the number of words, or 0 if there is no room. */
 int64_t note(const Tensor *tensors, int64_t count, int64_t *notes, int64_t room) {
   int64_t seen[MOST_WORDS], used = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -48,7 +49,7 @@ int64_t note(const Tensor *tensors, int64_t count, int64_t *notes, int64_t room)
   return used;
 }
 
-/* 1 if they still lie as was noted. All is cold in memory, so it is asked for first, as far as pointers lead. */
+/* Returns 1 if all tensors are placed as recorded. Nothing is in the caches, so the memory is prefetched first. */
 int64_t unchanged(const Tensor *tensors, int64_t count, const int64_t *notes) {
   int64_t seen[MOST_WORDS];
   for (int64_t i = 0; i < count; i++)
@@ -58,12 +59,12 @@ int64_t unchanged(const Tensor *tensors, int64_t count, const int64_t *notes) {
     for (int line = 0; line < 3; line++)
       __builtin_prefetch(implementation + 64 * line);
   }
-  /* Most likely its storage; a wrong guess costs nothing else. */
+  /* Most likely a pointer to the storage. A wrong guess only makes the prefetch useless. */
   for (int64_t i = 0; i < count; i++)
     __builtin_prefetch((*(const void *const *const *)tensors[i])[2]);
   for (int64_t i = 0; i < count; i++) {
     int64_t words = look(tensors[i], seen);
-    /* As many dimensions as noted: before that is known, the notes may end sooner. */
+    /* The numbers of dimensions are compared first: if they differ, the notes may have fewer words to compare. */
     if (!words || seen[2] != notes[2] || memcmp(seen, notes, words * sizeof *seen))
       return 0;
     notes += words;

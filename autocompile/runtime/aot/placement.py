@@ -1,8 +1,8 @@
-"""Whether tensors still lie where a program was told that they lie, laid out as they were.
+"""Check whether tensors are still at the addresses, and in the layout, that a program was given.
 
-Asked before every call about every weight, when all of that is cold in memory. From Python it takes some two
-microseconds a weight, so an artifact brings its own C for it, compiled when it was packed (`placement.c`). Where that
-is missing or cannot be used, Python looks.
+The check runs before every call for every weight, when none of this is in the processor's caches. From Python it takes
+some two microseconds per weight. Therefore an artifact contains a C library for it, compiled when the artifact was
+packed (`placement.c`). If that library is missing or cannot be used, Python does the check.
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ Holds = Callable[[], int]
 
 
 def placement_of(tensors: Sequence[torch.Tensor], library: Path | None) -> Holds:
-    """What tells, when called, whether these tensors' addresses, sizes, strides and dtypes are what they are now.
+    """Return a function that checks whether the tensors' addresses, sizes, strides and dtypes are still the same.
 
-    `library` is `placement.c`, compiled; None, or one that cannot be used here, leaves it to Python.
+    `library` is the compiled `placement.c`. If it is None or cannot be used here, Python does the check.
     """
-    # Torch's own check takes no tensor twice, which tied weights are.
+    # Torch's own check does not accept a tensor twice, as with tied weights.
     distinct = list({id(tensor): tensor for tensor in tensors}.values())
     if library is None or not distinct:
         return InPython(distinct).hold
     try:
         return InC(distinct, library).hold
     except (OSError, AttributeError, Unknown) as fault:
-        _LOG.debug("%s is not used, and Python looks where the weights lie: %s", library, fault)
+        _LOG.debug("%s is not used; Python checks the weights' addresses instead: %s", library, fault)
         return InPython(distinct).hold
 
 
 class InC:
-    """Looked at by the compiled library, which follows what a tensor's Python object refers to at that time."""
+    """The check in the compiled library, which follows the present pointers in the tensors' Python objects."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], library: Path) -> None:
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
-            raise Unknown("the interpreter has no lock that would keep them from being swapped meanwhile")
+            raise Unknown("without the interpreter's lock, tensors could be swapped during the check")
         # Unlike `CDLL`, this keeps the interpreter's lock.
         functions = ctypes.PyDLL(str(library))
         note, unchanged = functions.note, functions.unchanged
         note.restype = unchanged.restype = ctypes.c_int64
         slots: Any = (ctypes.c_void_p * len(tensors))(*map(_slot_of, tensors))
-        # Keeps the objects that it points into as long as it is asked about itself.
+        # Keeps the objects alive to which the pointers belong.
         slots.tensors = tensors
         count, room = ctypes.c_int64(len(tensors)), sum(3 + 2 * tensor.dim() for tensor in tensors)
         notes = (ctypes.c_int64 * room)()
         if note(slots, count, notes, ctypes.c_int64(room)) != room:
-            raise Unknown("torch does not tell where they lie")
+            raise Unknown("torch does not give their addresses")
         self.hold: Holds = partial(unchanged, slots, count, notes)
 
 
 def _slot_of(tensor: torch.Tensor) -> int:
-    """Where the library finds it. Raises Unknown."""
+    """Return the address at which the library finds the tensor. Raises Unknown."""
     if tensor.is_complex():
-        raise Unknown("complex ones may be conjugated where they lie, which the library does not see")
+        raise Unknown("complex tensors may be conjugated in place, which the library does not detect")
     return slot_of(tensor)

@@ -1,4 +1,4 @@
-"""A compiled program, run on the model's own weights, or on what it holds itself."""
+"""Run a compiled program on the model's own weights, or on its own constants."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from autocompile.runtime.outputs import assembler
 
 
 def loaded(program: Program, files: Files, model: Any, watch: Watch) -> Loaded:
-    """What serves a program; `watch` is the model's, asked before each call.
+    """Return a function that runs a program. `watch` is the model's `Watch`, which is checked before each call.
 
-    All processes that load it share its code, on a CPU, and its constants, which are mapped from its files. Once it is
-    loaded, it needs its files no more.
-    Raises WeightsDiffer if the model's weights are not the program's, NotLoadable if it cannot be loaded.
+    All processes that load the program share its code, on a CPU, and its constants, which are mapped from its files.
+    After loading, the files are no longer needed. Raises WeightsDiffer if the model's weights do not fit the program,
+    NotLoadable if it cannot be loaded.
     """
     try:
         package = package_of(program)
@@ -35,12 +35,12 @@ def loaded(program: Program, files: Files, model: Any, watch: Watch) -> Loaded:
 
 
 class OnConstants:
-    """A program that takes nothing from the model."""
+    """A program that uses nothing from the model."""
 
     def __init__(self, program: Program, package: Package, files: Files, model: Any) -> None:
         gpu = _gpu_of(model)
         self._own = Mapped(package, files)
-        # Kept, as the program has their addresses only.
+        # Keeps the constants alive, because the program has only their addresses.
         self._constants = self._own.tensors(gpu)
         self._code = Code(package, files)
         runner = self._code.runner(gpu)
@@ -50,7 +50,7 @@ class OnConstants:
         self._assemble = assembler(program)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
-        """Run on the tensors that the guard gave."""
+        """Run on the tensors that the guard returned."""
         if torch.is_grad_enabled():
             with torch.no_grad():
                 return self._assemble(self._run(tensors))
@@ -58,11 +58,11 @@ class OnConstants:
 
 
 class OnWeights:
-    """A program on the model's weights; bound again when the model's tensors were replaced."""
+    """A program on the model's weights. It is bound again after the model's tensors were replaced."""
 
     def __init__(self, program: Program, package: Package, files: Files, model: Any, watch: Watch) -> None:
         self._package, self._model, self._watch = package, model, watch
-        # Where the weights were when it was loaded.
+        # The devices of the weights when the program was loaded.
         self._devices: dict[str, torch.device] = {}
         self._library = files.path(package.placement_file) if package.placement_file else None
         self._own = Mapped(package, files)
@@ -73,7 +73,7 @@ class OnWeights:
         self._assemble = assembler(program)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
-        """Run on the tensors that the guard gave. Raises WeightsDiffer if the model's weights do not fit any more."""
+        """Run on the tensors that the guard returned. Raises WeightsDiffer if the model's weights no longer fit."""
         binding = self._binding
         if not binding.is_current():
             binding = self._renewed()
@@ -95,6 +95,6 @@ class OnWeights:
 
 
 def _gpu_of(model: Any) -> int:
-    """The index of the GPU that the model is on; -1, the current one, if it is on none."""
+    """Return the index of the model's GPU, or -1 for the current GPU if the model is on none."""
     devices = (tensor.device for _path, tensor in registered_tensors(model))
     return next((device.index for device in devices if device.type == "cuda"), -1)

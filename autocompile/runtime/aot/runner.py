@@ -1,4 +1,4 @@
-"""Torch's own class that loads and runs what AOTInductor packaged."""
+"""Load and run AOTInductor's packages with torch's own class."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from autocompile.runtime.base import NotLoadable
 from autocompile.runtime.files import Files
 from autocompile.scratch import Scratch
 
-# Calls in so many threads run at once; a program's runners share its weights. What is captured is run by one that asks
-# no events of the device, which cannot be done meanwhile.
+# Up to this number of threads can call at once; a program's runners share its weights. For a capture, one runner is
+# used that does not query events of the device, because that is not allowed during a capture.
 _RUNNERS, _RUNNERS_TO_CAPTURE = 4, 1
-# Torch reads what tells about a package through a variable that all threads share.
+# Torch reads a package's metadata through a variable that all threads share.
 _LOADING = threading.Lock()
 
 
 class Code:
-    """A program's code where it lies in its files; for a GPU a copy, as kernels are read when they are first called.
+    """A program's code in its files; for a GPU a copy of it, because kernels are read when they are first called.
 
     Raises NotLoadable.
     """
@@ -40,11 +40,14 @@ class Code:
         self._is_captured = package.is_captured
 
     def runner(self, gpu: int) -> Any:
-        """What runs it, once more, on the GPU of this index, -1 for the current one. Raises NotLoadable."""
+        """Return another runner of the code, on the GPU of this index, or on the current one for -1.
+
+        Raises NotLoadable.
+        """
         return runner_of(self.path, gpu, to_capture=self._is_captured)
 
     def run_by(self, runner: Any, gpu: int) -> Run:
-        """Calls of one of its runners, which runs on this GPU, as they are to be made."""
+        """Return a function that makes the calls of a runner, which runs on this GPU."""
         run: Run = runner.run
         if self._is_captured:
             return Captured(run)
@@ -52,10 +55,10 @@ class Code:
 
 
 class Runners:
-    """Runners of one program, each of which is bound to constants, and to others when it is not used any more.
+    """The runners of one program. Each is bound to constants, and can be bound to others when it is no longer used.
 
-    Two are loaded at once, so that the program's files are not needed when it is bound again.
-    `gpu` is the device's index, -1 for the current one. Raises NotLoadable.
+    Two runners are loaded at the start, so that the program's files are not needed when it is bound again. `gpu` is the
+    device's index, or -1 for the current device. Raises NotLoadable.
     """
 
     def __init__(self, code: Code, gpu: int) -> None:
@@ -63,7 +66,10 @@ class Runners:
         self._free = [code.runner(gpu), code.runner(gpu)]
 
     def bound(self, constants: Mapping[str, torch.Tensor], user: object) -> Run:
-        """Runs on these constants for as long as `user` lives, which keeps them: it has their addresses only."""
+        """Return a run on these constants.
+
+        `user` must keep them alive; when it is deleted, the runner is free again.
+        """
         runner = self._free.pop() if self._free else self._code.runner(self._gpu)
         bind(runner, constants)
         weakref.finalize(user, self._free.append, runner).atexit = False
@@ -71,7 +77,7 @@ class Runners:
 
 
 def _on_gpu(run: Run, gpu: int, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """A runner takes the current stream of the current device, whichever GPU it runs on (2.13)."""
+    """Run on the right GPU: a runner uses the current stream of the current device, whichever GPU it runs on (2.13)."""
     if torch.cuda.current_device() == gpu:
         return run(tensors)
     with torch.cuda.device(gpu):
@@ -79,14 +85,15 @@ def _on_gpu(run: Run, gpu: int, tensors: list[torch.Tensor]) -> list[torch.Tenso
 
 
 def runner_of(package: Path, gpu: int = -1, *, to_capture: bool = False) -> Any:
-    """What runs a package, a file or a directory with what it holds. Nothing is unpacked of a directory.
+    """Return torch's runner of a package, which is a file or a directory with its contents.
 
-    `to_capture`: so that a CUDA graph can be captured of its calls, which then are one thread's at a time.
+    A directory is not unpacked. With `to_capture`, its calls can be captured as a CUDA graph; then only one thread may
+    call it at a time.
 
     Raises NotLoadable, with torch's first line.
 
-    The public `torch._inductor.aoti_load_package` is not used where the class beneath it is there: it
-    imports the compiler, and looks for a C++ compiler to probe the processor with.
+    The class below the public `torch._inductor.aoti_load_package` is used if it exists, because the public function
+    imports the compiler and looks for a C++ compiler to probe the processor with.
     """
     loader = getattr(getattr(torch._C, "_aoti", None), "AOTIModelPackageLoader", None)  # noqa: SLF001
     with _LOADING, _told():
@@ -99,7 +106,7 @@ def runner_of(package: Path, gpu: int = -1, *, to_capture: bool = False) -> Any:
 
 
 def bind(runner: Any, constants: Mapping[str, torch.Tensor]) -> None:
-    """Have a runner take these constants where they lie. Raises NotLoadable if they are not all that it has."""
+    """Make a runner use these constants in place. Raises NotLoadable if they are not all of its constants."""
     with _told():
         runner.load_constants(dict(constants), use_inactive=False, check_full_update=True, user_managed=True)
 

@@ -1,4 +1,4 @@
-"""A model compiled ahead by AOTInductor, and what was compiled so run."""
+"""Compile a model ahead of time with AOTInductor, and run the result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autocompile.workload.tf32 import TF32, products_as, products_in_tf32
 
 
 class AheadOfTimeRuntime(AheadRuntime):
-    """Serves just the calls that its programs were made for."""
+    """Serves only the calls that its programs were made for."""
 
     def compile_ahead(
         self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
@@ -45,7 +45,10 @@ class AheadOfTimeRuntime(AheadRuntime):
 
 
 def _in_tf32(run: Loaded) -> Loaded:
-    """Kernels of the program's own have it in their code; what it calls of cuBLAS asks the process at each call."""
+    """Allow TF32 during each call.
+
+    Compiled kernels have TF32 in their code, but calls of cuBLAS use the process's setting.
+    """
 
     def called(tensors: list[torch.Tensor]) -> Any:
         with products_in_tf32():

@@ -1,4 +1,4 @@
-"""What is particular to a plan for AOTInductor. No torch."""
+"""The part of a plan that is specific to AOTInductor. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _GRAPHS = "triton.cudagraphs"
 
 
 class Settings(Record, frozen=True, omit_defaults=True):
-    """The settings of a plan: `options`, the compiler's own, sorted by key."""
+    """The settings of a plan. `options` are the compiler's own, sorted by key."""
 
     options: dict[str, Option] = {}
 
     @property
     def is_frozen(self) -> bool:
-        """Whether weights are constants of the program."""
+        """Whether the weights are constants of the program."""
         return bool(self.options.get("freezing"))
 
     @property
@@ -28,10 +28,10 @@ class Settings(Record, frozen=True, omit_defaults=True):
 
     @property
     def compiled_with(self) -> dict[str, Option]:
-        """What the compiler is told: graphs are captured of what it made, and not by it."""
+        """The options for the compiler. CUDA graphs are left out, because autocompile captures them itself."""
         return {name: value for name, value in self.options.items() if name != _GRAPHS}
 
 
 def settings_of(plan: Plan) -> Settings:
-    """The plan's settings."""
+    """Return the plan's settings."""
     return msgspec.convert(plan.settings, Settings)

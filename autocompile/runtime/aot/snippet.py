@@ -1,4 +1,4 @@
-"""AOTInductor's part of the snippet. No torch."""
+"""AOTInductor's part of the snippet. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def device_of(leaves):
 
 
 class Exported(torch.nn.Module):
-    \"\"\"What is exported, which has to be a module; autocast has to lie within it.\"\"\"
+    \"\"\"The module to export. Autocast must be inside it.\"\"\"
 
     def __init__(self):
         super().__init__()
@@ -29,7 +29,7 @@ programs = {{}}
 
 
 def compiled(*args, **kwargs):
-    \"\"\"A program for calls of these sizes, compiled at the first; its file can be kept: give a package_path=.\"\"\"
+    \"\"\"Compile a program at the first call of each size, then run it. Give a package_path= to keep its file.\"\"\"
     leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
     kinds = [(x.dtype, x.shape, x.stride()) if isinstance(x, torch.Tensor) else x for x in leaves]
     key = repr((spec, kinds))
@@ -44,7 +44,7 @@ def compiled(*args, **kwargs):
 
 _CAPTURED = """
 def captured(program, args, kwargs):
-    \"\"\"Calls of the program as a CUDA graph, which is replayed on copies of a call's tensors.\"\"\"
+    \"\"\"Capture the program's calls as a CUDA graph, which is replayed on copies of a call's tensors.\"\"\"
     leaves, spec = torch.utils._pytree.tree_flatten((args, kwargs))
     own = [x.clone() if isinstance(x, torch.Tensor) else x for x in leaves]
     args, kwargs = torch.utils._pytree.tree_unflatten(own, spec)
@@ -78,7 +78,7 @@ _REDUCED = """with torch.autocast(device_of(torch.utils._pytree.tree_leaves((arg
 
 
 def lines_of(plan: Plan) -> Lines:
-    """What exports a `model` and compiles it ahead, for each kind of call; the package has a copy of the weights."""
+    """Return the lines that export a `model` and compile it ahead for each kind of call, with a copy of the weights."""
     forward = _REDUCED.format(dtype=plan.autocast) if plan.autocast else _FORWARD
     settings = settings_of(plan)
     program = _LOADED_TO_CAPTURE if settings.is_captured else _LOADED

@@ -1,4 +1,4 @@
-"""A package that torch wrote, as the files in it that a program is loaded from."""
+"""Unpack the files of a package written by torch from which a program is loaded."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from autocompile.runtime.base import NotLoadable
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What torch's loader is given: `name`, a directory or a file beside others, and which `files` that is."""
+    """The input of torch's loader: `name`, a directory or a file, and the names of its `files`."""
 
     name: str
     files: tuple[str, ...]
 
 
 def unpacked(package: Path) -> Unpacked:
-    """Put what is loaded of a package in a directory in its place; torch before 2.13 loads none, and it stays whole."""
+    """Replace a package by a directory with the files to load.
+
+    Torch before 2.13 cannot load a directory; the package stays.
+    """
     directory = package.with_suffix("")
-    shutil.rmtree(directory, ignore_errors=True)  # of an attempt before
+    shutil.rmtree(directory, ignore_errors=True)  # from an earlier attempt
     with zipfile.ZipFile(package) as archive:
-        # The rest is source code, and what tells about the package itself.
+        # The other files are source code and the package's metadata.
         loaded = [name for name in archive.namelist() if "/data/" in name and not name.endswith(".cpp")]
         archive.extractall(directory, loaded)
     try:

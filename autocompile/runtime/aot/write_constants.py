@@ -1,4 +1,4 @@
-"""A program's own constants, written into one file as `constants.py` maps them."""
+"""Write a program's own constants into one file, which `constants.py` maps."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from autocompile.runtime.aot.constants import span_of
 from autocompile.runtime.aot.package import Constant
 from autocompile.runtime.base import NotPackable
 
-# Where torch has its own constants start.
+# The alignment that torch uses for its own constants.
 _ALIGNMENT = 64
 
 
 class NotMappable(NotPackable):
-    """A constant cannot lie in a file that is mapped; says which."""
+    """A constant cannot be in a file that is mapped; the message names it."""
 
 
 def write_constants(constants: Mapping[str, torch.Tensor], path: Path) -> tuple[tuple[Constant, ...], int]:
-    """Write constants into a new file at `path`; where each of them lies in it, and its size in bytes.
+    """Write constants into a new file at `path`. Return the entry of each constant, and the file's size in bytes.
 
-    Raises NotMappable, and OSError.
+    Raises NotMappable and OSError.
     """
     entries: list[Constant] = []
     starts: dict[tuple[int, int], int] = {}
-    copies = []  # kept, so that no two have one address
+    copies = []  # kept alive, so that no two have the same address
     with path.open("wb") as stream:
         for name, tensor in constants.items():
             entry, address, copy = _described(name, tensor)
@@ -42,21 +42,21 @@ def write_constants(constants: Mapping[str, torch.Tensor], path: Path) -> tuple[
                 start = starts[address, entry.size] = stream.tell()
                 stream.write((ctypes.c_ubyte * entry.size).from_address(address) if entry.size else b"")
             entries.append(msgspec.structs.replace(entry, start=start))
-        # A file of no bytes cannot be mapped.
+        # An empty file cannot be mapped.
         stream.write(bytes(-stream.tell() % _ALIGNMENT or _ALIGNMENT))
         return tuple(entries), stream.tell()
 
 
 def _described(name: str, tensor: torch.Tensor) -> tuple[Constant, int, torch.Tensor]:
-    """What is kept of a constant, but for where it lies; the address of its bytes, and what they belong to."""
+    """Return a constant's entry without its start, the address of its bytes, and the tensor that they belong to."""
     if type(tensor) not in (torch.Tensor, nn.Parameter):
         raise NotMappable(f"{name} is a {type(tensor).__name__}")
     if tensor.is_mkldnn:
         return _in_own_layout(name, tensor)
     if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
-        raise NotMappable(f"{name} is a tensor of layout {tensor.layout}, or a view that is changed when it is read")
+        raise NotMappable(f"{name} is a tensor of layout {tensor.layout}, or a conjugated, negated or quantized tensor")
     span = span_of(tensor.shape, tensor.stride())
-    # Its strides stay, whatever device it is copied from.
+    # This keeps its strides, whatever device it is copied from.
     plain = tensor.detach().as_strided((span,), (1,)).cpu()
     entry = Constant(
         name=name,
@@ -71,7 +71,7 @@ def _described(name: str, tensor: torch.Tensor) -> tuple[Constant, int, torch.Te
 
 
 def _in_own_layout(name: str, tensor: torch.Tensor) -> tuple[Constant, int, torch.Tensor]:
-    """A tensor in one of oneDNN's layouts, in which the compiler packs weights ahead."""
+    """Describe a tensor in one of oneDNN's layouts, into which the compiler packs weights ahead of time."""
     own: Any = torch.ops.mkldnn
     try:
         layout = bytes(own._get_mkldnn_serialized_md(tensor).tolist())  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""A model as a package of AOTInductor, with its weights, as torch itself loads it."""
+"""Export a model as a package of AOTInductor, with its weights, which torch itself can load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch._inductor
 """
 _SETUP = """
 DEVICE = "{device}"
-# How the inputs lie in memory: the program was compiled for that, and does not look.
+# The memory layouts of the inputs. The program was compiled for them and does not check them.
 LAYOUTS = [{layouts}]
 {settings}program = torch._inductor.aoti_load_package(str(MODEL))
 """
@@ -32,14 +32,14 @@ _LAYOUTS = {"contiguous": "torch.contiguous_format", "channels_last": "torch.cha
 
 
 class PackageWriter(Writer):
-    """Writes a package that is closed: it has the weights within, and takes the call's tensors alone."""
+    """Writes a closed package: it contains the weights and takes only the call's tensors."""
 
     arrays: Arrays = "torch"
 
     def write(self, source: Source, path: Path) -> Wiring:
         strange = next((guard.path for guard in source.guards if guard.layout not in _LAYOUTS), "")
         if strange:
-            raise NotPackable(f"argument {strange} is not contiguous; give it as .contiguous()")
+            raise NotPackable(f"argument {strange} is not contiguous; call .contiguous() on it")
         with products_as(source.plan.float32):
             write_package(source.export.program, {**settings_of(source.plan).compiled_with, IN_THE_CODE: True}, path)
         return Wiring(tuple(range(len(source.inputs))), tuple(range(len(source.outputs))))
@@ -50,7 +50,7 @@ class PackageWriter(Writer):
         if source.plan.float32:
             settings.append("torch.backends.cuda.matmul.allow_tf32 = True\n")
         return Code(
-            needs="torch, of the version that README.md names and on such a machine",
+            needs="torch in the version that README.md names, on the same kind of machine",
             imports=_IMPORTS,
             setup=_SETUP.format(
                 device=source.device_type,

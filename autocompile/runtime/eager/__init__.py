@@ -1,1 +1,1 @@
-"""The model as it is, but for what all runtimes share: precision, memory format, threads, batch."""
+"""Eager: the model as it is, except for what all runtimes share: precision, memory format, threads, batch."""

@@ -1,4 +1,4 @@
-"""Eager, as those who decide see it. No torch."""
+"""Eager, as the search, the judge and the packer see it. Does not import torch."""
 
 from __future__ import annotations
 

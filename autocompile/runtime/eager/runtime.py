@@ -1,4 +1,4 @@
-"""A plan, carried out by torch's operators one by one."""
+"""Carry out a plan with torch's operators, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiler's cache: where it is, and how it is carried to where another process's compiler looks."""
+"""The compiler's cache: where it is, and how it is carried to the cache of another process."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from autocompile.runtime.inductor.triton_groups import carried, is_group, put_do
 _TRITON = "triton"
 
 
-# What the compiler keeps for programs. The rest is the toolchain's: headers, large and of that machine.
+# Files that do not belong to programs: precompiled headers, which are large and belong to the machine, and locks.
 _SUFFIXES = frozenset({".gch", ".pch", ".lock", ".part"})
 
 
 def variables(directory: str) -> dict[str, str]:
-    """Environment variables by which the compiler keeps its cache there."""
+    """Return the environment variables that make the compiler keep its cache in `directory`."""
     return {"TORCHINDUCTOR_CACHE_DIR": directory, "TRITON_CACHE_DIR": str(Path(directory) / _TRITON)}
 
 
 def keep_headers_in(directory: Path) -> None:
-    """Have the compiler look for its precompiled headers there, and leave them there.
+    """Make the compiler keep its precompiled headers in `directory`.
 
-    By itself it has them in the system's temporary directory, where a run's own goes when the run ends.
+    By default they are in the system's temporary directory. A run uses its own temporary directory, which is deleted
+    when the run ends.
     """
     codecache = sys.modules["torch._inductor.codecache"]
     if hasattr(codecache, "_HEADER_DIR"):
@@ -34,7 +35,7 @@ def keep_headers_in(directory: Path) -> None:
 
 
 def keep(directory: Path) -> None:
-    """Copy what is worth carrying of this process's cache."""
+    """Copy the files of this process's cache that are worth carrying."""
     cache = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
     for file in sorted(path for path in cache.rglob("*") if path.is_file()):
         within = file.relative_to(cache)
@@ -48,13 +49,13 @@ def keep(directory: Path) -> None:
 
 
 def belongs(within: Path) -> bool:
-    """Whether a file of the compiler's cache, by its path within it, is worth carrying."""
+    """Return whether a file of the compiler's cache, given by its path in the cache, is worth carrying."""
     return within.suffix not in _SUFFIXES and "locks" not in within.parts
 
 
 def install(files: Mapping[str, bytes]) -> None:
-    """Copy what is not there yet into this process's compiler cache; its entries are named by their contents."""
-    from torch._inductor.runtime import cache_dir_utils as compiler  # noqa: PLC0415  who installs it compiles anyway
+    """Copy missing files into this process's compiler cache, whose entries are named by their contents."""
+    from torch._inductor.runtime import cache_dir_utils as compiler  # noqa: PLC0415  a process that installs a cache compiles anyway
 
     cache = Path(compiler.cache_dir())
     triton = Path(os.environ.get("TRITON_CACHE_DIR") or compiler.triton_cache_dir(0))

@@ -8,8 +8,8 @@ from autocompile.core.outcome import Counters
 
 
 def counters() -> Counters:
-    """As of now."""
-    from torch._dynamo.utils import counters as counted  # noqa: PLC0415  only what compiles may import the compiler
+    """Return the present counts."""
+    from torch._dynamo.utils import counters as counted  # noqa: PLC0415  production must not import it
 
     inductor, ahead = counted["inductor"], counted["aot_autograd"]
     return Counters(
@@ -24,9 +24,9 @@ def counters() -> Counters:
 
 
 def _captures() -> int:
-    """Functions that this thread's CUDA graphs are of, whether they are recorded yet or warming up.
+    """Return the number of functions for which this thread has CUDA graphs, recorded or still in warm-up.
 
-    Torch keeps them for each device by the sizes that are numbers in a call (2.11 to 2.13).
+    Torch keeps them per device, keyed by the sizes that are numbers in a call (2.11 to 2.13).
     """
     trees = sys.modules.get("torch._inductor.cudagraph_trees")
     containers = getattr(trees.local, "tree_manager_containers", {}) if trees else {}

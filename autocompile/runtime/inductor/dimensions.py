@@ -1,4 +1,4 @@
-"""What only `torch.compile` can vary: one entry each. No torch."""
+"""The dimensions that only `torch.compile` has. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _DYNAMIC: dict[str, bool | None] = {"auto": None, "static": False, "dynamic": Tr
 
 
 def _dynamic_choices(around: Surroundings) -> tuple[Choice, ...]:
-    static = "" if around.signature_count > 1 else "the inputs have one signature, for which automatic is static"
+    static = "" if around.signature_count > 1 else "the inputs have one signature, so auto is the same as static"
     marked = "" if around.varying else "no axis of the inputs varies"
     if around.training:
-        marked = "what the loss gives the model is not known by its arguments"
+        marked = "the arguments that the loss passes to the model are not known"
     buckets = "" if around.buckets else around.padding_problem or marked or "it was not tried"
     return (
         Choice(value="auto"),
@@ -40,7 +40,7 @@ def _fold_dynamic(plan: Plan, value: Value, around: Surroundings) -> Plan:
     )
 
 
-# So many of the hottest submodules are compiled, and no others.
+# The numbers of hottest submodules to compile; all other submodules stay eager.
 _HOTTEST = (1, 2)
 
 
@@ -48,7 +48,7 @@ def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
     blocks = "" if around.blocks else "the model has no repeated blocks"
     breaking = "" if around.breaking else "no submodule breaks the graph"
     if around.training:
-        breaking = "a copy of what is trained, as of averaged weights, would run the original's parts"
+        breaking = "a copy of the trained model, such as one with averaged weights, would run parts of the original"
     hottest = [Choice(f"hottest-{k}", _too_few(around, k)) for k in _HOTTEST]
     parts = Choice("blocks", blocks), *hottest, Choice("around-breaks", breaking)
     return Choice("model"), *_loss_choices(around), *parts
@@ -57,8 +57,8 @@ def _scope_choices(around: Surroundings) -> tuple[Choice, ...]:
 def _loss_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.training is None:
         return ()
-    own = "the model computes its loss itself, so it is compiled with it anyway"
-    in_script = "the loss is the script's own code, which is left as it is"
+    own = "the model computes its loss itself, so both are compiled together anyway"
+    in_script = "the loss is in the script's own code, which is not changed"
     with_loss = own if around.training.own_loss else in_script if around.in_script else ""
     return Choice("with-loss", with_loss), Choice("optimizer")
 
@@ -72,7 +72,7 @@ def _fold_scope(plan: Plan, value: Value, around: Surroundings) -> Plan:
         return plan
     if value == "with-loss":
         return with_settings(plan, with_loss=True)
-    if value == "optimizer":  # no other setting of the compiler's is of the optimizer's step
+    if value == "optimizer":  # no other setting of the compiler applies to the optimizer's step
         return with_settings(replace(plan, settings={}), only_updates=True)
     if value == "around-breaks":
         return with_settings(plan, left_eager=around.breaking)
@@ -93,8 +93,8 @@ def _scope_conflict(values: Values, around: Surroundings) -> str:
 def _budget_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.training is None:
         return (Choice(value="all"),)
-    # Measured with torch 2.13: what it computes again of dropout draws other numbers, and gradients are wrong.
-    reason = "what the compiler computes again would draw other random numbers" if around.draws else ""
+    # Measured with torch 2.13: recomputed dropout draws other random numbers, and the gradients are wrong.
+    reason = "operations that the compiler recomputes would draw other random numbers" if around.draws else ""
     return Choice(value="all"), Choice(value="half", unavailable=reason or around.recomputing_is_pointless)
 
 
@@ -104,9 +104,9 @@ def _fold_budget(plan: Plan, value: Value, _around: Surroundings) -> Plan:
 
 def _budget_conflict(values: Values, _around: Surroundings) -> str:
     if values["memory_budget"] != "all" and values["activations"] != "kept":
-        return "what is computed again by blocks is not the compiler's to choose"
+        return "blocks are recomputed already, so the compiler has nothing to choose"
     if values["memory_budget"] != "all" and values["scope"] == "optimizer":
-        return "what the backward pass needs is not compiled"
+        return "the backward pass is not compiled"
     return ""
 
 
@@ -114,7 +114,7 @@ DIMENSIONS = (
     MODE,
     Dimension(
         name="dynamic",
-        meaning="whether shapes are compiled as symbols; or calls filled up to a few sizes",
+        meaning="whether shapes are compiled as symbols, or calls are padded to a few sizes",
         choices=_dynamic_choices,
         fold=_fold_dynamic,
     ),
@@ -122,7 +122,7 @@ DIMENSIONS = (
     Dimension(
         name="scope",
         meaning="what is compiled: the model; the model with its loss; each repeated block, with one shared program; "
-        "the hottest submodules; all but what breaks the graph; or nothing but the optimizer's step",
+        "the hottest submodules; all except the submodules that break the graph; or only the optimizer's step",
         choices=_scope_choices,
         fold=_fold_scope,
         conflict=_scope_conflict,
@@ -130,8 +130,8 @@ DIMENSIONS = (
     ),
     Dimension(
         name="memory_budget",
-        meaning="how much of what the backward pass needs the compiler keeps: all that it would by itself, or half as "
-        "much, and computes the rest again",
+        meaning="how many activations the compiler keeps for the backward pass: all that it would keep by default, or "
+        "half as much, and recomputes the rest",
         choices=_budget_choices,
         fold=_fold_budget,
         conflict=_budget_conflict,

@@ -1,4 +1,4 @@
-"""What Dynamo and its backends raise, told as what it is."""
+"""Classify the exceptions of Dynamo and its backends."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UNSUPPORTED = re.compile(
 
 
 def fault_of(fault: BaseException) -> Fault:
-    """What it is, and what the compiler's own records say of it."""
+    """Classify an exception, and add what the compiler's own records say about it."""
     origin = _innermost(fault)
     named = f"{type(fault).__name__}: {describe_fault(origin)}"
     if _RECOMPILED.search(named):
-        with contextlib.suppress(Exception):  # the compiler's own records may be of another form
+        with contextlib.suppress(Exception):  # the compiler's own records may have another form
             again = explained(reasons_in(str(fault)) or _counted_reasons(), str(fault))
             return Fault(origin, "recompiled", again.cause, again.message)
         return Fault(origin, "recompiled", _cause(fault))
@@ -29,24 +29,24 @@ def fault_of(fault: BaseException) -> Fault:
 
 
 def is_recompile(fault: BaseException) -> bool:
-    """Whether this is what torch raises where compiling again is forbidden."""
+    """Return whether this is the exception that torch raises when recompilation is forbidden."""
     return bool(_RECOMPILED.search(f"{type(fault).__name__}: {fault}"))
 
 
 def _innermost(fault: BaseException) -> BaseException:
-    """What a compiler's backend raised, in place of the sentence that it raised something."""
+    """Return the exception from the compiler's backend instead of the one that wraps it."""
     inner = getattr(fault, "inner_exception", None)
     return inner if type(fault).__name__ == "BackendCompilerFailed" and isinstance(inner, Exception) else fault
 
 
 def _cause(fault: BaseException) -> str:
-    """Whether the compiler's tracer itself gave up, which it does before any backend's options are looked at."""
+    """Return whether the compiler's tracer itself gave up, which does not depend on the backend's options."""
     return "untraceable" if type(fault).__name__ in _UNTRACEABLE else ""
 
 
 def _counted_reasons() -> list[str]:
-    """Why this process compiled again so far, as the compiler's own records tell."""
-    from torch._dynamo.utils import get_compilation_metrics  # noqa: PLC0415  only what compiles may import the compiler
+    """Return the reasons why this process has recompiled so far, from the compiler's own records."""
+    from torch._dynamo.utils import get_compilation_metrics  # noqa: PLC0415  production must not import it
 
     metrics = get_compilation_metrics()
     return [str(compiled.recompile_reason) for compiled in metrics if compiled.recompile_reason]

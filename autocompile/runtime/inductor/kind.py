@@ -1,4 +1,4 @@
-"""`torch.compile`, as those who decide see it. No torch."""
+"""`torch.compile`, as the search, the judge and the packer see it. Does not import torch."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from autocompile.space.dimension import Dimension
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
 
-# Compiling once more from a warm cache, as long as nothing has shown it: some seconds, and this share of what compiling
-# took.
+# The estimated time to compile again from a warm cache, until it is measured: some seconds plus this share of the time
+# that compiling took.
 _WARM_S, _WARM_SHARE = 2.0, 0.15
-_NO_CPP = "there is no C++ compiler, without which torch compiles nothing and does not use its cache"
-_NO_C = "there is no C compiler (CC, gcc or clang), with which Triton builds what starts its kernels"
+_NO_CPP = "there is no C++ compiler, which torch needs to compile and to use its cache"
+_NO_C = "there is no C compiler (CC, gcc or clang), which Triton needs to build the code that launches its kernels"
 _NO_HEADERS = (
-    "there are no headers of Python (Python.h), with which Triton builds what starts its kernels; install python3-dev"
+    "Python's headers (Python.h), which Triton needs to build the code that launches its kernels, are missing; "
+    "install python3-dev"
 )
 
 _ONE_THREAD = (
-    "its CUDA graphs belong to the thread that makes the first call, in which it is compiled; calls from other threads "
-    "are served eager"
+    "its CUDA graphs belong to the thread that makes the first call, which compiles it; calls from other threads are "
+    "served eager"
 )
 
 
 class InductorKind(Kind):
-    """Compiled by Dynamo and Inductor in the process itself, at its first calls."""
+    """Compiled by Dynamo and Inductor in the process itself, at the first calls."""
 
     name = NAME
     meaning = "torch.compile, in the process itself"
@@ -48,7 +49,7 @@ class InductorKind(Kind):
     compiles_updates = True
     draws_as_eager = True
     cached_for_programs = ("fxgraph", "aotautograd", "triton", "locks", "*.main.*", "*.py")
-    # Triton's own half in C, by which it loads kernels; it is built when the first one is launched.
+    # Triton's own C library, which loads kernels. Triton builds it when it launches the first kernel.
     cached_for_machine = ("cuda_utils.*.so", "cuda_utils.so")
 
     @property
@@ -71,7 +72,7 @@ class InductorKind(Kind):
     def notes(self, around: Surroundings) -> tuple[tuple[str, str], ...]:
         if around.device_type != "cpu":
             return ()
-        return (("mode", "a CPU has no CUDA graphs: reduce-overhead is default there"),)
+        return (("mode", "a CPU has no CUDA graphs, so reduce-overhead is the same as default"),)
 
     def lacks(self, device_type: str) -> str:
         if device_type == "cpu":
@@ -88,14 +89,14 @@ class InductorKind(Kind):
 
     def keeps_weights(self, plan: Plan) -> str:
         if settings_of(plan).options.get("freezing"):
-            return "the weights are constants of what is compiled: later changes of them are not followed"
+            return "the weights are constants of the compiled program: later changes of them are not followed"
         return super().keeps_weights(plan)
 
     def warm_s(self, cold_s: float) -> float:
         return min(_WARM_S + _WARM_SHARE * cold_s, cold_s)
 
     def packing_s(self, compiled: Compiled) -> float:
-        """What is left in the cache by compiling from it."""
+        """Packing compiles from the cache."""
         warm_s = self.warm_s(compiled.cold_s) if compiled.warm_s is None else compiled.warm_s
         return min(warm_s, compiled.cold_s)
 
@@ -103,19 +104,19 @@ class InductorKind(Kind):
         return lines_of(plan)
 
     def fails_alike(self, failure: Failure, plan: Plan, other: Plan) -> bool:
-        """Dynamo traces a model before a backend or its options are looked at, so these make no difference.
+        """Dynamo traces a model before it uses a backend or its options, so these make no difference.
 
-        Which parts it traces does. Whether sizes and numbers may vary depends on how the plan marks them.
+        The traced parts make a difference. Whether sizes and numbers may vary depends on how the plan marks them.
         """
         own, others = settings_of(plan), settings_of(other)
         if (_parts(own), plan.recomputed) != (_parts(others), other.recomputed):
             return False
-        if plan.optimizer == "compiled" != other.optimizer:  # whose step may be what failed
+        if plan.optimizer == "compiled" != other.optimizer:  # the optimizer's step may be what failed
             return False
         if failure.cause == "skipped":
             return True
         if failure.cause in ("state changes", "argument changes"):
-            # What may let numbers vary, and still compiles again, does so wherever they may not vary as well.
+            # A plan that may let numbers vary and still recompiles also recompiles if they may not vary.
             return own.dynamic is not False or others.dynamic is False
         if failure.cause == "untraceable" and plan.autocast != other.autocast:
             return False

@@ -1,4 +1,4 @@
-"""Axes that vary, marked as such before anything is compiled for them."""
+"""Mark axes that vary before the compiler compiles for them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from autocompile.core.plan import AxisRange
 
 
 class Marked:
-    """A call whose arguments' varying axes are marked first, once for each new combination of sizes."""
+    """A call that first marks the varying axes of its arguments, once for each new combination of sizes."""
 
     def __init__(self, call: Callable[..., Any], ranges: tuple[AxisRange, ...]) -> None:
-        import torch._dynamo as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._dynamo as dynamo  # noqa: PLC0415  production must not import it
 
         self._call, self._ranges, self._dynamo = call, ranges, dynamo
         self._seen: set[tuple[int, ...]] = set()
@@ -25,7 +25,7 @@ class Marked:
         return self._call(*args, **kwargs)
 
     def _mark(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Mark, if these sizes are new; a size of one is another program to the compiler, whatever is marked."""
+        """Mark the axes if these sizes are new. The compiler always uses another program for a size of one."""
         leaves = pytree.tree_leaves((args, kwargs))
         if len(leaves) <= max(one.leaf for one in self._ranges):
             return

@@ -1,8 +1,8 @@
-"""What is compiled with CUDA graphs, called safely: by one thread, and with outputs that stay.
+"""Call programs with CUDA graphs safely: from one thread only, and with outputs that stay valid.
 
-Torch keeps the graphs of a process by thread (2.13, `cudagraph_trees`): before 2.13 a second thread meets an assertion,
-and from then on it replays what the first has recorded, with nothing that keeps two replays from writing over each
-other's inputs and outputs. So the thread of the first call is the one that they belong to.
+Torch keeps a process's CUDA graphs per thread (2.13, `cudagraph_trees`). Before 2.13, a second thread fails an
+assertion. From 2.13 on, it replays what the first thread has recorded, and nothing prevents two replays from
+overwriting each other's inputs and outputs. Therefore the graphs belong to the thread of the first call.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from autocompile.runtime.base import OtherThread
 
 
 class Owned:
-    """A call whose outputs are the caller's own: CUDA graphs write each output where the last one was.
+    """A call that returns copies of the outputs, because CUDA graphs write each output into the same memory again.
 
-    Raises OtherThread where a call comes from another thread than the first one did.
+    Raises OtherThread for a call from a thread other than that of the first call.
     """
 
     def __init__(self, call: Callable[..., Any]) -> None:
@@ -29,14 +29,14 @@ class Owned:
         self._claiming = threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # The object, as numbers of threads that have ended are given out again.
+        # The object is compared, because the numbers of ended threads are reused.
         if self._owner is not threading.current_thread():
             self._claim()
         output = self._call(*args, **kwargs)
         return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, output)
 
     def _claim(self) -> None:
-        """Take it for this thread, if nobody has it."""
+        """Make this thread the owner if there is none."""
         with self._claiming:
             if self._owner is None:
                 self._owner = threading.current_thread()

@@ -1,4 +1,4 @@
-"""A plan, carried out by `torch.compile`: what is compiled, and what is done to calls before and after."""
+"""Carry out a plan with `torch.compile`: compile the model, and process calls before and after."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from autocompile.workload.training.training import Loss
 
 
 class InductorRuntime(CachingRuntime):
-    """Compiles at the first call. With the option `freezing` weights are constants of what is compiled."""
+    """Compiles at the first call. With the option `freezing`, the weights are constants of the compiled program."""
 
     def build(self, step: Call, plan: Plan, _samples: Sequence[Sample], /, *, isolate: bool) -> Built:
         settings = settings_of(plan)
@@ -76,14 +76,14 @@ class InductorRuntime(CachingRuntime):
     def fault(self) -> str:
         if counters().graphs:
             return ""
-        return "nothing was compiled: the compiler skips this code, as it does torch's own modules one by one"
+        return "nothing was compiled: the compiler skips this code, as it skips single modules of torch itself"
 
     def forbid_recompiling(self) -> None:
         end_workers()
         torch.compiler.set_stance("fail_on_recompile")
 
     def forbid_giving_up(self) -> None:
-        import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._dynamo.config as dynamo  # noqa: PLC0415  production must not import it
 
         dynamo.fail_on_recompile_limit_hit = True
 
@@ -106,7 +106,7 @@ class InductorRuntime(CachingRuntime):
 
 
 def _leave_eager(target: Any, settings: Settings) -> None:
-    """Have the compiler leave some submodules alone."""
+    """Exclude some submodules from compilation."""
     for path in settings.left_eager:
         part = target.get_submodule(path)
         part.forward = torch.compiler.disable(part.forward)  # type: ignore[no-untyped-call]
@@ -114,12 +114,12 @@ def _leave_eager(target: Any, settings: Settings) -> None:
 
 def _compiled(target: Any, settings: Settings) -> Callable[..., Any]:
     if settings.options.get("freezing"):
-        # Dynamo asks the global setting while it traces; the option alone reaches the backend, and freezes nothing.
-        import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+        # Dynamo reads the global setting while it traces. The option alone reaches only the backend, without effect.
+        import torch._inductor.config as inductor  # noqa: PLC0415  production must not import it
 
         inductor.freezing = True
     if settings.recurrent:
-        import torch._dynamo.config as dynamo  # noqa: PLC0415  only what compiles may import the compiler
+        import torch._dynamo.config as dynamo  # noqa: PLC0415  production must not import it
 
         dynamo.allow_rnn = True
     keywords: dict[str, Any] = {"backend": settings.backend, "dynamic": settings.dynamic}
@@ -139,10 +139,10 @@ def _budgeted(call: Callable[..., Any], settings: Settings) -> Callable[..., Any
 
 
 def _quiet(settings: Settings) -> dict[str, Any]:
-    """Options that keep the compiler from printing a table on standard error for everything that it times."""
+    """Return options that stop the compiler from printing a table to standard error for everything that it times."""
     if not settings.options.get("max_autotune"):
         return {}
-    import torch._inductor.config as inductor  # noqa: PLC0415  only what compiles may import the compiler
+    import torch._inductor.config as inductor  # noqa: PLC0415  production must not import it
 
     return {name: value for name, value in SILENT.items() if hasattr(inductor, name)}
 

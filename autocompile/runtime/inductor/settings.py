@@ -1,4 +1,7 @@
-"""What is particular to a plan for `torch.compile`: its keywords, and what of the model it compiles. No torch."""
+"""The part of a plan that is specific to `torch.compile`: its keywords, and which parts of the model it compiles.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,19 @@ from autocompile.runtime.compiler_options import Option
 class Settings(Record, frozen=True, omit_defaults=True):
     """The settings of a plan.
 
-    `backend`: Dynamo's backend. `options`: the backend's own, sorted by key. `dynamic`: as `torch.compile` takes it;
-    None lets it decide. `scope`: paths of the submodules that are compiled in place, or () for the whole model;
-    `with_loss`: whether a training's loss is compiled with the model, as one program; `only_updates`: whether of a step
-    the optimizer's part is compiled and nothing else. `left_eager`: of those that the
-    compiler is to leave alone. `ranges`: axes that are marked as varying before anything is compiled for them.
-    `buckets`: what calls are filled up to, or None. `recurrent`: whether RNNs, LSTMs and GRUs are compiled, which
-    Dynamo leaves eager by default. `memory_budget`: of the activations that the compiler would keep for the backward
-    pass, the share that it may keep; 1 leaves it to it.
+    Attributes:
+        backend: Dynamo's backend.
+        options: The backend's own options, sorted by key.
+        dynamic: As `torch.compile` takes it; None lets the compiler decide.
+        scope: Paths of the submodules to compile in place, or () for the whole model.
+        with_loss: Whether a training's loss is compiled together with the model, as one program.
+        only_updates: Whether only the optimizer's part of a training step is compiled.
+        left_eager: Paths of the submodules that the compiler leaves eager.
+        ranges: Axes that are marked as varying before the compiler compiles for them.
+        buckets: The sizes to which calls are padded, or None.
+        recurrent: Whether RNNs, LSTMs and GRUs are compiled, which Dynamo leaves eager by default.
+        memory_budget: The share of the activations that the compiler may keep for the backward pass, of those that it
+            would keep by default.
     """
 
     backend: str = "inductor"
@@ -39,16 +47,16 @@ class Settings(Record, frozen=True, omit_defaults=True):
 
 
 def settings_of(plan: Plan) -> Settings:
-    """The plan's settings."""
+    """Return the plan's settings."""
     return msgspec.convert(plan.settings, Settings)
 
 
 def with_settings(plan: Plan, **changes: Any) -> Plan:
-    """The plan with some of its settings changed."""
+    """Return the plan with some of its settings changed."""
     changed = msgspec.structs.replace(settings_of(plan), **changes)
     return msgspec.structs.replace(plan, settings=to_plain(changed))
 
 
 def compiled(**settings: Any) -> Plan:
-    """A plan for `torch.compile` with these settings, and everything else as by default."""
+    """Return a plan for `torch.compile` with these settings and defaults for everything else."""
     return with_settings(Plan(runtime="inductor"), **settings)

@@ -1,4 +1,4 @@
-"""`torch.compile`'s part of the snippet. No torch."""
+"""The part of the snippet for `torch.compile`. Does not import torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autocompile.runtime.kind import Lines
 
 _FILLED_UP = """
 def filled_up(call, *args, **kwargs):
-    \"\"\"Arguments filled up to the next of a few sizes, outputs cut back; other calls as they are.\"\"\"
+    \"\"\"Pad the arguments to the next of a few sizes and cut the outputs back; make other calls unchanged.\"\"\"
     names = {keywords}
     if len(args) != {positional} or kwargs.keys() != set(names):
         return call(*args, **kwargs)
@@ -35,14 +35,14 @@ def filled_up(call, *args, **kwargs):
 
 _OWNED = """
 def owned(output):
-    \"\"\"A copy: CUDA graphs write each output where the last one was.\"\"\"
+    \"\"\"Return a copy, because CUDA graphs write each output into the same memory again.\"\"\"
     copied = lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
     return torch.utils._pytree.tree_map(copied, output)
 """
 
 
 def lines_of(plan: Plan) -> Lines:
-    """What compiles a `model`, and calls it."""
+    """Return the lines that compile a `model` and call it."""
     settings = settings_of(plan)
     call = "filled_up(compiled, *args, **kwargs)" if settings.buckets else Lines.call
     reuses_outputs = settings.options.get("triton.cudagraphs")
@@ -62,21 +62,21 @@ def _settings_lines(settings: Settings) -> list[str]:
 def _recurrent_lines(settings: Settings) -> list[str]:
     if not settings.recurrent:
         return []
-    allowed = "torch._dynamo.config.allow_rnn = True  # else LSTMs and their like stay eager"
+    allowed = "torch._dynamo.config.allow_rnn = True  # otherwise LSTMs and other RNNs stay eager"
     return ["import torch._dynamo.config", allowed]
 
 
 def _freezing_lines(settings: Settings) -> list[str]:
     if not settings.options.get("freezing"):
         return []
-    return ["import torch._inductor.config", "torch._inductor.config.freezing = True  # asked for while tracing"]
+    return ["import torch._inductor.config", "torch._inductor.config.freezing = True  # read while tracing"]
 
 
 def _budget_lines(settings: Settings) -> list[str]:
     if settings.memory_budget == 1:
         return []
     share = f"torch._functorch.config.activation_memory_budget = {settings.memory_budget}"
-    return ["import torch._functorch.config", f"{share}  # the rest is computed again in backward"]
+    return ["import torch._functorch.config", f"{share}  # the rest is recomputed in backward"]
 
 
 def _compile_lines(settings: Settings) -> list[str]:
@@ -92,7 +92,7 @@ def _compile_lines(settings: Settings) -> list[str]:
     if settings.only_updates:
         return ["compiled = model"]
     if settings.with_loss:
-        return [*eager, f"compiled_loss = torch.compile({', '.join(['loss', *keywords])})  # and the model with it"]
+        return [*eager, f"compiled_loss = torch.compile({', '.join(['loss', *keywords])})  # compiles the model, too"]
     if not settings.scope:
         return [*eager, f"compiled = torch.compile({', '.join(['model', *keywords])})"]
     return [

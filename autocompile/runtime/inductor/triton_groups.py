@@ -1,9 +1,9 @@
-"""Which files belong to a kernel, as Triton's cache has it, where that cache is carried to another path.
+"""Keep Triton's lists of the files of a kernel valid when its cache is carried to another path.
 
-For each kernel Triton keeps a file `__grp__*.json` with the absolute paths of the others (3.6, `FileCacheManager`), and
-compiles again where they are not there. Torch would write a kernel's files itself where it finds the program in its own
-cache, but leaves a directory alone that holds some (2.13, `TritonBundler.read_and_emit`). So in what is carried the
-paths are names alone, and they are completed where it is put down.
+For each kernel, Triton keeps a file `__grp__*.json` with the absolute paths of the other files (3.6,
+`FileCacheManager`), and compiles again if they are not there. Torch would write a kernel's files itself if it finds the
+program in its own cache, but it does not touch a directory that already has some (2.13, `TritonBundler.read_and_emit`).
+Therefore carried files contain only names, and are completed with paths when they are installed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _PREFIX, _SUFFIX, _PATHS = "__grp__", ".json", "child_paths"
 
 
 def is_group(name: str) -> bool:
-    """Whether a file of this name tells which files belong to a kernel."""
+    """Return whether a file with this name lists the files of a kernel."""
     return name.startswith(_PREFIX) and name.endswith(_SUFFIX)
 
 
 def carried(data: bytes) -> bytes:
-    """The same with names in place of paths; as it is, if it is of another form."""
+    """Replace the paths by names. Data of another form is returned unchanged."""
     return _changed(data, lambda path: PurePath(path).name)
 
 
 def put_down(data: bytes, directory: PurePath) -> bytes:
-    """The same with the paths of the names in `directory`; as it is, if it is of another form."""
+    """Replace the names by their paths in `directory`. Data of another form is returned unchanged."""
     return _changed(data, lambda path: str(directory / PurePath(path).name))
 
 

@@ -1,4 +1,4 @@
-"""The processes in which Inductor compiles kernels for a GPU beside the one that it runs in."""
+"""The processes in which Inductor compiles GPU kernels, alongside the process that it runs in."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _LONGEST_S = 10.0
 
 
 def end_workers() -> None:
-    """End them; what is compiled later starts new ones. Gives up after some seconds, as they may be stuck.
+    """Stop the processes; a later compilation starts new ones. Gives up after some seconds, because they may be stuck.
 
-    There is one for each core, and each imports torch, which takes longer than a small model takes to compile. So they
-    would go on into what is timed afterwards.
+    There is one for each core, and each imports torch, which takes longer than compiling a small model. They would
+    therefore still be running during the timing that follows.
     """
     compiler = sys.modules.get("torch._inductor.async_compile")
     if compiler is None:

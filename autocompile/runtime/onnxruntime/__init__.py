@@ -1,1 +1,1 @@
-"""The model converted to ONNX, run by ONNX Runtime."""
+"""ONNX Runtime, which runs the model after its conversion to ONNX."""

@@ -1,4 +1,4 @@
-"""A program for ONNX Runtime, called with NumPy arrays. No torch."""
+"""Run a program for ONNX Runtime on NumPy arrays. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from autocompile.runtime.onnxruntime.library import Place, opened
 
 
 def load_arrays(program: Program, files: Files) -> ServedArrays:
-    """What serves a program. Raises Unusable where the library cannot open it, ValueError for a strange record."""
+    """Load a program. Raises Unusable if the library cannot open it, ValueError if its record is invalid."""
     return ServedArrays(program, files)
 
 
 class ServedArrays:
-    """One program. It may be called by several threads at once."""
+    """One program. Several threads may call it at once."""
 
     def __init__(self, program: Program, files: Files) -> None:
         record = session_of(program)
         if any(value.dtype == "bfloat16" for value in (*record.inputs, *record.outputs)):
-            raise ValueError("it takes or gives bfloat16, which NumPy has not")
+            raise ValueError("it takes or returns bfloat16, which NumPy does not have")
         graph = graph_for_here(record)
         place = Place(record.threads or usable_cores(), record.device_type, spins=record.spins)
-        self._session, self._files = opened(files.path(graph.file), place, graph.level), files  # which it has mapped
+        self._session, self._files = opened(files.path(graph.file), place, graph.level), files  # which are mapped
         self._inputs = [value.name for value in record.inputs]
         self._outputs = [value.name for value in record.outputs]
 
     def __call__(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Run on the arrays that the guard gave."""
+        """Run on the arrays that the guard returned."""
         made: Sequence[Array] = self._session.run(self._outputs, dict(zip(self._inputs, arrays, strict=True)))
         return made

@@ -1,4 +1,4 @@
-"""A model converted to ONNX, and rewritten by ONNX Runtime: once when it is packed, and not at each start."""
+"""Convert a model to ONNX and let ONNX Runtime rewrite it: once when it is packed, instead of at each start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autocompile.scratch import Scratch
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 
-# Those that NumPy has as well, through which a graph is called, by their names in ONNX.
+# The dtypes that NumPy has, too, by their names in ONNX. A graph is called through NumPy.
 _DTYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -40,10 +40,10 @@ _DTYPES = {
 def compile_ahead(
     model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
 ) -> Program:
-    """Convert `model`, and write the graphs that are loaded to `directory`, each with its weights beside it.
+    """Convert `model`, and write the graphs to load into `directory`, each with its weights next to it.
 
-    `sample` is one call with sizes within the axes' ranges. Raises NotPackable where the model cannot be exported or
-    converted, or ONNX Runtime cannot run it.
+    `sample` is one call with sizes within the axes' ranges. Raises NotPackable if the model cannot be exported or
+    converted, or if ONNX Runtime cannot run it.
     """
     tensors = [leaf for leaf in pytree.tree_leaves((sample.args, sample.kwargs)) if isinstance(leaf, torch.Tensor)]
     if not tensors:
@@ -65,16 +65,16 @@ def compile_ahead(
 
 
 def _rewritten(converted: Path, place: Place, level: str, path: Path) -> tuple[tuple[Graph, ...], Any]:
-    """The forms of the program, whose files begin with `path`, and a session that runs the first. Raises Unusable.
+    """Write the forms of the program, whose files begin with `path`; return them and a session that runs the first.
 
-    Rewritten as far as it goes, a graph has its convolutions laid out for the vectors of this very processor. Where
-    that makes a difference, there is a form for others beside it.
+    At the highest level, convolutions are laid out for the vector instructions of this very processor. If that makes a
+    difference, a second form for other processors is written. Raises Unusable.
     """
     portable, tailored = path.with_name(f"{path.name}.onnx"), path.with_name(f"{path.name}.tailored.onnx")
     session = opened(converted, place, "extended", save_as=portable)
     if level == "extended" or place.device_type != "cpu":
         return (_graph(portable),), session
-    del session  # it has a copy of the weights
+    del session  # frees its copy of the weights
     session = opened(converted, place, "all", save_as=tailored)
     processor = this_processor()
     differs = _operators(tailored) != _operators(portable)
@@ -86,7 +86,7 @@ def _rewritten(converted: Path, place: Place, level: str, path: Path) -> tuple[t
 
 
 def _graph(path: Path, **fields: Any) -> Graph:
-    """What was written to `path`. There is no file for weights where all of them are small."""
+    """Describe the graph that was written to `path`. If all weights are small, there is no file for them."""
     data = path.with_name(f"{path.name}{DATA_SUFFIX}")
     if data.exists() and not data.stat().st_size:
         data.unlink()
@@ -94,7 +94,7 @@ def _graph(path: Path, **fields: Any) -> Graph:
 
 
 def _operators(path: Path) -> list[tuple[str, str]]:
-    """Those of a graph, in order."""
+    """Return the operators of a graph, in order."""
     import onnx  # noqa: PLC0415  only packing needs it
 
     return [(node.domain, node.op_type) for node in _nodes(onnx.load(path, load_external_data=False).graph)]
@@ -103,27 +103,27 @@ def _operators(path: Path) -> list[tuple[str, str]]:
 def _nodes(graph: Any) -> Iterator[Any]:
     for node in graph.node:
         yield node
-        for attribute in node.attribute:  # the branches and bodies of control flow
+        for attribute in node.attribute:  # branches and loop bodies
             for within in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
                 yield from _nodes(within)
 
 
 def values_of(described: Sequence[Any]) -> tuple[Value, ...]:
-    """What a session says of its inputs or outputs. Raises NotPackable for one that no call can pass."""
+    """Return the inputs or outputs of a session. Raises NotPackable for one that no call can pass."""
     for one in described:
         if one.type not in _DTYPES:
             raise Inexpressible(
-                f"it takes or gives a {one.type}, which NumPy does not have, through which it is called"
+                f"it takes or returns a {one.type}, but calls go through NumPy, which does not have this type"
             )
     return tuple(Value(one.name, _DTYPES[one.type]) for one in described)
 
 
 def run_once(session: Any, inputs: Sequence[Value], tensors: Sequence[torch.Tensor]) -> None:
-    """What the library lacks for these sizes shows when it runs. Raises Unusable, and NotPackable."""
+    """Run the session once, which shows what the library lacks for these sizes. Raises Unusable and NotPackable."""
     if len(inputs) != len(tensors):
-        raise NotPackable(f"its graph takes {len(inputs)} tensors, and a call has {len(tensors)}")
+        raise NotPackable(f"its graph takes {len(inputs)} tensors, but a call has {len(tensors)}")
     given = {value.name: tensor.detach().cpu().numpy() for value, tensor in zip(inputs, tensors, strict=True)}
     try:
         session.run(None, given)
-    except Exception as fault:  # it raises a type for each of its status codes, none of them public
+    except Exception as fault:  # the library raises a different type for each status code, none of them public
         raise Unusable(in_one_line(fault)) from fault

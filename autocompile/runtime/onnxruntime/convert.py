@@ -1,4 +1,4 @@
-"""An exported program, converted to ONNX."""
+"""Convert an exported program to ONNX."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from autocompile.runtime.onnxruntime.faults import Inexpressible
 from autocompile.runtime.onnxruntime.library import CONVERTERS
 from autocompile.runtime.onnxruntime.words import why_not_converted
 
-# They tell of each step, and of each library that is not installed.
+# These loggers report each step, and each library that is not installed.
 _LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "onnx")
 
 
 def convert(program: ExportedProgram, path: Path) -> None:
-    """Write it to `path` as a graph of ONNX, its weights beside it. Raises NotPackable.
+    """Write the program to `path` as an ONNX graph, with its weights next to it. Raises NotPackable.
 
-    The converter notes the lines of the user's code in the graph, with their files.
+    The converter records the lines of the user's code, with their file names, in the graph.
     """
     converted(program).save(path, external_data=True)
 
 
 def converted(program: ExportedProgram, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> ONNXProgram:
-    """It as a graph of ONNX, with these names for what it takes and gives, where there are any. Raises NotPackable."""
+    """Return the program as an ONNX graph, with these names for its inputs and outputs if given. Raises NotPackable."""
     for module in CONVERTERS:
         try:
             importlib.import_module(module)
         except ImportError as fault:
-            raise NotPackable(f"{module}, which converting needs, cannot be imported ({fault}); install it") from fault
+            raise NotPackable(f"converting needs {module}, which cannot be imported ({fault}); install it") from fault
     with _quiet():
         try:
             with torch.no_grad():
@@ -47,14 +47,14 @@ def converted(program: ExportedProgram, inputs: Sequence[str] = (), outputs: Seq
                     input_names=inputs or None,
                     output_names=outputs or None,
                 )
-        except Exception as fault:  # it raises dozens of types
+        except Exception as fault:  # the converter raises dozens of types
             raise Inexpressible(why_not_converted(fault, program)) from fault
         assert made is not None
         assert made.exported_program is not None
         signature = made.exported_program.graph_signature
         changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
         if changed:
-            raise Inexpressible(f"a call changes {changed[0].removeprefix('model.')}, which no graph of ONNX does")
+            raise Inexpressible(f"a call changes {changed[0].removeprefix('model.')}, which an ONNX graph cannot do")
     return made
 
 

@@ -1,4 +1,4 @@
-"""What only ONNX Runtime can vary. No torch."""
+"""The dimensions that only ONNX Runtime has. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NAME = "onnxruntime"
 
 
 def _choices(around: Surroundings) -> tuple[Choice, ...]:
-    reason = "" if around.has_conv else "without convolutions it is the same program"
+    reason = "" if around.has_conv else "the model has no convolutions, so the program would be the same"
     if around.device_type != "cpu":
-        reason = "the layout is rewritten on CPUs only"
+        reason = "the layout is changed on CPUs only"
     return Choice(value="all"), Choice(value="extended", unavailable=reason)
 
 
@@ -23,7 +23,7 @@ def _fold(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return plan if value == "all" else replace(plan, settings={**plan.settings, "graph_optimization": value})
 
 
-# The blocked layout pads channels to a multiple of the vector width, which costs those that have another number.
+# The blocked layout pads channels to a multiple of the vector width, which makes other numbers of channels slower.
 GRAPH_OPTIMIZATION = Dimension(
     name="graph_optimization",
     meaning="how far the graph is rewritten: with convolutions in a blocked layout (all), or not (extended)",
@@ -35,7 +35,7 @@ GRAPH_OPTIMIZATION = Dimension(
 def _spinning_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.device_type == "cpu" else "the device's own threads do the work"
     if around.cores < 2:
-        reason = "there is one core, and no other thread to wake"
+        reason = "there is only one core, so there is no other thread to wake"
     return Choice(value=False), Choice(value=True, unavailable=reason)
 
 
@@ -45,7 +45,7 @@ def _fold_spinning(plan: Plan, value: Value, _around: Surroundings) -> Plan:
 
 SPINNING = Dimension(
     name="spinning",
-    meaning="whether ONNX Runtime's threads spin between calls: the next one starts sooner, other work is slowed down",
+    meaning="whether ONNX Runtime's threads spin between calls: the next call starts sooner, but other work is slower",
     choices=_spinning_choices,
     fold=_fold_spinning,
     applies=lambda values: values["threads"] != 1,

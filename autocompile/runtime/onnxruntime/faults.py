@@ -1,4 +1,4 @@
-"""What the model itself has that no program for ONNX Runtime can have."""
+"""Properties of the model itself that no program for ONNX Runtime can have."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from autocompile.runtime.base import NotPackable
 
 
 class Inexpressible(NotPackable):
-    """Why the model cannot be converted, or run when it is, in one line."""
+    """The model cannot be converted, or cannot be run after conversion; the message gives the reason in one line."""

@@ -1,4 +1,4 @@
-"""What a program for ONNX Runtime is put together of: its record in the manifest. No torch."""
+"""The record of a program for ONNX Runtime in the manifest. Does not import torch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Value(Record, frozen=True):
 
 
 class Graph(Record, frozen=True):
-    """One form of the program: `file`, and `data` with its weights, "" if it has none.
+    """One form of the program: `file`, and `data` with its weights, or "" if it has none.
 
-    `level`: how far it is still to be rewritten when it is loaded. `processor`: the extensions of the only kind of
-    processor that it may run on, as its weights are laid out for that; "" for any.
+    `level` is how far it must still be rewritten when it is loaded. `processor` lists the extensions of the only kind
+    of processor that it may run on, because its weights are laid out for it; "" stands for any processor.
     """
 
     file: str
@@ -32,15 +32,16 @@ class Graph(Record, frozen=True):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of its files."""
         return (self.file, self.data) if self.data else (self.file,)
 
 
 class Session(Record, frozen=True):
-    """What is needed to run the program, with torch or without: its values, in the order of the call's tensors.
+    """What is needed to run the program, with or without torch.
 
-    `graphs`: its forms, the fastest first, the last for any processor. `threads`: within an operator, or 0 for as many
-    as torch has; `spins`: whether they spin between calls.
+    Inputs and outputs are in the order of the call's tensors. `graphs` are its forms, the fastest first; the last one
+    is for any processor. `threads` is the number of threads within an operator, or 0 for as many as torch has. `spins`
+    is whether they spin between calls.
     """
 
     inputs: tuple[Value, ...]
@@ -52,25 +53,25 @@ class Session(Record, frozen=True):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of all files."""
         return tuple(name for graph in self.graphs for name in graph.files)
 
 
 def this_processor() -> str:
-    """The extensions that this processor has, as a graph's record has them; "" if that cannot be told."""
+    """Return this processor's extensions as a graph's record has them, or "" if they are not known."""
     return " ".join(instructions())
 
 
 def session_of(program: Program) -> Session:
-    """The program's record. Raises ValueError if it cannot be read, or names files that are not its own."""
+    """Return the program's record. Raises ValueError if it cannot be read, or names files that are not its own."""
     session = msgspec.convert(program.own, Session)
     strange = [name for name in session.files if name not in program.files]
     if strange or not session.graphs:
-        raise ValueError(f"it names {strange[0]}, which is none of its files" if strange else "it has no graph")
+        raise ValueError(f"it names {strange[0]}, which is not one of its files" if strange else "it has no graph")
     return session
 
 
 def graph_for_here(session: Session) -> Graph:
-    """The form of the program that is the fastest on this processor."""
+    """Return the form of the program that is the fastest on this processor."""
     here = this_processor()
     return next((graph for graph in session.graphs if graph.processor in ("", here)), session.graphs[-1])

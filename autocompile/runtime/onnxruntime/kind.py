@@ -1,4 +1,4 @@
-"""ONNX Runtime, as those who decide see it. No torch."""
+"""ONNX Runtime, as the search, the judge and the packer see it. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from autocompile.space.dimension import Dimension
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
 
-# As failures have it: whatever else a plan says, the same model is converted.
+# The cause of failures that all plans share, because the same model is converted.
 INEXPRESSIBLE = "inexpressible"
-# The distributions that bring the module, by the type of device that each of them runs on best.
+# The distributions that provide the module, by type of device.
 _WITH_CUDA, _WITHOUT = "onnxruntime-gpu", "onnxruntime"
 _ON_DEVICE = {"cpu": (_WITH_CUDA, _WITHOUT), "cuda": (_WITH_CUDA,)}
 
@@ -32,7 +32,7 @@ _ONNX = Format(
 
 
 class OnnxRuntimeKind(Kind):
-    """A graph of ONNX, with a copy of the weights in the layout that suits the library."""
+    """An ONNX graph with its own copy of the weights, in a layout that suits the library."""
 
     name = NAME
     meaning = "the model converted to ONNX, run by ONNX Runtime"
@@ -60,13 +60,13 @@ class OnnxRuntimeKind(Kind):
     def lacks(self, device_type: str) -> str:
         brings = _ON_DEVICE.get(device_type)
         if brings is None:
-            return f"it is not run on {device_type}"
+            return f"it does not run on {device_type}"
         if any(map(_version, brings)):
             return ""
         return f"{brings[-1]} is not installed; pip install {brings[-1]}"
 
     def distribution(self, device_type: str) -> str:
-        """The one that is installed, as two of them write the same files; else the one for this device."""
+        """Return the installed distribution, because two of them write the same files; else the one for this device."""
         own = _ON_DEVICE.get(device_type, (_WITHOUT,))
         return next((name for name in own if _version(name)), own[-1])
 

@@ -1,4 +1,4 @@
-"""A program for ONNX Runtime, called with torch's tensors."""
+"""Run a program for ONNX Runtime on torch's tensors."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from autocompile.runtime.outputs import assembler
 
 
 def loaded(program: Program, files: Files, model: Any) -> Loaded:
-    """What serves a program, on the GPU that the model is on, if it is on one. Raises NotLoadable."""
+    """Return a function that runs a program, on the model's GPU if the model is on one. Raises NotLoadable."""
     try:
         record = session_of(program)
     except ValueError as fault:
         raise NotLoadable(f"its record cannot be read: {fault}") from fault
     if record.device_type == "cpu":
         return OnCPU(program, record, files)
-    from autocompile.runtime.onnxruntime.cuda import OnGPU  # noqa: PLC0415  few have one
+    from autocompile.runtime.onnxruntime.cuda import OnGPU  # noqa: PLC0415  rarely needed
 
     index = next((tensor.device.index for _path, tensor in registered_tensors(model)), None)
     return OnGPU(program, record, files, torch.cuda.current_device() if index is None else index)
 
 
 def session_for(record: Session, files: Files, index: int = 0) -> Any:
-    """A session that runs the program, on the device of this number. Raises NotLoadable."""
+    """Return a session that runs the program, on the device of this index. Raises NotLoadable."""
     graph = graph_for_here(record)
     place = Place(record.threads or torch.get_num_threads(), record.device_type, index, record.spins)
     try:
@@ -40,16 +40,16 @@ def session_for(record: Session, files: Files, index: int = 0) -> Any:
 
 
 class OnCPU:
-    """A program that reads its inputs where torch has them, and gives outputs in memory of their own.
+    """A program that reads torch's tensors in place and returns outputs in new memory.
 
-    May be called by several threads at once.
+    Several threads may call it at once.
     """
 
     def __init__(self, program: Program, record: Session, files: Files) -> None:
         self._inputs = tuple(value.name for value in record.inputs)
         self._outputs = [value.name for value in record.outputs]
-        self._session, self._files = session_for(record, files), files  # which it has mapped
-        # The public method looks at the names once more, which takes a microsecond.
+        self._session, self._files = session_for(record, files), files  # the session has mapped them
+        # The public method checks the names again, which takes a microsecond.
         self._run = getattr(self._session, "_sess", self._session).run
         self._is_laid_out = all(
             guard.layout == "contiguous" for guard in program.guards if isinstance(guard, TensorGuard)
@@ -57,7 +57,7 @@ class OnCPU:
         self._assemble = assembler(program)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
-        """Run on the tensors that the guard gave."""
+        """Run on the tensors that the guard returned."""
         if not self._is_laid_out:
             tensors = [tensor.contiguous() for tensor in tensors]
         given = {

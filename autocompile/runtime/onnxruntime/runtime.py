@@ -1,4 +1,4 @@
-"""A model converted to ONNX, and run by ONNX Runtime."""
+"""Convert a model to ONNX and run it with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from autocompile.runtime.onnxruntime.program import loaded
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 
-# What torch's converter imports when it is first called.
+# The module that torch's converter imports at its first call.
 _IMPORTED_LATER = "torch.onnx._internal.exporter._core"
 
 
 class OnnxRuntime(AheadRuntime):
-    """Converts while it is built; what it loads runs without what converting needs."""
+    """Converts during the build. A loaded program runs without the libraries that the conversion needs."""
 
     def prepare(self) -> None:
         library()
         for module in CONVERTERS:
             importlib.import_module(module)
-        with suppress(ImportError):  # it is torch's own to move
+        with suppress(ImportError):  # torch may move this private module
             importlib.import_module(_IMPORTED_LATER)
 
     def compile_ahead(

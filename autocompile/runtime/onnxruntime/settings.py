@@ -1,4 +1,4 @@
-"""What is particular to a plan for ONNX Runtime. No torch."""
+"""The part of a plan that is specific to ONNX Runtime. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Level = Literal["all", "extended"]
 
 
 class Settings(Record, frozen=True, omit_defaults=True):
-    """The settings of a plan: `graph_optimization`, how far the graph is rewritten, in the library's own words.
+    """The settings of a plan. `graph_optimization` is how far the graph is rewritten, in the library's terms.
 
-    `spinning`: whether its threads spin between calls, as they do by the library's default.
+    `spinning` is whether its threads spin between calls, as they do by the library's default.
     """
 
     graph_optimization: Level = "all"
@@ -23,5 +23,5 @@ class Settings(Record, frozen=True, omit_defaults=True):
 
 
 def settings_of(plan: Plan) -> Settings:
-    """The plan's settings."""
+    """Return the plan's settings."""
     return msgspec.convert(plan.settings, Settings)

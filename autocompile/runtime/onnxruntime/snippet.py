@@ -1,4 +1,4 @@
-"""ONNX Runtime's part of the snippet. No torch."""
+"""ONNX Runtime's part of the snippet. Does not import torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threa
 
 _HELPERS = '''
 class OverTensors(torch.nn.Module):
-    """The model as a function of a call's tensors, which gives tensors."""
+    """The model as a function from a call's tensors to a list of tensors."""
 
     def __init__(self, leaves, structure):
         super().__init__()
@@ -45,7 +45,7 @@ def session_for(leaves, structure, tensors):
         return onnxruntime.InferenceSession(path, options, providers=[provider])
 
 def compiled(*args, **kwargs):
-    """The model's output; for each size, and each value of what is no tensor, it is converted at the first call."""
+    """Return the model's output. The first call of each size, and of each value of other arguments, converts it."""
     leaves, structure = pytree.tree_flatten((args, kwargs))
     tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     kind = str([(leaf.dtype, leaf.shape) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
@@ -61,7 +61,7 @@ def compiled(*args, **kwargs):
 
 
 def lines_of(plan: Plan) -> Lines:
-    """What converts a `model` at the first call of each size, and calls it."""
+    """Return the lines that convert a `model` at the first call of each size, and call it."""
     settings = settings_of(plan)
     given = entries(spins=settings.spinning)
     lines = "".join(f"options.add_session_config_entry({key!r}, {given[key]!r})\n" for key in given)

@@ -1,4 +1,4 @@
-"""Why a model has no program for ONNX Runtime, in one line. Only packing asks."""
+"""Explain in one line why a model has no program for ONNX Runtime. Used only for packing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autocompile.workload.capture.script import is_own
 
 _ANOTHER_WAY = "compute it outside of the model, or with operators that have one"
 
-# What the converter says, in the innermost exception.
+# The converter's messages, in the innermost exception.
 _CONVERSIONS = (
     Row(
         r"No ONNX function found for <OpOverload\(op='([\w.]+)', overload='(\w+)'\)>",
@@ -27,16 +27,16 @@ _CONVERSIONS = (
         _ANOTHER_WAY,
     ),
 )
-# What the library says of a graph.
+# The library's messages about a graph.
 _SESSIONS = (
     Row(
         r"Could not find an implementation for (\w+)\((\d+)\)",
-        "ONNX Runtime has no {0} (of operator set {1}) for these dtypes here",
+        "ONNX Runtime has no {0} (operator set {1}) for these dtypes here",
         "keep the model in float32",
     ),
     Row(
         r"Type 'tensor\((\w+)\)' of input parameter \(\S*\) of operator \((\w+)\)",
-        "ONNX has no {1} of {0}",
+        "ONNX has no {1} for {0}",
         "keep the model in float32",
     ),
 )
@@ -44,17 +44,17 @@ _FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 
 
 def why_not_converted(fault: BaseException, program: ExportedProgram) -> str:
-    """The operator that ONNX lacks and the line of the user's code; else the first line of the innermost exception."""
+    """Name the operator that ONNX lacks and the line of the user's code; else return the innermost exception's line."""
     innermost = _innermost(fault)
     row, groups = matched(_CONVERSIONS, str(innermost))
     if row is None:
-        return f"its conversion to ONNX fails: {_first_line(innermost)}"
+        return f"the conversion to ONNX fails: {_first_line(innermost)}"
     operator = ".".join(groups)
     return f"{row.reason.format(*groups)}{_place(program, operator)}; {row.advice}"
 
 
 def not_opened(said: str) -> NotPackable:
-    """The operator that the library lacks, whatever the plan; else what it says of this one."""
+    """Name the operator that the library lacks for every plan, or return its message about this plan."""
     row, groups = matched(_SESSIONS, said)
     if row is None:
         return NotPackable(f"ONNX Runtime refuses it: {said}")
@@ -73,7 +73,7 @@ def _first_line(fault: BaseException) -> str:
 
 
 def _place(program: ExportedProgram, operator: str) -> str:
-    """Where the user's code asks for an operator: ` (net.py:12 in forward)`, or "" if that is not known."""
+    """Return where the user's code calls an operator, as ` (net.py:12 in forward)`, or "" if that is not known."""
     for node in program.graph.nodes:
         if str(node.target) == operator:
             frames = [found for found in _FRAME.findall(node.meta.get("stack_trace") or "") if is_own(found[0])]

@@ -1,4 +1,4 @@
-"""A model as a portable graph of ONNX, with its weights."""
+"""Export a model as a portable ONNX graph with its weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # before it is imported
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # must precede the import
 import onnxruntime
 """
 _SETUP = """
@@ -35,7 +35,7 @@ _RUN = "    return session.run(OUTPUTS, dict(zip(INPUTS, inputs, strict=True)))"
 
 
 class OnnxWriter(Writer):
-    """Writes the graph as it was converted: the library rewrites it for the processor at hand when it opens it."""
+    """Writes the converted graph. The library rewrites it for the processor at hand when it opens the graph."""
 
     def write(self, source: Source, path: Path) -> Wiring:
         graph = converted(source.export.program, source.inputs, source.outputs)
@@ -52,7 +52,7 @@ class OnnxWriter(Writer):
             raise not_opened(str(fault)) from fault
         names = [value.name for value in outputs]
         if [value.name for value in inputs] != list(source.inputs) or names != list(source.outputs):
-            raise NotPackable(f"its graph takes {len(inputs)} tensors and gives {names}, unlike the model")
+            raise NotPackable(f"its graph takes {len(inputs)} tensors and returns {names}, unlike the model")
         return Wiring(tuple(range(len(inputs))), tuple(range(len(outputs))))
 
     def code(self, source: Source) -> Code:
@@ -74,8 +74,8 @@ class OnnxWriter(Writer):
 
 
 def _name_sizes(model: Any, guards: Sequence[TensorGuard]) -> None:
-    """Call the sizes that vary by the names that the documentation has; the converter numbers them."""
-    from onnx_ir import Shape  # noqa: PLC0415  only what converts needs it
+    """Give sizes that vary the names that the documentation uses; the converter numbers them."""
+    from onnx_ir import Shape  # noqa: PLC0415  only needed to convert
 
     names = {
         str(dimension): size
@@ -91,13 +91,13 @@ def _name_sizes(model: Any, guards: Sequence[TensorGuard]) -> None:
 
 
 def _renamed(size: str, names: Mapping[str, str]) -> str:
-    """A size, which may be computed of others."""
+    """Rename a size, which may be an expression of other sizes."""
     return re.sub(r"[A-Za-z_]\w*", lambda found: names.get(found[0], found[0]), size)
 
 
 def _forget_the_users_code(model: object) -> None:
-    """Take the lines of the user's code, and the paths of its files, out of a graph."""
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass  # noqa: PLC0415  only what converts needs it
+    """Remove the lines of the user's code, and the paths of its files, from a graph."""
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass  # noqa: PLC0415  only needed to convert
 
     ClearMetadataAndDocStringPass()(model)  # type: ignore[arg-type]
 

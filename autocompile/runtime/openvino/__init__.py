@@ -1,1 +1,1 @@
-"""A program that OpenVINO runs, with its own kernels and threads, on a CPU."""
+"""OpenVINO, which runs programs on a CPU with its own kernels and threads."""

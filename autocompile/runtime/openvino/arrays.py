@@ -1,4 +1,4 @@
-"""A stored program, loaded for NumPy arrays. No torch."""
+"""Load a stored program to run on NumPy arrays. Does not import torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autocompile.runtime.openvino.requests import Requests
 
 
 def load_arrays(program: Program, files: Files) -> ServedArrays:
-    """What serves a program. Raises what the library raises that cannot load it, ValueError for a strange record."""
+    """Load a program. Raises the library's exceptions if it cannot be loaded, ValueError if its record is invalid."""
     return ServedArrays(program, files)
 
 
@@ -30,7 +30,7 @@ class ServedArrays:
         guards = [guard for guard in program.guards if isinstance(guard, TensorGuard)]
         without = [one for one in (*(guard.dtype for guard in guards), *package.dtypes) if one == "bfloat16"]
         if without:
-            raise ValueError("it takes or gives bfloat16, which NumPy has not")
+            raise ValueError("it takes or returns bfloat16, which NumPy does not have")
         self._files, self._inputs, self._outputs, self._guards = files, package.inputs, package.outputs, guards
         self._most = package.most
         self._stored = np.memmap(files.path(package.file), dtype=np.uint8, mode="c")
@@ -40,10 +40,10 @@ class ServedArrays:
         self._requests = Requests(compiled, self._tensor, package.computed)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run on the arrays that the guard gave."""
+        """Run on the arrays that the guard returned."""
         for guard, array, most in zip(self._guards, arrays, self._most, strict=True):
             if array.dtype == np.int64 and not is_within(array, most):
                 raise UsageError(too_large(guard.path, most), where="load", remedy="load it with the model")
-        given = [array if array.flags.writeable else array.copy() for array in arrays]  # it takes no other memory
+        given = [array if array.flags.writeable else array.copy() for array in arrays]  # it must be writable
         made = self._requests.run([self._tensor(given[position], shared_memory=True) for position in self._inputs])
         return [made[output] for output in self._outputs]

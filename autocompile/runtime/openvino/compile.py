@@ -1,4 +1,4 @@
-"""A model, compiled by OpenVINO and stored as it was compiled."""
+"""Compile a model with OpenVINO and store it in compiled form."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from autocompile.workload.samples import Sample
 def compile_ahead(
     model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str
 ) -> Program:
-    """Export and convert `model`, and store what OpenVINO compiled of it as `directory`/`name`.blob, weights included.
+    """Export and convert `model`, and store OpenVINO's compiled form as `directory`/`name`.blob, with weights.
 
-    Storing it compiled makes loading a 50 MB model some 50 to 150 ms shorter than storing it as it was converted, and
-    leaves the weights where they lie in the file; but it is loaded by the same version on the same kind of processor
-    only. Raises NotPackable where the model cannot be exported or converted so, or not in the plan's precision.
+    Loading a 50 MB model in compiled form takes some 50 to 150 ms less than loading it as it was converted, and leaves
+    the weights in the mapped file. However, only the same version on the same kind of processor can load it. Raises
+    NotPackable if the model cannot be exported or converted, or not in the plan's precision.
     """
     export = exported(model, replace(plan, autocast=""), sample, axes)
     file = f"{name}.blob"
@@ -51,21 +51,21 @@ def compile_ahead(
 
 
 def refuse_large_integers(tensors: Sequence[torch.Tensor], guards: Sequence[TensorGuard], most: Sequence[int]) -> None:
-    """Raises NotPackable where a call's integers are larger than they may be."""
+    """Raise NotPackable if a call has integers that are larger than allowed."""
     for guard, tensor, limit in zip(guards, tensors, most, strict=True):
         if tensor.dtype is torch.int64 and not is_within(tensor.detach().numpy(), limit):
             raise NotPackable(too_large(guard.path, limit))
 
 
 def own_precision(weights: Any) -> str:
-    """The reduced dtype of a model that has all of its weights in it, if the processor computes in that."""
+    """Return the reduced dtype of a model whose weights all have it, if the processor computes in it; else float32."""
     dtypes = {str(weight.dtype).removeprefix("torch.") for weight in weights if weight.is_floating_point()}
     reduced = len(dtypes) == 1 and dtypes <= {"bfloat16", "float16"}
     return dtypes.pop() if reduced and all(map(computes_in, dtypes)) else "float32"
 
 
 def _compiled(made: Converted, precision: str, threads: int, *, asked: bool) -> Any:
-    """The library's compiled model. Raises NotPackable if it compiles nothing of it, or in another precision."""
+    """Return the library's compiled model. Raises NotPackable if it cannot compile it, or uses another precision."""
     try:
         compiled = core().compile_model(made.model, "CPU", options(precision, threads))
         taken = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
@@ -73,15 +73,15 @@ def _compiled(made: Converted, precision: str, threads: int, *, asked: bool) -> 
     except RuntimeError as fault:
         raise NotPackable(f"OpenVINO cannot compile it: {in_a_line(fault)}") from fault
     if asked and taken != precision:
-        raise NotPackable(f"OpenVINO does not compute in {precision} on this processor, but in {taken}")
+        raise NotPackable(f"OpenVINO computes in {taken} on this processor, not in {precision}")
     expected = tuple(TYPES.get(dtype, dtype) for dtype in made.dtypes)
     if found != expected:
-        raise NotPackable(f"OpenVINO gives outputs as {', '.join(found)}, and they are {', '.join(expected)}")
+        raise NotPackable(f"OpenVINO returns outputs as {', '.join(found)}, but they are {', '.join(expected)}")
     return compiled
 
 
 def _stored(compiled: Any) -> memoryview:
-    """What the library stores of it. Raises NotPackable."""
+    """Return the library's stored form of it. Raises NotPackable."""
     stored = io.BytesIO()
     try:
         compiled.export_model(stored)

@@ -1,4 +1,4 @@
-"""An exported program, converted to a model of OpenVINO's."""
+"""Convert an exported program to OpenVINO's model format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autocompile.runtime.openvino.package import TYPES
 _CONVERSIONS = (
     Row(
         r"No conversion rule found for operations: ([^\n]+)",
-        "OpenVINO lacks {0}",
+        "OpenVINO does not support {0}",
         "write it with other operators",
     ),
     Row(
@@ -43,7 +43,7 @@ class Converted:
 
 
 def converted(program: ExportedProgram, guards: Sequence[TensorGuard], axes: Sequence[Axis]) -> Converted:
-    """The same as a model of the library's, for these arguments over these ranges. Raises NotPackable."""
+    """Convert a program to a model of the library, for these arguments over these ranges. Raises NotPackable."""
     followed = _Followed(program)
     model = _translated(followed)
     inputs = _inputs(model, followed.program.graph_signature.user_inputs, guards)
@@ -52,9 +52,9 @@ def converted(program: ExportedProgram, guards: Sequence[TensorGuard], axes: Seq
 
 
 class _Followed:
-    """A program on its way through the library's decoder, which decomposes it and asks for its module.
+    """A program on its way through the library's decoder, which decomposes it and then asks for its module.
 
-    What it becomes shows what the library does not: what it changes, and which output is which.
+    The steps show what the library does not report: what the program changes, and which output is which.
     """
 
     outputs: tuple[int, ...]
@@ -67,12 +67,12 @@ class _Followed:
         return getattr(self.program, name)
 
     def run_decompositions(self, table: Any) -> _Followed:
-        """In the operators that the library knows."""
+        """Decompose the program into the operators that the library knows."""
         self.program = self.program.run_decompositions(table)
         return self
 
     def module(self) -> Any:
-        """As a graph that gives each output once."""
+        """Return a graph that returns each output once."""
         _refuse_changes(self.program)
         module = self.program.module()
         self.outputs, self.dtypes = _distinct_outputs(self.program, module)
@@ -80,18 +80,18 @@ class _Followed:
 
 
 def _refuse_changes(program: ExportedProgram) -> None:
-    """A converted model has no state, and writes to nothing but its outputs."""
+    """Raise NotPackable if the program changes state: a converted model has no state and writes only its outputs."""
     signature = program.graph_signature
     for buffer in signature.buffers_to_mutate.values():
-        raise NotPackable(f"it changes its buffer {buffer.removeprefix('model.')}, which OpenVINO's program does not")
+        raise NotPackable(f"it changes its buffer {buffer.removeprefix('model.')}, which OpenVINO's program cannot do")
     if signature.user_inputs_to_mutate:
-        raise NotPackable("it changes an argument in place, which OpenVINO's program does not")
+        raise NotPackable("it changes an argument in place, which OpenVINO's program cannot do")
 
 
 def _distinct_outputs(program: ExportedProgram, module: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Leave each output in the `module` of a program once, as the library takes none twice.
+    """Keep each output of a program's `module` only once, because the library accepts no output twice.
 
-    Gives which of them each output was, and their dtypes.
+    Return the index of each original output among them, and their dtypes.
     """
     names = program.graph_signature.user_outputs
     distinct = list(dict.fromkeys(names))
@@ -103,26 +103,26 @@ def _distinct_outputs(program: ExportedProgram, module: Any) -> tuple[tuple[int,
 
 
 def _translated(followed: _Followed) -> Any:
-    """The library's model, whose sizes may all vary."""
-    library = openvino()  # before any part of it is imported
+    """Return the library's model, in which all sizes may vary."""
+    library = openvino()  # must be imported before any part of it
     decoder = import_module("openvino.frontend.pytorch.fx_decoder").TorchFXPythonDecoder
     frontend = library.frontend.FrontEndManager().load_by_framework("pytorch")
     try:
-        # What the public `convert_model` does, without its telemetry.
+        # The same steps as in the public `convert_model`, but without its telemetry.
         with _quietly():
             decoded = decoder.from_exported_program(followed)
         return frontend.convert(frontend.load(decoded))
     except NotPackable:
         raise
-    except Exception as fault:  # the library's own types, and those of its decoder
+    except Exception as fault:  # the library and its decoder raise their own types
         raise NotPackable(_in_words(fault)) from fault
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what the decoder says of torch's operators, through the root logger, and torch of its own names."""
+    """Silence the decoder's messages about torch's operators in the root logger, and torch's warnings."""
     root, silent = logging.getLogger(), logging.NullHandler()
-    root.addHandler(silent)  # where it has none, it would be given one that stays
+    root.addHandler(silent)  # otherwise logging would add a permanent handler
     root.addFilter(_is_not_the_decoders)
     try:
         with warnings.catch_warnings():
@@ -145,21 +145,21 @@ def _in_words(fault: BaseException) -> str:
 
 
 def _inputs(model: Any, names: Sequence[str], guards: Sequence[TensorGuard]) -> tuple[int, ...]:
-    """Which of the call's tensors each input is, by its name: one that is not used may be left out."""
+    """Return which of the call's tensors each input is, by name. An unused tensor may have no input."""
     positions = []
     for port in model.inputs:
         position = next((i for i, name in enumerate(names) if name in port.names), None)
         if position is None:
-            raise NotPackable(f"OpenVINO has an input {port.any_name}, which is no argument of the model")
+            raise NotPackable(f"OpenVINO has an input {port.any_name}, which is not an argument of the model")
         dtype, own = guards[position].dtype, port.element_type.get_type_name()
         if own != TYPES.get(dtype):
-            raise NotPackable(f"OpenVINO takes argument {guards[position].path} as {own}, and it is {dtype}")
+            raise NotPackable(f"OpenVINO takes argument {guards[position].path} as {own}, but it is {dtype}")
         positions.append(position)
     return tuple(positions)
 
 
 def _limit_sizes(model: Any, guards: Sequence[TensorGuard], axes: Sequence[Axis]) -> None:
-    """Tell the ranges of the sizes that vary."""
+    """Set the ranges of the sizes that vary."""
     library = openvino()
     ranges = {axis.name: library.Dimension(axis.low, axis.high) for axis in axes}
     shapes = {
@@ -169,4 +169,4 @@ def _limit_sizes(model: Any, guards: Sequence[TensorGuard], axes: Sequence[Axis]
     try:
         model.reshape(shapes)
     except RuntimeError as fault:
-        raise NotPackable(f"OpenVINO cannot take its sizes: {in_a_line(fault)}") from fault
+        raise NotPackable(f"OpenVINO cannot handle its sizes: {in_a_line(fault)}") from fault

@@ -1,4 +1,4 @@
-"""How large the integers of a call may be, so that nothing that a program computes of them goes beyond 32 bits."""
+"""Compute how large the integers of a call may be, so that no result of a program exceeds 32 bits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.export import ExportedProgram
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.openvino.integers import MOST
 
-# Of so many elements at most a sum is taken.
+# The assumed largest number of elements in a sum.
 _SUMMED = 2**16
-# What each operation may make of an integer, as a factor; others that give integers leave them as large as they are.
+# The factor by which each operation may enlarge an integer. Other operations do not enlarge integers.
 _FACTORS = {
     "add": 2,
     "sub": 2,
@@ -29,9 +29,10 @@ _BEYOND = frozenset(
 
 
 def largest(program: ExportedProgram, count: int) -> tuple[int, ...]:
-    """For each of the `count` tensors of a call, how large its integers may be.
+    """Return how large the integers may be for each of the `count` tensors of a call.
 
-    Raises NotPackable where integers of the call are multiplied: the library computes with 32 bits, and tells nothing.
+    Raises NotPackable if integers of the call are multiplied: the library computes with 32 bits and reports no
+    overflow.
     """
     inputs = program.graph_signature.user_inputs
     growth: dict[Any, Mapping[int, int]] = {}
@@ -47,12 +48,12 @@ def largest(program: ExportedProgram, count: int) -> tuple[int, ...]:
 
 
 def _grown(node: Any, of: Sequence[Mapping[int, int]]) -> Mapping[int, int]:
-    """By which factor the integers of each input may have grown in what a node gives."""
+    """Return by which factor the integers of each input may have grown in the node's result."""
     if not of:
         return {}
     name = str(getattr(node.target, "overloadpacket", node.target)).rpartition(".")[2]
     if name in _BEYOND:
-        raise NotPackable(f"it multiplies integers of a call ({name}), which OpenVINO computes in 32 bits")
+        raise NotPackable(f"it multiplies integers of a call ({name}), and OpenVINO computes them in 32 bits")
     factor = _FACTORS.get(name, 1)
     return {position: factor * max(one.get(position, 1) for one in of) for position in {p for one in of for p in one}}
 

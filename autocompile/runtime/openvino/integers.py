@@ -1,4 +1,4 @@
-"""Integers that OpenVINO computes with: it has 32 bits for each, whatever they are stored in. No torch."""
+"""The limits of OpenVINO's integers: it computes in 32 bits, whatever the dtype. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MOST = 2**31 - 1
 
 
 def is_within(array: NDArray[Any], most: int) -> bool:
-    """Whether no integer is larger than `most`, or smaller than its negative."""
+    """Return whether no integer is larger than `most` or smaller than `-most`."""
     return not array.size or bool(array.max() <= most and array.min() >= -most)
 
 
 def too_large(path: str, most: int) -> str:
-    """Why a call is none for it, whose argument at `path` has integers larger than `most`."""
+    """Return the message for a call whose argument at `path` has integers beyond `most`."""
     return f"argument {path} has values beyond {most:,}, and OpenVINO computes integers in 32 bits"

@@ -1,4 +1,4 @@
-"""OpenVINO, as those who decide see it. No torch."""
+"""OpenVINO, as the search, the judge and the packer see it. Does not import torch."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _IR = Format(
 
 
 class OpenVinoKind(Kind):
-    """The model converted for OpenVINO, with a copy of its weights.
+    """The model converted for OpenVINO, with its own copy of the weights.
 
-    The library chooses layouts by itself. What it could be told beside precision and threads serves several calls at a
-    time, or changed nothing where calls come one by one; so there are no dimensions of its own.
+    The library chooses layouts itself. Its other options, apart from precision and threads, are for several calls at a
+    time, or changed nothing when calls come one by one. Therefore this runtime has no dimensions of its own.
     """
 
     name = NAME
-    meaning = "a program that OpenVINO runs on the CPU, with kernels and threads of its own"
+    meaning = "a program that OpenVINO runs on the CPU, with its own kernels and threads"
     implementation = "autocompile.runtime.openvino.runtime"
     compiles = "build"
     packs_as = "load"
@@ -49,10 +49,10 @@ class OpenVinoKind(Kind):
     def problem(self, around: Surroundings) -> str:
         if around.device_type == "cpu":
             return ""
-        return f"it runs on a CPU only, and the workload is on {around.device_type}"
+        return f"it runs on a CPU only, but the workload is on {around.device_type}"
 
     def version(self) -> str:
-        """The library's, and the extension that programs are stored for: it refuses those of another."""
+        """Return the library's version and the extension that programs are stored for, because both must match."""
         installed = super().version()
         return f"{installed} for {level()}" if installed and level() else installed
 
@@ -61,7 +61,7 @@ class OpenVinoKind(Kind):
 
     def conflict(self, values: Values, _around: Surroundings) -> str:
         dtype = _REDUCED.get(str(values["amp"]), "")
-        return "" if computes_in(dtype) else f"this processor has no {dtype} instructions for OpenVINO to run it with"
+        return "" if computes_in(dtype) else f"this processor has no {dtype} instructions that OpenVINO can use"
 
     def lines(self, plan: Plan) -> Lines:
         return lines_of(plan)

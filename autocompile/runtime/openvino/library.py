@@ -1,4 +1,4 @@
-"""OpenVINO itself: imported without what it sends home, and set up for calls that come one at a time."""
+"""OpenVINO itself: imported without its telemetry, and configured for calls that come one at a time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ _TELEMETRY = "openvino_telemetry"
 
 @cache
 def openvino() -> Any:
-    """The library. Raises ImportError.
+    """Return the library. Raises ImportError.
 
-    By itself it sends usage data when it is imported and when it converts, and keeps an identity in the user's home
-    directory. It does without where its telemetry cannot be imported. Whoever has imported it before has decided that.
+    By default it sends usage data when it is imported and when it converts, and stores an identity in the user's home
+    directory. It does not do so if its telemetry module cannot be imported. If the user's program has already imported
+    one of them, nothing is changed.
     """
     undecided = not {_TELEMETRY, "openvino"} & sys.modules.keys()
     if undecided:
         sys.modules[_TELEMETRY] = None  # type: ignore[assignment]
     collecting = gc.isenabled()
-    # A collection of all that torch has in memory would fall into the import, and takes longer than the import itself.
+    # A garbage collection of torch's objects would happen during the import and take longer than the import itself.
     gc.disable()
     try:
         return import_module("openvino")
@@ -35,22 +36,22 @@ def openvino() -> Any:
 
 @cache
 def core() -> Any:
-    """What compiles and loads programs: one for the whole process, and as long as the process lives.
+    """Return the object that compiles and loads programs. There is one per process, which is never deleted.
 
-    It starts threads when it is first asked for a program. It also gives the thread a stack for signals of its own
-    (`sigaltstack`), and takes that away when it ends. Where several have come and gone in the order in which they came,
-    the stack that is left is no longer there, and the next signal, Ctrl-C for one, ends the process (seen with
-    OpenVINO 2026.4).
+    It starts threads when it is first asked for a program. It also gives the thread its own stack for signals
+    (`sigaltstack`), and removes it when the object is deleted. If several objects are deleted in the order in which
+    they were created, the remaining stack no longer exists, and the next signal, such as Ctrl-C, crashes the process
+    (seen with OpenVINO 2026.4).
     """
     return openvino().Core()
 
 
 def options(precision: str, threads: int) -> dict[str, Any]:
-    """What a program is compiled and loaded with.
+    """Return the options with which a program is compiled and loaded.
 
-    The precision is always told: by itself the library takes bfloat16 for float32 where the processor has instructions
-    for it. One stream has all threads, as calls come one by one. Threads are not bound to cores: each process would
-    take the same ones, and torch's own threads run on them, too.
+    The precision is always given, because by default the library uses bfloat16 for float32 if the processor has
+    instructions for it. One stream has all threads, because calls come one by one. Threads are not bound to cores,
+    because all processes would use the same cores, and torch's own threads run on them, too.
     """
     return {
         "INFERENCE_PRECISION_HINT": precision,
@@ -61,12 +62,12 @@ def options(precision: str, threads: int) -> dict[str, Any]:
     }
 
 
-# How its messages begin a line that tells where in its sources something was raised.
+# The beginnings of lines in its messages that give the location in its source code.
 _PLACES = ("Exception from ", "Check '", "FrontEnd API failed", "Summary", "Model wasn't fully")
 
 
 def in_a_line(fault: BaseException) -> str:
-    """What it says was wrong, without where in its sources that was."""
+    """Return the library's message in one line, without locations in its source code."""
     lines = [line.strip() for line in str(fault).splitlines()]
     said = [line for line in lines if line and not line.startswith(_PLACES)]
     return " ".join(said[:2])[:300] or f"{type(fault).__name__}: {' '.join(lines)[:300]}"

@@ -1,4 +1,4 @@
-"""What OpenVINO's program is put together of: its record in the manifest. No torch."""
+"""The record of OpenVINO's program in the manifest. Does not import torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from autocompile.core.program import Program
 from autocompile.core.serde import Record
 
-# Its names of the dtypes, by torch's.
+# The library's names of the dtypes, by torch's names.
 TYPES = {
     "bool": "boolean", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float16": "f16",
     "bfloat16": "bf16", "float32": "f32", "float64": "f64",
@@ -15,13 +15,17 @@ TYPES = {
 
 
 class Package(Record, frozen=True):
-    """`file`: the program as the library stored it, weights included.
+    """The parts of a program.
 
-    `inputs`: for each of the program's inputs, which of the call's tensors it is. `outputs`: for each tensor of the
-    output, which of the program's outputs it is; `dtypes`: these outputs' dtypes, as torch names them. `precision`: the
-    type that it computes in where the model has a wider one, as the library names it. `threads`: how many it computes
-    with, 0 for as many as torch would. `computed`: for each of the program's outputs, whether the library does no more
-    than compute into its memory (`requests.py`). `most`: for each of the call's tensors, how large its integers may be.
+    Attributes:
+        file: The program as the library stored it, with its weights.
+        inputs: For each of the program's inputs, the index of the call's tensor.
+        outputs: For each tensor of the model's output, the index of the program's output.
+        dtypes: The dtypes of the program's outputs, as torch names them.
+        computed: For each of the program's outputs, whether the library only computes into its memory (`requests.py`).
+        precision: The type in which it computes where the model has a wider one, as the library names it.
+        threads: The number of threads, or 0 for as many as torch would use.
+        most: For each of the call's tensors, how large its integers may be.
     """
 
     file: str
@@ -35,10 +39,13 @@ class Package(Record, frozen=True):
 
 
 def package_of(program: Program) -> Package:
-    """The program's package. Raises ValueError if its record cannot be read, or names a file that is not its own."""
+    """Return the program's package.
+
+    Raises ValueError if its record cannot be read, or names a file that is not its own.
+    """
     package = msgspec.convert(program.own, Package)
     if package.file not in program.files:
-        raise ValueError(f"it names {package.file}, which is none of its files")
+        raise ValueError(f"it names {package.file}, which is not one of its files")
     strange = set(package.dtypes) - TYPES.keys()
     if len(package.computed) != len(package.dtypes):
         raise ValueError("what it says of its outputs does not fit together")

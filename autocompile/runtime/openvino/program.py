@@ -1,4 +1,4 @@
-"""A stored program, loaded: it runs on the memory of the call's tensors."""
+"""Load a stored program and run it on the memory of a call's tensors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from autocompile.runtime.openvino.requests import Requests
 from autocompile.runtime.outputs import assembler
 
 Array = NDArray[Any]
-# What makes of a tensor the memory to run on, and the library's own tensor on it.
+# Turns a tensor into the memory to run on and the library's own tensor on that memory.
 _Feed = Callable[[torch.Tensor], tuple[Array, Any]]
 
 
 class Served:
     """One program.
 
-    Raises NotLoadable: when it is made, if the library cannot load the program; when it is called, if this call is none
-    for it.
+    The constructor raises NotLoadable if the library cannot load the program. A call raises it if the program cannot
+    serve that call.
     """
 
     def __init__(self, program: Program, files: Files) -> None:
@@ -36,8 +36,8 @@ class Served:
         except ValueError as fault:
             raise NotLoadable(f"its record cannot be read: {fault}") from fault
         self._files = files
-        # The library does not keep the memory that it was given. Copy-on-write, as it takes none that is read-only;
-        # nothing is ever written, so all processes share the file's pages.
+        # The library does not keep the given memory alive. The mapping is copy-on-write, because the library accepts no
+        # read-only memory. Nothing is ever written, so all processes share the file's pages.
         self._stored = np.memmap(files.path(package.file), dtype=np.uint8, mode="c")
         guards = [guard for guard in program.guards if isinstance(guard, TensorGuard)]
         self._feeds = [(position, _feed(guards[position], package.most[position])) for position in package.inputs]
@@ -48,7 +48,7 @@ class Served:
         self._requests = Requests(_loaded(self._stored, package), openvino().Tensor, package.computed)
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
-        """Run on the tensors that the guard gave."""
+        """Run on the tensors that the guard returned."""
         fed = [feed(tensors[position]) for position, feed in self._feeds]
         try:
             made = self._requests.run([own for _array, own in fed])
@@ -89,7 +89,7 @@ def _feed(guard: TensorGuard, most: int) -> _Feed:
 
 
 def _giver(dtype: str) -> Callable[[Array], torch.Tensor]:
-    """What makes a tensor of an output, on the same memory; numpy takes it for float16 if it is bfloat16."""
+    """Return a function that makes a tensor from an output, on the same memory. NumPy sees bfloat16 as float16."""
     if dtype == "bfloat16":
         return lambda array: torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy

@@ -1,8 +1,8 @@
-"""Running a compiled model: what it gives belongs to the caller. No torch.
+"""Run a compiled model so that its outputs belong to the caller. Does not import torch.
 
-The library writes outputs where the call before has them, so they are copied. A large one would cost a noticeable part
-of the call (3 MB of logits some 10% of a small decoder's), so where the library only computes into its memory, each
-call brings memory for it, which the caller keeps.
+The library writes outputs to the same memory at each call, so they are copied. Copying a large output would cost a
+noticeable part of the call (3 MB of logits: some 10% for a small decoder). Therefore, where the library only computes
+into its memory, each call provides new memory for the output, which the caller keeps.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Smaller outputs are copied faster than the library takes memory for them.
+# Copying smaller outputs is faster than giving the library memory for them.
 _LARGE_BYTES = 128 * 1024
-# Layers that compute all of their output and leave their inputs alone. Others may hand on an input's memory: given
-# other memory for an output that is an input, the library writes into that input.
+# Layers that compute their whole output and do not change their inputs. Other layers may pass an input's memory on as
+# an output. If such an output is given other memory, the library writes into that input.
 _COMPUTING = frozenset({"FullyConnected", "MatMul", "Convolution", "Deconvolution", "MVN"})
 
 
 def computed(compiled: Any) -> tuple[bool, ...]:
-    """For each output of a compiled model, whether it is the result of a layer that writes nothing else."""
+    """Return for each output of a compiled model whether it is the result of a layer that writes nothing else."""
     results = compiled.get_runtime_model().get_results()
     return tuple(_layer(result.input_value(0).get_node()) in _COMPUTING for result in results)
 
@@ -34,20 +34,20 @@ def _layer(node: Any) -> str:
 
 
 class Requests:
-    """A compiled model, and requests to run it: calls in several threads at once have one each."""
+    """A compiled model and requests to run it. Concurrent calls in several threads use one request each."""
 
     def __init__(self, compiled: Any, tensor: Any, is_computed: Sequence[bool]) -> None:
         self._compiled, self._tensor, self._is_computed = compiled, tensor, tuple(is_computed)
         self._free: deque[_Request] = deque()
 
     def run(self, inputs: Sequence[Any]) -> list[Array]:
-        """What the model makes of the library's tensors; their memory has to stay until it returns.
+        """Run the model on the library's tensors, whose memory must stay valid until this returns.
 
         Raises what the library raises.
         """
         try:
             request = self._free.pop()
-        except IndexError:  # all are under way
+        except IndexError:  # all are in use
             request = _Request(self._compiled.create_infer_request(), self._tensor, self._is_computed)
         made = request.run(inputs)
         self._free.append(request)
@@ -57,7 +57,7 @@ class Requests:
 class _Request:
     def __init__(self, own: Any, tensor: Any, is_computed: Sequence[bool]) -> None:
         self._own, self._tensor, self._is_computed = own, tensor, is_computed
-        # Of the outputs that the caller brings memory for: their types and the sizes that they had last.
+        # The outputs for which the caller provides memory: their types and their last sizes.
         self._given: dict[int, tuple[Any, Any]] = {}
 
     def run(self, inputs: Sequence[Any]) -> list[Array]:
@@ -71,7 +71,7 @@ class _Request:
 
     def _output(self, index: int) -> Array:
         made = self._own.get_output_tensor(index)
-        view: Array = made.data  # keeps the tensor that it is of
+        view: Array = made.data  # keeps its tensor alive
         is_given = index in self._given
         if is_given or (self._is_computed[index] and made.byte_size >= _LARGE_BYTES):
             self._given[index] = made.element_type, made.shape

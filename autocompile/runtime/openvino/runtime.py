@@ -1,4 +1,4 @@
-"""A model converted for OpenVINO, stored as it was compiled, and loaded again."""
+"""Convert a model for OpenVINO, store it in compiled form, and load it again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from autocompile.workload.samples import Sample
 
 
 class OpenVinoRuntime(AheadRuntime):
-    """Its programs have weights of their own, and need no model."""
+    """The programs have their own weights and need no model."""
 
     def prepare(self) -> None:
-        """The library starts no threads when it is imported, and is used in children only."""
+        """Import the library, which starts no threads at its import. Only child processes use it."""
         openvino()
 
     def compile_ahead(

@@ -1,4 +1,4 @@
-"""OpenVINO's part of the snippet. No torch."""
+"""OpenVINO's part of the snippet. Does not import torch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from autocompile.runtime.kind import Lines
 _PRECISIONS = {"": "f32", "bfloat16": "bf16", "float16": "f16"}
 _CONVERTED = """
 def converted(args, kwargs):
-    \"\"\"What runs calls of these sizes, and the structure of the output.\"\"\"
-    with torch.autocast("cpu", enabled=False):  # the precision is told below
+    \"\"\"Return a request that runs calls of these sizes, and the structure of the output.\"\"\"
+    with torch.autocast("cpu", enabled=False):  # the precision is set below
         program = torch.export.export(model, args, kwargs)
     options = {{
         "INFERENCE_PRECISION_HINT": "{precision}",
@@ -22,7 +22,7 @@ def converted(args, kwargs):
     return compiled.create_infer_request(), program.call_spec.out_spec
 
 def compiled(args, kwargs):
-    \"\"\"The model's output. What runs it is made at the first call of each size.\"\"\"
+    \"\"\"Return the model's output. The first call of each size converts the model.\"\"\"
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))
     tensors = [leaf.contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor)]
     sizes = str([(leaf.shape, leaf.dtype) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves])
@@ -35,7 +35,7 @@ def compiled(args, kwargs):
 
 
 def lines_of(plan: Plan) -> Lines:
-    """What converts a `model` for the sizes that it is called with, and calls it."""
+    """Return the lines that convert a `model` for the sizes that it is called with, and call it."""
     helpers = _CONVERTED.format(precision=_PRECISIONS[plan.autocast], threads=plan.threads or "torch.get_num_threads()")
     return Lines(
         setup=("import openvino", "", "core, requests = openvino.Core(), {}"),

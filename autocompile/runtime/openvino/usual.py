@@ -1,8 +1,8 @@
-"""What OpenVINO usually does. No torch.
+"""The usual effects of OpenVINO. Does not import torch.
 
-Measured on a CPU with AVX-512 and bfloat16 instructions, of small networks: 0.3 to 0.8 of eager's time, and
-half of that in bfloat16, which is open only where the processor has instructions for it. What is said of autocast does
-not hold: weights are converted once. A trial exports, converts and compiles, some 1 to 5 s.
+Measured with small networks on a CPU with AVX-512 and bfloat16 instructions: 0.3 to 0.8 of eager's time, and half of
+that in bfloat16, which is open only if the processor has instructions for it. What is usual for autocast does not apply
+here, because the weights are converted once. A trial exports, converts and compiles in some 1 to 5 s.
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ USUAL: dict[Feature, Usual] = {
     feature(runtime=NAME): Usual(-0.5, 0.5, cost=0.9),
     feature(amp="bf16", runtime=NAME): Usual(-1.0, 0.5, cost=-0.2),
     feature(amp="fp16", runtime=NAME): Usual(-1.0, 0.5, cost=-0.2),
-    # Memory is planned ahead, and no shape computed: of a small decoder's time 0.92, of a BERT's 0.96.
+    # Memory is planned in advance, and no shapes are computed: 0.92 of the time of a small decoder, 0.96 of a BERT.
     feature(sizes="fixed", runtime=NAME): Usual(-0.05, 0.06),
 }

@@ -1,4 +1,4 @@
-"""A model in OpenVINO's own form: the graph, and the weights beside it."""
+"""Export a model in OpenVINO's own format: the graph, and the weights next to it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-sys.modules.setdefault("openvino_telemetry", None)  # else it sends usage data
+sys.modules.setdefault("openvino_telemetry", None)  # otherwise it sends usage data
 import openvino
 """
 _SETUP = """
-# By itself it computes in less than float32 where the processor has instructions for that.
+# By default it computes in a lower precision than float32 if the processor has instructions for it.
 options = {{
 {options}
 }}
@@ -40,7 +40,7 @@ _RUN = """
 
 
 class IntermediateWriter(Writer):
-    """Writes the model as it was converted, which is for any processor; its precision is told when it is compiled."""
+    """Writes the converted model, which is for any processor. Its precision is set when it is compiled."""
 
     def exported_as(self, plan: Plan) -> Plan:
         return replace(plan, autocast="")
@@ -57,7 +57,7 @@ class IntermediateWriter(Writer):
             raise NotPackable(f"OpenVINO cannot write it: {in_a_line(fault)}") from fault
         _try(path, source)
         limits = [
-            f"no integer of `{name}` may be beyond {limit:,}: OpenVINO computes integers in 32 bits"
+            f"no integer of `{name}` may be beyond {limit:,}, because OpenVINO computes integers in 32 bits"
             for name, guard, limit in zip(source.inputs, guards, most, strict=True)
             if guard.dtype == "int64"
         ]
@@ -85,16 +85,16 @@ def _quoted(value: Any) -> str:
 
 
 def _name(made: Converted, source: Source) -> None:
-    """Call what it takes and gives by the names that the example and the documentation have."""
+    """Give inputs and outputs the names that the example and the documentation use."""
     for index, port in enumerate(made.model.outputs):
         port.get_tensor().set_names({source.outputs[made.outputs.index(index)]})
     for port, position in zip(made.model.inputs, made.inputs, strict=True):
-        # An input that is an output as well is one tensor, which has both names.
+        # An input that is also an output is one tensor with both names.
         port.get_tensor().set_names({source.inputs[position], *(set(source.outputs) & set(port.names))})
 
 
 def _try(path: Path, source: Source) -> None:
-    """What the library cannot compile shows here. Raises NotPackable."""
+    """Compile the file, which shows what the library cannot compile. Raises NotPackable."""
     told = {**_options(source), "INFERENCE_NUM_THREADS": source.plan.threads or 1}
     try:
         compiled = core().compile_model(str(path), "CPU", told)
@@ -103,7 +103,7 @@ def _try(path: Path, source: Source) -> None:
     taken = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     asked = TYPES.get(source.plan.autocast, taken)
     if taken != asked:
-        raise NotPackable(f"OpenVINO does not compute in {source.plan.autocast} on this processor, but in {taken}")
+        raise NotPackable(f"OpenVINO computes in {taken} on this processor, not in {source.plan.autocast}")
 
 
 WRITER = IntermediateWriter()
