@@ -1,4 +1,4 @@
-"""What a model takes, by its signature: which parts of a batch are its arguments, and which samples are no calls."""
+"""Match inputs with a model's signature: select a batch's arguments, and find samples that are not valid calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def accepted(batch: Any, model: Any) -> tuple[Any, str]:
-    """A batch without what the model does not ask for, such as labels, and what was left out, in words."""
+    """Return a batch without what the model does not take, such as labels, and a note on what was left out."""
     signature = _signature(model)
     parameters = signature.parameters.values() if signature else ()
     kinds = {parameter.kind for parameter in parameters}
@@ -45,9 +45,10 @@ def _kind(part: Any) -> str:
 
 
 def check_alike(model: Any, samples: Sequence[Sample]) -> None:
-    """Raise InvalidWorkload, naming two samples and what differs, if they are called otherwise and one cannot be.
+    """Raise InvalidWorkload if samples have different arguments and the model does not accept one of them.
 
-    Samples may give an optional argument or leave it out, by position or by name, as long as the model takes it.
+    The message names two samples and how they differ. Samples may give an optional argument or leave it out, by
+    position or by name, as long as the model takes it.
     """
     signature = _signature(model)
     other = next((n for n, sample in enumerate(samples) if _words(sample) != _words(samples[0])), None)
@@ -69,7 +70,7 @@ def check_alike(model: Any, samples: Sequence[Sample]) -> None:
 def _signature(model: Any) -> inspect.Signature | None:
     try:
         return inspect.signature(model.forward if isinstance(model, nn.Module) else model)
-    except (TypeError, ValueError):  # a builtin tells nothing of what it takes
+    except (TypeError, ValueError):  # a builtin may have no signature
         return None
 
 

@@ -1,4 +1,4 @@
-"""Whether a script's DataLoader gives the same batches with workers: then its setting may be changed for the script."""
+"""Check whether a script's DataLoader gives the same batches with workers. Only then may its setting be changed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autocompile.core.pipeline import LoaderFacts, LoaderSetting
 from autocompile.workload.capture.loader import iterating, setting_of, twin, twin_over
 from autocompile.workload.capture.written import digest_of, random_states
 
-# What these draw of torch's random numbers, they draw with the first batch: also where batches are loaded ahead.
+# These samplers draw all of their random numbers with the first batch, also if batches are loaded ahead.
 _SAMPLERS = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 _LEAST_WORKERS, _BATCHES_EACH, _SECONDS = 2, 2, 12.0
 _DIFFER = "its dataset gives other batches in other processes"
@@ -37,7 +37,7 @@ _ALONE = LoaderSetting(0, 0, pinned=False)
 
 
 def facts_of(loader: DataLoader[Any]) -> LoaderFacts:
-    """By what it is known again."""
+    """Return the facts by which the loader is recognized later."""
     try:
         samples: int | None = len(loader.dataset)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
@@ -53,7 +53,7 @@ def facts_of(loader: DataLoader[Any]) -> LoaderFacts:
 
 
 def why_order_may_differ(loader: DataLoader[Any]) -> str:
-    """Why its samples may come in another order with other workers, or other random numbers after them; "" if not."""
+    """Return why other workers may change the order of its samples or later random numbers, or ""."""
     if isinstance(loader.dataset, IterableDataset):
         return "its dataset is iterated over, of which each worker would have a copy"
     batches = loader.batch_sampler
@@ -70,9 +70,9 @@ def why_order_may_differ(loader: DataLoader[Any]) -> str:
 
 
 def why_fixed(loader: DataLoader[Any], held: str | None = None) -> str:
-    """Why its batches may be others with other settings; "" where nothing speaks for it, which is tried.
+    """Return why its batches may differ with other settings, or "" if a comparison shows no difference.
 
-    `held` is what `digest_of` gave of it before anything was loaded, where that is known.
+    `held` is the `digest_of` the loader before anything was loaded, if that is known.
     """
     why = why_order_may_differ(loader)
     if why:
@@ -103,13 +103,13 @@ def _why_batches_differ(loader: DataLoader[Any], held: str) -> str:
 
 
 def _first_indices(loader: DataLoader[Any], count: int) -> list[Any]:
-    """What its sampler asks for first."""
+    """Return the first indices from its sampler."""
     with iterating(twin(loader, _ALONE)) as batches:
         return list(islice(batches._sampler_iter, count))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _loaded_here(loader: DataLoader[Any], indices: list[Any]) -> tuple[list[Any], bool] | None:
-    """These batches, loaded by this process, and whether that drew random numbers; None if it takes too long."""
+    """Return these batches, loaded by this process, and whether that drew random numbers; None if it takes too long."""
     until = time.perf_counter() + _SECONDS
     found = []
     with iterating(twin_over(loader, _ALONE, indices, 0)) as batches:
@@ -122,7 +122,7 @@ def _loaded_here(loader: DataLoader[Any], indices: list[Any]) -> tuple[list[Any]
 
 
 def _alike(loader: DataLoader[Any], setting: LoaderSetting, indices: list[Any], batches: list[Any]) -> bool:
-    """Whether workers give these batches."""
+    """Return whether workers give these batches."""
     with iterating(twin_over(loader, setting, indices, 0)) as others:
         mine, spec = pytree.tree_flatten(batches)
         theirs, also = pytree.tree_flatten(list(others))
