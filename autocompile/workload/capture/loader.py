@@ -95,7 +95,7 @@ def _batching(loader: DataLoader[Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _kept_generators(stream: Any) -> Iterator[None]:
-    """Restore the generators that a loader and its dataset use besides torch's: Python's, NumPy's and the loader's own."""
+    """Restore the generators that a loader and its dataset use besides torch's: Python's, NumPy's and its own."""
     places = (
         stream,
         getattr(stream, "sampler", None),

@@ -1,4 +1,4 @@
-"""Which of the modules that a script calls is tuned, and on what."""
+"""Choose which of the modules that a script calls is tuned, and on which inputs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:  # both import transformers
     from autocompile.workload.generating.generation import Generation
     from autocompile.workload.generating.seen import Generated
 
-# Fewer calls than that are worth a word.
+# With fewer calls than this, the report notes that tuning gains little.
 _FEW = 10
-# What takes less of the script's time is not told of.
+# Modules that take less than this share of the script's time are not reported.
 _WORTH_TELLING = 0.05
-# Beside what takes most of the time, a training is worth tuning from this share of it on.
+# A training is preferred to other calls if it takes at least this share of the longest use's time.
 _WORTH_TUNING = 0.1
 
 
@@ -35,9 +35,9 @@ _HOW = "define `model`, `inputs`, `loss` (a function of the model and a batch) a
 
 @dataclass(frozen=True)
 class Subject:
-    """A module, in one of its uses: its calls that train nothing, with a `lesson` its training, or text it `generated`.
+    """A module in one of its uses: calls that train nothing, training (its `lesson`), or text that it `generated`.
 
-    `with_gradients`: whether these were enabled in those calls, though none were computed.
+    `with_gradients` tells whether gradients were enabled in those calls, though none were computed.
     """
 
     tally: Tally
@@ -47,18 +47,18 @@ class Subject:
 
     @property
     def seconds(self) -> float:
-        """What its calls took, and in training gradients and updates; in generating, prompts."""
+        """The time of its calls. In training it includes gradients and updates; in generating, prompts."""
         generating = self.generated.seconds + self.generated.prefill_s if self.generated else 0.0
         return self.tally.seconds + (self.lesson.seconds if self.lesson else 0.0) + generating
 
     @property
     def kind(self) -> str:
-        """Its class."""
+        """The name of the module's class."""
         return type(self.tally.module).__name__
 
     @property
     def told(self) -> str:
-        """How often it was used."""
+        """How often the module was used, in words."""
         if self.generated is not None:
             calls, steps = _times(self.generated.calls), self.generated.steps
             return f"asked to generate {calls}, in {steps:,} decode step{'s' * (steps != 1)}"
@@ -68,10 +68,10 @@ class Subject:
 
 
 def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, whole: bool) -> Chosen:
-    """The module of that name, in the use that took most of its time; or the one that takes most, trainings first.
+    """Choose the module of that name, in its longest use, or else the module that takes the most time, trainings first.
 
-    `names`: the script's variables. `whole`: whether it ran to its end. Raises InvalidWorkload where no module was
-    called, none has that name, or the one that is to be tuned is trained in a way that cannot be done again.
+    `names` are the script's variables. `whole` tells whether the script ran to its end. Raises InvalidWorkload if no
+    module was called, if no module has that name, or if the chosen module is trained in a way that cannot be repeated.
     """
     if sight.began is None:
         raise InvalidWorkload(
@@ -109,10 +109,10 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
 
 
 def by_worth(subjects: Sequence[Subject], *, named: bool) -> list[Subject]:
-    """Those that took most of the time first.
+    """Sort the uses by time, the longest first.
 
-    Unless one was asked for, trainings come before calls that took more: the beginning of a script may evaluate more
-    than all of it does.
+    Unless a module is `named`, trainings come before calls that took longer, because the beginning of a script may
+    spend more time on evaluation than the rest.
     """
     most = max((one.seconds for one in subjects), default=0.0)
 
@@ -123,7 +123,7 @@ def by_worth(subjects: Sequence[Subject], *, named: bool) -> list[Subject]:
 
 
 def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: str) -> None:
-    """Raises InvalidWorkload for a script that mostly computes gradients, and takes no step by them."""
+    """Raise InvalidWorkload for a script that mostly computes gradients, but does no optimizer step."""
     if name or not sight.lessons.derived or sight.lessons.stepped:
         return
     learning = sum(tally.seconds for (_key, learns), tally in sight.tallies.items() if learns)
@@ -134,10 +134,10 @@ def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: 
 
 
 def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Subject, Taught | None]:
-    """The first of them, with its training, if it is that.
+    """Return the first use that can be tuned, and its training if it is one.
 
-    Of a module that was named, its calls without gradients are taken where its training cannot be done again; else
-    raises InvalidWorkload for that.
+    If the first use is a training that cannot be repeated, a named module's calls without gradients are tuned instead.
+    Otherwise this raises InvalidWorkload.
     """
     own = wanted[0]
     if own.lesson is None:
@@ -155,7 +155,7 @@ def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Su
 
 
 def _subjects(sight: Sight) -> Iterator[Subject]:
-    """The uses of modules that could be tuned."""
+    """Yield the uses of modules that could be tuned."""
     lessons = {id(one.module): one for one in sight.lessons.stepped}
     for generated in sight.generations.seen:
         if generated.steps or generated.left:
@@ -169,7 +169,7 @@ def _subjects(sight: Sight) -> Iterator[Subject]:
 
 
 def _generation(generated: Generated, kind: str, where: str) -> Generation:
-    """Its decode step as a workload. Raises InvalidWorkload where it cannot be that."""
+    """Return its decode step as a workload. Raises InvalidWorkload if that is not possible."""
     from autocompile.workload.generating.generation import generation_of  # noqa: PLC0415  imports transformers
 
     try:
@@ -232,7 +232,7 @@ def _of_generating(generated: Generated) -> Iterator[str]:
 
 
 def _of_its_own_ways(entry: ScriptEntry, own: Subject) -> Iterator[str]:
-    """What the script does with the module beside calling it, and what becomes of that."""
+    """Yield notes on how the script uses the module besides calling it, and how `autocompile run` treats that."""
     if own.lesson is not None and own.lesson.is_scaled:
         yield "the script scales its loss by a GradScaler, which goes on as it is; what is told here is without it"
     if entry.autocast and own_autocast(own.tally.module):

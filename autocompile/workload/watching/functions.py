@@ -1,4 +1,4 @@
-"""A function of a watched script: its calls by what they hold, and how they become a workload."""
+"""Watch a script's function: group its calls by the objects that they hold, and convert them to a workload."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ON_CALLS = "--function"
 
 
 class Looks(Protocol):
-    """What decides when enough was seen, and knows of gradients."""
+    """Decides when enough calls were seen, and keeps track of gradients."""
 
     lessons: Any
     loaders: Any
@@ -42,7 +42,7 @@ class Looks(Protocol):
 
 @dataclass
 class _Use:
-    """Calls with the same objects held; `learns`: whether an output had a gradient."""
+    """Calls that hold the same objects. `learns` tells whether an output had a gradient."""
 
     function: Any
     held: Held
@@ -51,9 +51,9 @@ class _Use:
 
 
 class WatchedFunction:
-    """All of its calls; what it does besides computing is its `fault`, in words, or "".
+    """All calls of one function. `fault` tells what it does besides computing, or is "".
 
-    `unseen`: what it uses whose changes would not be seen, or "".
+    `unseen` names something that it uses whose changes would not be detected, or is "".
     """
 
     def __init__(self, name: str, sight: Looks) -> None:
@@ -65,13 +65,13 @@ class WatchedFunction:
         self.replaces = Replacement(self.name, self._called)
 
     def feeding(self) -> Feeding | None:
-        """The DataLoader whose batches it was called with."""
+        """Return the DataLoader whose batches it was called with."""
         found: Feeding | None = self._sight.loaders.feeding(self)
         return found
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """See the calls that are made within."""
+        """Watch the calls that are made within the context."""
         with function_replaced(self.replaces):
             yield
 
@@ -120,10 +120,10 @@ def _autocast(kind: str) -> str:
 
 
 def chosen_function(watched: WatchedFunction, began: float | None, where: str, *, whole: bool) -> Chosen:
-    """Its calls with the objects that most of its time was spent on.
+    """Return the function's calls with the objects that took most of its time.
 
-    Raises InvalidWorkload where there is no such function, it was never called, gets no tensors, or does something
-    besides computing.
+    Raises InvalidWorkload if there is no such function, if it was never called, if it gets no tensors, or if it does
+    something besides computing.
     """
     name, replaces = watched.name, watched.replaces
     if replaces.problem:
@@ -149,7 +149,7 @@ def chosen_function(watched: WatchedFunction, began: float | None, where: str, *
 
 def _chosen(watched: WatchedFunction, own: _Use, uses: list[_Use], seconds: float, *, whole: bool) -> Chosen:
     home = home_of(own.function)
-    if home is not None:  # with its globals as the script has set them, and not as importing it leaves them
+    if home is not None:  # a child process gets its globals as the script has set them, not as importing it leaves them
         cloudpickle.register_pickle_by_value(home)
     module = FunctionModule(str(watched.name), own.function, own.held)
     entry = ScriptEntry(
