@@ -1,4 +1,4 @@
-"""What those who decide know of a training, and what makes it another one."""
+"""Describe a training for those parts that decide on candidates, and digest what distinguishes it from others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autocompile.workload.training.training import Training, own_loss
 
 
 def entry_of(module: nn.Module, training: Training) -> tuple[TrainingEntry, str]:
-    """The entry, and a digest of the loss and of what the optimizer does, its state aside.
+    """Return the entry, and a digest of the loss and of the optimizer, without the optimizer's state.
 
     Only copies are trained to find out. Raises InvalidWorkload as `recipe_for` does.
     """
@@ -38,7 +38,7 @@ def entry_of(module: nn.Module, training: Training) -> tuple[TrainingEntry, str]
 
 
 def _without(recipe: Recipe, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
-    """The implementations that there is nothing to try of, with why."""
+    """Return the implementations that are not tried, each with the reason."""
     if recipe.by_closure:
         return dict.fromkeys(
             ("foreach", "fused", COMPILED), f"{recipe.kind.__name__}'s update is no part of a closure call"

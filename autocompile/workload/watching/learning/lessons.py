@@ -247,9 +247,7 @@ class Lessons:
 
     def _stepped(self, optimizer: Optimizer, seconds: float) -> None:
         """Record a step, whose update took this many seconds, for the modules that the optimizer trains."""
-        if float(
-            getattr(optimizer, "found_inf", 0.0)
-        ):  # set by a scaler for a fused optimizer, which then does nothing
+        if float(getattr(optimizer, "found_inf", 0.0)):  # a scaler has told a fused optimizer to do nothing
             self._leave_out(optimizer)
             return
         trained = self._trained_by(optimizer)

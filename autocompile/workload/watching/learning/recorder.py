@@ -268,7 +268,7 @@ def _has_no_graph(tensor: torch.Tensor) -> bool:
 
 def _changes_of(tensor: torch.Tensor) -> int:
     """Return how often a tensor was written into."""
-    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001  torch tells no other way
+    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001  torch has no public way
 
 
 def _concerns(args: Any, kwargs: Any) -> bool:

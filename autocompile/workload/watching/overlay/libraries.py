@@ -54,7 +54,7 @@ def _suffixed(view: View, path: str, _: dict[str, Any]) -> str:
         if here == resolved and exists(here):
             view.owned(resolved)
     folder, name = os.path.split(whole)
-    return os.path.join(view.dug(view.located(folder)[0]), name)  # noqa: PTH118  a string, as all ways here
+    return os.path.join(view.dug(view.located(folder)[0]), name)  # noqa: PTH118  a string, like the other paths here
 
 
 def _changed(view: View, path: str, _: dict[str, Any]) -> str:
