@@ -35,7 +35,7 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]  # transformers is 
             layer.update(keys, values)
 
     def mask_of(self, given: torch.Tensor | None) -> torch.Tensor:
-        """Return which of its tokens are attended to, bool, [batch, capacity]: the mask `given` to `generate`, then ones.
+        """Return which of its tokens are attended to, bool, [batch, capacity]: the mask given to `generate`, then ones.
 
         It is made once per text, because all tokens after the prompt are attended to.
         """

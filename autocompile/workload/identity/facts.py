@@ -198,7 +198,7 @@ def _depended_on(path: str, module: nn.Module, loaded: set[str], stored: set[str
 
 @dataclass(frozen=True)
 class _LibraryCode:
-    """The names that a library class mentions in code that `forward` reaches, and the attributes that this code writes."""
+    """The names that a library class mentions in code that `forward` reaches, and the attributes that it writes."""
 
     names: frozenset[str]
     stored: frozenset[str]

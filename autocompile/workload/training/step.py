@@ -213,7 +213,7 @@ class TrainingStep(Step):
         return self._with(*copy.deepcopy((self.model, self.module)), self.recipe)
 
     def in_float64(self) -> TrainingStep:
-        """Return a copy with parameters, buffers and optimizer state in double precision, without autocast and compiler.
+        """Return a copy with parameters, buffers and optimizer state in float64, without autocast and compiler.
 
         Its scaler is disabled.
         """
