@@ -45,7 +45,7 @@ def unspool_metric(path: str) -> Callable[[Any], float] | None:
             raise InvalidWorkload(
                 f"returned {value!r}, which is not a finite number",
                 where="metric",
-                remedy="return a float, more is better",
+                remedy="return a float, where higher is better",
             )
         return float(number)
 

@@ -115,7 +115,7 @@ def _pipeline(taken: Taken | None, inputs: Any, entry: TrainingEntry | None, dir
         return taken.pipeline if taken else None
     if entry.by_closure:  # an optimizer calls its closure many times for one batch, so loading is not part of a call
         return None
-    stays = keep_loader(inputs, directory) if has_a_twin(inputs) else "it is no DataLoader as torch has it"
+    stays = keep_loader(inputs, directory) if has_a_twin(inputs) else "it does not iterate like torch's own DataLoader"
     return replace(taken.pipeline, stays=stays)
 
 

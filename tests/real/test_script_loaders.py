@@ -116,7 +116,7 @@ GLOBAL = ("torch", "python", "numpy", "a module's")
         (lambda: DataLoader(Counted("its own"), batch_size=4), "writes to itself"),
         (lambda: DataLoader(Counted(counts=True), batch_size=4), "writes to itself"),
         (lambda: DataLoader(Counted(keeps=True), batch_size=4), "writes to itself"),
-        (lambda: DataLoader(Counted(), 4, num_workers=1, collate_fn=workers_differ), "gives other batches"),
+        (lambda: DataLoader(Counted(), 4, num_workers=1, collate_fn=workers_differ), "gives different batches"),
         (lambda: DataLoader(Counted(), batch_size=12), "too few batches"),
         (lambda: DataLoader(Counted(), batch_size=4, sampler=Own()), "no sampler of torch's"),
         (lambda: DataLoader(Counted(), batch_sampler=BatchSampler(Own(), 4, False)), "no sampler of torch's"),

@@ -27,7 +27,7 @@ def accepted(batch: Any, model: Any) -> tuple[Any, str]:
         kept = {name: value for name, value in batch.items() if name not in left_out}
         named = ", ".join(f"`{name}`" for name in left_out)
         were = "were" if len(left_out) > 1 else "was"
-        told = f"of every batch {named} {were} left out, as the model takes no such argument"
+        told = f"{named} {were} left out of every batch, because the model takes no such argument"
         return kept, told if left_out else ""
     if not isinstance(batch, tuple) or inspect.Parameter.VAR_POSITIONAL in kinds:
         return batch, ""
@@ -36,7 +36,7 @@ def accepted(batch: Any, model: Any) -> tuple[Any, str]:
         return batch, ""
     which = "only the first" if count == 1 else f"the first {count}"
     rest = ", ".join(f"[{position}] ({_kind(batch[position])})" for position in range(count, len(batch)))
-    asked = f"of every batch {which} of {len(batch)} elements went to the model, which asks for no more"
+    asked = f"{which} of the {len(batch)} elements of every batch went to the model, which takes no more"
     return batch[:count], f"{asked}; left out: {rest}"
 
 
@@ -63,7 +63,7 @@ def check_alike(model: Any, samples: Sequence[Sample]) -> None:
                 f"has {_words(sample)} where inputs[{compared}] has {_words(samples[compared])}, and the model "
                 f"does not take it ({fault})",
                 where=f"inputs[{position}]",
-                remedy="give samples that the model can all be called with",
+                remedy="give only samples that the model accepts",
             ) from fault
 
 

@@ -65,17 +65,17 @@ def ended(end: SystemExit, last_line: str, path: Path, arguments: Sequence[str] 
     said = last_line if isinstance(code, int | None) else str(code).strip().split("\n")[0]
     if not status:
         return InvalidWorkload(
-            "ended itself with status 0 before there was a workload", where=shown(path), remedy=f"{how}, before it ends"
+            "exited with status 0 before it defined a workload", where=shown(path), remedy=f"{how} before it exits"
         )
     is_parsers = status == _PARSERS_STATUS and _PARSER.search(said)
-    words = f'ended itself with status {status}: "{said}"' if said else f"ended itself with status {status}"
+    words = f'exited with status {status}: "{said}"' if said else f"exited with status {status}"
     remedy = "give its arguments after `--`, as in `autocompile tune SCRIPT -- --name value`"
     return InvalidWorkload(words, where=shown(path), remedy=remedy if is_parsers else seen_whole(path, arguments))
 
 
 def seen_whole(path: Path, arguments: Sequence[str]) -> str:
     """Return the remedy for when one line does not tell enough."""
-    return f"run `{shlex.join(['python', shown(path), *arguments])}` to see it whole"
+    return f"run `{shlex.join(['python', shown(path), *arguments])}` to see the full output"
 
 
 def shown(path: Path) -> str:

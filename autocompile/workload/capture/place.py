@@ -47,6 +47,6 @@ def _file_of(name: str) -> Path:
     if spec is not None and places is not None:
         spec = PathFinder.find_spec(f"{name}.__main__", places)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        said = "no such module is to be found from here"
+        said = "no such module was found"
         raise InvalidWorkload(said, where=name, remedy="give its name as `python -m` takes it, or the path of a script")
     return Path(spec.origin)

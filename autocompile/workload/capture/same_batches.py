@@ -28,10 +28,10 @@ from autocompile.workload.capture.written import digest_of, random_states
 # These samplers draw all of their random numbers with the first batch, also if batches are loaded ahead.
 _SAMPLERS = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 _LEAST_WORKERS, _BATCHES_EACH, _SECONDS = 2, 2, 12.0
-_DIFFER = "its dataset gives other batches in other processes"
-_DRAWS = "its dataset draws random numbers, which workers draw otherwise"
-_WRITES = "its dataset writes to itself, as what caches or counts does, and what workers write is lost"
-_HIDDEN = "it cannot be seen whether its dataset writes to itself, as where it holds open files or very much"
+_DIFFER = "its dataset gives different batches in worker processes"
+_DRAWS = "its dataset draws random numbers, and workers draw different ones"
+_WRITES = "its dataset writes to itself, for example to cache or to count, and what workers write is lost"
+_HIDDEN = "whether its dataset writes to itself cannot be checked, for example because of open files or its size"
 _FEW = f"it gives too few batches to compare, or fewer than {_BATCHES_EACH} for each worker in {_SECONDS:g} s"
 _ALONE = LoaderSetting(0, 0, pinned=False)
 
@@ -55,17 +55,17 @@ def facts_of(loader: DataLoader[Any]) -> LoaderFacts:
 def why_order_may_differ(loader: DataLoader[Any]) -> str:
     """Return why other workers may change the order of its samples or later random numbers, or ""."""
     if isinstance(loader.dataset, IterableDataset):
-        return "its dataset is iterated over, of which each worker would have a copy"
+        return "its dataset is an IterableDataset, and each worker would iterate over a copy of it"
     batches = loader.batch_sampler
     sampler = batches.sampler if type(batches) is BatchSampler else loader.sampler
     if type(sampler) not in _SAMPLERS or type(batches) not in (BatchSampler, type(None)):
-        return "its sampler is no sampler of torch's, and may draw random numbers as it goes"
+        return "its sampler is not one of torch's, and may draw random numbers for each batch"
     if getattr(sampler, "generator", None) is not None:
-        return "its sampler draws from a generator that it was given, and with workers it draws ahead"
+        return "its sampler was given a generator, and with workers it draws from it ahead of time"
     if isinstance(sampler, RandomSampler) and sampler.replacement:
-        return "its sampler draws with replacement, which it does as it goes"
+        return "its sampler draws with replacement, and therefore draws again while batches are loaded"
     if loader.worker_init_fn is not None:
-        return "its workers are set up by a function of the script's (worker_init_fn)"
+        return "the script has a function that sets up its workers (worker_init_fn)"
     return "its workers persist" if loader.persistent_workers else ""
 
 

@@ -65,14 +65,12 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -
     began = time.perf_counter()
     batches, stamps, ended = _first_batches(inputs if loader is None else twin(loader, own), source)
     if not batches:
-        raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give one with something in it")
+        raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give at least one batch")
     timing = timing_of(own, stamps) if len(stamps) > 1 else LoaderTiming(own, (stamps[0] - began) * 1e3, 1)
     tried = tried_otherwise(loader, timing) if loader is not None and tries_loaders else ()
     calls, notes, left_out = _as_calls(batches, model, whole=whole)
     if not ended:
-        notes.insert(
-            0, f"the first {len(batches)} batches of the {source} were taken as samples, and no more asked for"
-        )
+        notes.insert(0, f"only the first {len(batches)} batches of the {source} were taken as samples")
     return Taken(calls, InputPipeline(source, timing, tried), tuple(notes), left_out)
 
 
@@ -92,7 +90,7 @@ def _first_batches(stream: Any, source: str) -> tuple[list[Any], list[float], bo
         raise
     except Exception as fault:  # whatever a user's dataset raises
         raise InvalidWorkload(
-            _said(fault, source), where="inputs", remedy="iterate over it yourself, without workers, to see it whole"
+            _said(fault, source), where="inputs", remedy="iterate over it yourself, without workers, to see the error"
         ) from fault
     return batches, stamps, True
 

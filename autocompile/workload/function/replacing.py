@@ -84,10 +84,10 @@ def function_replaced(replacement: Replacement) -> Iterator[None]:
 def _problem(name: FunctionName, function: Any) -> str:
     if not isinstance(function, FunctionType):
         kind = type(function).__name__
-        hint = ", and --module tunes modules" if isinstance(function, torch.nn.Module | type) else ""
-        return f"{name} is no function: it is a {kind}{hint}"
+        hint = "; use --module to tune a module" if isinstance(function, torch.nn.Module | type) else ""
+        return f"{name} is not a function: it is a {kind}{hint}"
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        return f"{name} is a generator or a coroutine, calls of which compute nothing by themselves"
+        return f"{name} is a generator or a coroutine, and calling it computes nothing yet"
     return ""
 
 

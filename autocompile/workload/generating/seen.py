@@ -194,7 +194,7 @@ class Text:
                 generated.autocast = _autocast(kwargs["input_ids"].device.type)
                 generated.keep(_step_of(kwargs, held))
         except Exception as fault:  # caches and models of any kind may raise
-            reason = f"its decode step cannot be kept: {type(fault).__name__}: {fault}"
+            reason = f"its decode step cannot be recorded: {type(fault).__name__}: {fault}"
         if reason:
             self._reason = reason
             generated.left[reason] += 1
@@ -221,9 +221,9 @@ def _reason(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[s
         return f"its cache is a {type(cache).__name__}, which is not transformers' own"
     other = next((type(one).__name__ for one in layers if type(one) not in (DynamicLayer, StaticLayer)), "")
     if other:
-        return f"its cache has a {other}, and only those that keep all tokens are tuned"
+        return f"its cache has a {other}, and only layers that keep all tokens are supported"
     if not all(one.is_initialized for one in layers):
-        return "its cache has layers that hold nothing"
+        return "its cache has empty layers"
     unknown = next((name for name, value in options.items() if not is_literal(value)), "")
     if unknown:
         return f"its decode step takes {unknown}, a {type(options[unknown]).__name__}"
@@ -232,7 +232,7 @@ def _reason(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[s
 
 def _differs(before: Mapping[str, str] | None, options: Mapping[str, Any]) -> str:
     now = {name: repr(value) for name, value in options.items()}
-    return "" if before is None or before == now else f"its decode steps are called with {now}, others with {before}"
+    return "" if before is None or before == now else f"its decode steps are called with {now}, before with {before}"
 
 
 def _autocast(device_type: str) -> str:

@@ -33,7 +33,7 @@ def settings_of(model: Any, arguments: Mapping[str, Any]) -> GenerationConfig:
 def reason_against(model: Any, arguments: Mapping[str, Any]) -> str:
     """Return why the decode steps of such a call cannot be tuned, or ""."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        return "the model has an encoder, whose cache is another"
+        return "the model has an encoder, which has a different cache"
     given = next((name for name in ("custom_generate", "past_key_values") if arguments.get(name) is not None), "")
     if given:
         return f"it is called with {given}"

@@ -32,11 +32,11 @@ def problem_of_compiling(kind: type[Optimizer], settings: list[dict[str, Any]]) 
     """Return why the step of such an optimizer, with groups of these settings, cannot be compiled, or ""."""
     owner = _owner(kind)
     if not owner.__module__.startswith("torch.optim.") or not hasattr(kind, "_init_group"):
-        return f"the step of {kind.__name__} is not one of torch's own optimizers'"
+        return f"the step of {kind.__name__} is not one of torch's own that can be compiled"
     if any(own.get("differentiable") for own in settings):
         return f"{kind.__name__} is differentiable, so its step is recorded for gradients"
     if issubclass(kind, SGD) and any(own["momentum"] and own["dampening"] for own in settings):
-        return "with dampening the first step of SGD is another one than all that follow"
+        return "with dampening, the first step of SGD differs from all later steps"
     return ""
 
 

@@ -155,7 +155,7 @@ class Recipe:
         optimizer = _called(self.make, parameters)
         if tuple(_names(optimizer, parameters)) != tuple(group.names for group in self.groups):
             raise InvalidWorkload(
-                "made other groups of parameters when it was called again",
+                "made different parameter groups when it was called again",
                 where=_WHERE,
                 remedy="make the groups from the parameters that it is given",
             )
@@ -229,9 +229,9 @@ def _names(optimizer: Optimizer, parameters: Parameters) -> list[tuple[str, ...]
     if strange:
         count, first = len(strange), tuple(strange[0].shape)
         raise InvalidWorkload(
-            f"holds {count} parameter{'s' * (count > 1)} that the model has not (first: of shape {first})",
+            f"holds {count} parameter{'s' * (count > 1)} that the model does not have (first: of shape {first})",
             where=_WHERE,
-            remedy="make what is trained a part of the model",
+            remedy="make everything that is trained a part of the model",
         )
     return [tuple(known[id(parameter)] for parameter in group["params"]) for group in optimizer.param_groups]
 

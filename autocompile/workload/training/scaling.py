@@ -61,10 +61,10 @@ class Scaler(torch.amp.GradScaler):
         """
         if self._has_scaled and not self._is_stepping:
             raise UsageError(
-                "its gradients are scaled, as they are of a loss in float16",
+                "its gradients are still scaled, because the loss is computed in float16",
                 where="step.optimizer",
-                remedy="call step.scaler.step(step.optimizer) and step.scaler.update(), and before you clip gradients "
-                "step.scaler.unscale_(step.optimizer)",
+                remedy="call step.scaler.step(step.optimizer) and step.scaler.update(); before you clip gradients, "
+                "also call step.scaler.unscale_(step.optimizer)",
             )
 
 

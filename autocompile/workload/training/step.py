@@ -152,10 +152,10 @@ class TrainingStep(Step):
             held = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
             reached = any(parameter.grad is not None for parameter in held)
         if not bool(torch.isfinite(loss)):
-            raise InvalidWorkload(f"is {loss.item()}", where=_WHERE, remedy="give batches of which it is finite")
+            raise InvalidWorkload(f"is {loss.item()}", where=_WHERE, remedy="give batches for which it is finite")
         if not reached:
             raise InvalidWorkload(
-                "gives no parameter that the optimizer holds a gradient",
+                "gives no gradient to any parameter that the optimizer holds",
                 where=_WHERE,
                 remedy="compute it from the output of the `model` that it is given",
             )
@@ -241,11 +241,11 @@ def check_loss(loss: Any) -> None:
     """Raise InvalidWorkload if a loss is not a scalar tensor, or needs no gradient."""
     if not isinstance(loss, torch.Tensor):
         raise InvalidWorkload(
-            f"returned a {type(loss).__name__}, no tensor", where=_WHERE, remedy="return the loss as a scalar tensor"
+            f"returned a {type(loss).__name__}, not a tensor", where=_WHERE, remedy="return the loss as a scalar tensor"
         )
     if loss.dim() > 0:
         raise InvalidWorkload(
-            f"returned a tensor of shape {tuple(loss.shape)}, no scalar",
+            f"returned a tensor of shape {tuple(loss.shape)}, not a scalar",
             where=_WHERE,
             remedy="return its mean or its sum",
         )

@@ -101,7 +101,7 @@ class Training:
                 raise InvalidWorkload(
                     f"is {_parts(batch)}, and batches[0] is {_parts(batches[0])}",
                     where=f"batches[{position}]",
-                    remedy="give batches of one structure",
+                    remedy="give batches of the same structure",
                 )
         starts = range(0, len(batches), self.accumulate)
         return tuple(
@@ -122,7 +122,7 @@ def steps_of(batches: Any, training: Training) -> tuple[Sample, ...]:
     for position, batch in enumerate(chosen):
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(batch)):
             where = f"batches[{position}]" if len(many) > 1 else "batches"
-            raise InvalidWorkload("there is no tensor in it", where=where, remedy="give what your loss takes")
+            raise InvalidWorkload("contains no tensor", where=where, remedy="give what your loss takes")
     return training.samples_of(chosen)
 
 

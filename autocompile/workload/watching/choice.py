@@ -77,14 +77,14 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         raise InvalidWorkload(
             "called no torch module in its own process",
             where=where,
-            remedy="have it do that (what it starts other processes for is not seen), or define `model` and `inputs`",
+            remedy="call the model there (other processes are not watched), or define `model` and `inputs`",
         )
     seconds = time.perf_counter() - sight.began
     subjects = list(_subjects(sight))
     wanted = by_worth(_named(subjects, name, names, where), named=bool(name))
     _check_gradients(sight, wanted, name, where)
     if not wanted:
-        said = "calls no module that has parameters, and takes tensors"
+        said = "calls no module that has parameters and takes tensors"
         raise InvalidWorkload(said, where=where, remedy="define `model` and `inputs`")
     own, found = _first_to_tune(wanted, name, where)
     made = None if own.generated is None else _generation(own.generated, own.kind, where)
@@ -128,8 +128,8 @@ def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: 
         return
     learning = sum(tally.seconds for (_key, learns), tally in sight.tallies.items() if learns)
     if learning >= max((one.seconds for one in wanted), default=0.0):
-        said = f"computes gradients ({_times(sight.lessons.derived)}), and no optimizer of torch's was seen to use them"
-        remedy = f"watch it for longer with --watch, as no step may have come to its end; or {_HOW}"
+        said = f"computes gradients ({_times(sight.lessons.derived)}), but no torch optimizer was seen to use them"
+        remedy = f"watch it longer with --watch, because no step may have been completed yet; or {_HOW}"
         raise InvalidWorkload(said, where=where, remedy=remedy if sight.ended else _HOW)
 
 
@@ -149,8 +149,8 @@ def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Su
         if called is not None:
             return called, None
         seen = f"{_steps(own.lesson)} of {type(own.lesson.optimizer).__name__}"
-        said = f"trains {own.kind} ({seen}), which cannot be repeated: {fault}"
-        remedy = f"{_HOW}, and its steps are tuned; or name a module that it calls without gradients, with --module"
+        said = f"trains {own.kind} ({seen}), but this training cannot be repeated: {fault}"
+        remedy = f"{_HOW} to tune its steps; or use --module to name a module that it calls without gradients"
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
 
 
@@ -176,7 +176,7 @@ def _generation(generated: Generated, kind: str, where: str) -> Generation:
         return generation_of(generated)
     except NotTunable as fault:
         said = f"generates text with {kind}, whose decode step cannot be tuned: {fault}"
-        remedy = "generate token by token, or name another module that it calls, with --module"
+        remedy = "generate token by token, or use --module to name another module that it calls"
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
 
 
@@ -199,7 +199,7 @@ def _named(subjects: Sequence[Subject], name: str, names: Mapping[str, Any], whe
     if not found:
         known = ", ".join(dict.fromkeys(one.kind for one in subjects)) or "none"
         raise InvalidWorkload(
-            f"calls no module {name} itself, to train it or without gradients",
+            f"calls no module {name} itself, neither to train it nor without gradients",
             where=where,
             remedy=f"name one that it calls: {known}",
         )
@@ -207,49 +207,49 @@ def _named(subjects: Sequence[Subject], name: str, names: Mapping[str, Any], whe
 
 
 def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Iterator[str]:
-    ended = "to its end" if entry.whole else "and ended"
+    ended = "until it ended" if entry.whole else "and then stopped"
     yield (
         f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was {own.told}, which took "
-        f"{entry.share:.0%} of that"
+        f"{entry.share:.0%} of that time"
     )
     if entry.whole and entry.calls < _FEW:
         uses = own.lesson.words.many if own.lesson else "calls"
-        yield f"little is paid back in so few {uses}: --calls N says how many a process makes"
+        yield f"tuning gains little for so few {uses}: use --calls N to give the number that a process makes"
     if own.generated is not None and own.generated.prefill_s:
         yield from _of_generating(own.generated)
     for other in subjects:
         share = other.seconds / entry.seconds
         if other.tally.module is not own.tally.module and share >= _WORTH_TELLING:
-            yield f"{other.kind}, {other.told} ({share:.0%}), is not tuned; --module {other.kind} does that"
+            yield f"{other.kind}, {other.told} ({share:.0%}), is not tuned; use --module {other.kind} to tune it"
     yield from _of_its_own_ways(entry, own)
 
 
 def _of_generating(generated: Generated) -> Iterator[str]:
     prompts = generated.prefill_s / (generated.prefill_s + generated.seconds)
-    yield f"prompts took {prompts:.0%} of generating, and are computed as they are: what is tuned are decode steps"
+    yield f"prompts took {prompts:.0%} of generating and are not tuned: only decode steps are"
     for reason, count in generated.left.items():
-        yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} left to the model: {reason}"
+        yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} not tuned: {reason}"
 
 
 def _of_its_own_ways(entry: ScriptEntry, own: Subject) -> Iterator[str]:
     """Yield notes on how the script uses the module besides calling it, and how `autocompile run` treats that."""
     if own.lesson is not None and own.lesson.is_scaled:
-        yield "the script scales its loss by a GradScaler, which goes on as it is; what is told here is without it"
+        yield "the script scales its loss with a GradScaler, which keeps working; the results here are without it"
     if entry.autocast and own_autocast(own.tally.module):
         yield (
-            f"the script has wrapped its forward() in autocast ({entry.autocast}), in whose place `autocompile run` "
-            "computes in the recommendation's own precision; figures here are beside the model's own"
+            f"the script has wrapped its forward() in autocast ({entry.autocast}); `autocompile run` replaces it with "
+            "the recommendation's precision; the results here are relative to the model's own precision"
         )
     elif entry.autocast:
-        leaves = "computes in the recommendation's own precision" if own.lesson else "leaves it as it is"
+        leaves = "uses the recommendation's precision instead" if own.lesson else "does not change such calls"
         yield (
-            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` {leaves}: remove "
-            "the autocast, as the recommendation has its own precision; figures here are beside the model's own"
+            f"the script calls it under autocast ({entry.autocast}), and `autocompile run` {leaves}: remove the "
+            "autocast, because the recommendation sets the precision; the results here are relative to the model's own"
         )
     if entry.is_compiled:
-        yield "the script compiles it itself, and what is told here is beside the model as it is, eager"
+        yield "the script compiles it itself; the results here are relative to the eager model"
     if entry.with_gradients:
         yield (
-            "the script calls it with gradients enabled, where `autocompile run` leaves it as it is: put "
-            "torch.no_grad() around the calls"
+            "the script calls it with gradients enabled, and `autocompile run` does not change such calls: put "
+            "torch.no_grad() around them"
         )

@@ -19,7 +19,7 @@ from autocompile.workload.watching.overlay.patches import Patches
 from autocompile.workload.watching.overlay.refusals import Heard, leave, listen, refusals
 from autocompile.workload.watching.overlay.view import View, is_mark, real
 
-_PROGRAMS = "the script starts other programs, whose files are not kept apart: "
+_PROGRAMS = "the script starts other programs, whose files are not redirected: "
 _SYSTEM = ("/dev", "/proc", "/sys")
 _active: list[View] = []
 
@@ -94,7 +94,7 @@ def writes_kept_in(scratch: Path, *, free: Iterable[Path] = (), guarded: Iterabl
     places. Raises RuntimeError if it is entered again before it is left. Requires Linux, because it reads /proc.
     """
     if _active:
-        raise RuntimeError("Files are being kept apart already. Leave writes_kept_in before it is entered again.")
+        raise RuntimeError("Files are being redirected already. Leave writes_kept_in before you enter it again.")
     scratch.mkdir(parents=True, exist_ok=True)
     before = real.getcwd()
     view = View(str(scratch), [tempfile.gettempdir(), *_SYSTEM, *map(str, free)], [before, *map(str, guarded)])

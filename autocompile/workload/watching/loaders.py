@@ -56,7 +56,7 @@ class Feeding:
             return None
         known = InputPipeline(type(loader).__name__, timing, loader=facts_of(loader))
         if not has_a_twin(loader):
-            why = "it is no DataLoader as torch has it"
+            why = "it does not iterate like torch's own DataLoader"
             return replace(known, stays=why, fixed=why)
         is_waited_for = self.seconds > _WORTH_TRYING * (module_s + self.seconds)
         fixed = why_fixed(loader, self.held) if is_waited_for else "the script does not wait for it"

@@ -28,7 +28,7 @@ from autocompile.workload.watching.sight import EnoughSeen, Sight
 _LASTING = ExitStack()
 # Where libraries keep their downloads.
 _CACHES = Path.home() / ".cache"
-_INSTEAD_OF_INPUT = "have it take from its arguments, or from a file, what it asks for"
+_INSTEAD_OF_INPUT = "let it read this from its arguments or from a file"
 _HOW = "define `model` and `inputs`, or a function `workload()`"
 
 
@@ -78,7 +78,7 @@ def _run(sight: Sight, path: Path, arguments: Sequence[str], name: str) -> Itera
             if end.code and sight.began is None:
                 raise ended(end, heard.last_line, path, arguments, how=_HOW) from end
             if end.code:
-                yield f"the script ended itself with an error, by sys.exit({end.code!r}), after what was seen of it"
+                yield f"the script exited with an error, by sys.exit({end.code!r}), after its calls were recorded"
         except EOFError as fault:
             said = f"reads standard input, which is empty while it is watched ({describe_fault(fault)})"
             raise InvalidWorkload(said, where=shown(path), remedy=_INSTEAD_OF_INPUT) from fault
@@ -93,5 +93,5 @@ def _remedy(fault: Exception) -> str:
     if isinstance(fault, ImportError) and "attempted relative import" in str(fault):
         return "it is part of a package: give its module's name, as in `autocompile tune -m package.module`"
     if isinstance(fault, NameError) and fault.name == "get_ipython":
-        return "that line is a notebook's command, and no Python: remove it"
+        return "that line is a notebook command and not Python: remove it"
     return ""

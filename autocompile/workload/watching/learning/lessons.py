@@ -25,13 +25,11 @@ from autocompile.workload.watching.updates import timed_updates
 
 # The maximum number of recorded steps of a module.
 _MOST_STEPS = 32
-_WRAPPED = (
-    "the script has put something of its own in the place of its forward(), which is not seen; write it into the class"
-)
+_WRAPPED = "the script has replaced its forward() by a function that cannot be recorded; write it into the class"
 
 
-_CLIPPED = "it clips gradients of a part of the parameters, or not by their norm, which is not tuned"
-_SCALED = "it scales several losses at once by a GradScaler; scale their sum, and call backward() once"
+_CLIPPED = "it clips the gradients of only some parameters, or not by their norm, which is not supported"
+_SCALED = "it scales several losses at once with a GradScaler; scale their sum, and call backward() once"
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class Lesson:
     def take(self, made: Round) -> None:
         """Keep what led to a loss. Raises NotRecorded if the same call of the module also led to another loss."""
         if any(made.calls & before.calls for before in self.rounds):
-            raise NotRecorded("several losses come of one call of the model; add them up, and call backward() once")
+            raise NotRecorded("several losses come from one call of the model; add them up, and call backward() once")
         self.rounds.append(made)
 
 

@@ -19,7 +19,7 @@ from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Made, tensors_of
 from autocompile.workload.watching.tally import own_copy
 
-UNSEEN = "its loss goes through code that is not seen, as a torch.autograd.Function of its own, or compiled code"
+UNSEEN = "its loss goes through code that cannot be recorded, such as its own torch.autograd.Function or compiled code"
 # The maximum memory for copies of tensors from outside. Below the second value, unneeded copies are not searched for.
 MOST_BYTES, _LITTLE_BYTES = 1024**3, 64 * 1024**2
 # The attribute of a replacement function that holds the original function.

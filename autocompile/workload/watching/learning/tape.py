@@ -64,7 +64,7 @@ class Constants:
 def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Callable[[nn.Module], Constants]) -> Round:
     """Return what led to this loss. Raises NotRecorded if a part was not seen, or if several modules led to it."""
     if len(roots) != 1 or roots[0].numel() != 1:
-        raise NotRecorded("gradients are computed of several tensors at once, or of one that is no scalar")
+        raise NotRecorded("backward() is called on several tensors at once, or on one that is not a scalar")
     number = recorder.number_of(roots[0])
     if number is None:
         raise NotRecorded(UNSEEN)

@@ -49,7 +49,7 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
         raise Unteachable(lesson.problem)
     if lesson.start is None:
         raise Unteachable(
-            f"one {lesson.words.one} of it was seen, which only says what is trained; a second one would be recorded"
+            f"only one {lesson.words.one} of it was seen, which shows what is trained; the next one would be recorded"
         )
     module, steps = lesson.start.module, _alike(lesson.recorded[lesson.first :])
     tapes = {one.tape.key: one.tape for step in steps for one in step}
@@ -74,7 +74,7 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
         raise Unteachable(fault.fault) from fault
     except Exception as fault:  # the user's code may raise anything when it is called again
         said = f"{type(fault).__name__}: {fault}".split("\n", maxsplit=1)[0]
-        raise Unteachable(f"its step, done again, raised {said}") from fault
+        raise Unteachable(f"its step raised an exception when it was repeated: {said}") from fault
     return Taught(module, _thinned(batches, len(steps[0])), training)
 
 
@@ -104,7 +104,7 @@ def _check(
             with _random_as_it_was(step.module, one):
                 loss = float(step.learn(batch, len(rounds)))
             if not abs(loss - one.value) <= near * max(abs(one.value), near):
-                raise Unteachable(f"its loss, computed again on the same batch, is {loss:.6g}, and was {one.value:.6g}")
+                raise Unteachable(f"its loss on the same batch was {one.value:.6g}, but is {loss:.6g} when repeated")
         step.update()
         after = start.after
         if step.by_closure:
@@ -113,7 +113,7 @@ def _check(
             _check_update(step, before, after, near)
         for name, buffer in step.module.named_buffers():
             if name in after and _distance(buffer, after[name]) > near * max(_distance(after[name]), near):
-                raise Unteachable(f"its step, done again, changes the buffer {name} otherwise")
+                raise Unteachable(f"its step changes the buffer {name} differently when it is repeated")
 
 
 @contextmanager
@@ -138,8 +138,8 @@ def _check_update(
     if not moved:
         raise Unteachable("the step that was recorded changes no parameter; its learning rate may be 0 at the start")
     if not off <= near * moved:
-        differs = f"its step, done again, changes the parameters otherwise (by {off / moved:.0%})"
-        raise Unteachable(f"{differs}: the script does something with gradients or parameters that is not seen")
+        differs = f"its step changes the parameters differently when it is repeated (by {off / moved:.0%})"
+        raise Unteachable(f"{differs}: the script does something with gradients or parameters that was not recorded")
 
 
 def _check_gradients(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], near: float) -> None:
@@ -150,8 +150,8 @@ def _check_gradients(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
     if ours.keys() == theirs.keys():
         off = math.hypot(*(_distance(gradient, theirs[name]) for name, gradient in ours.items()))
     if not off <= near * size:
-        differs = f"its closure, called again, gives other gradients (off by {off / size:.0%})"
-        raise Unteachable(f"{differs}: the script does something with gradients that is not seen")
+        differs = f"its closure gives different gradients when it is called again (by {off / size:.0%})"
+        raise Unteachable(f"{differs}: the script does something with gradients that was not recorded")
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor | None = None) -> float:

@@ -18,8 +18,8 @@ from autocompile.workload.watching.overlay.view import View, real
 
 Heard = dict[str, Callable[..., None]]
 _REASON = (
-    "the script is only being watched, and this would change a file of yours: it is written in a way that cannot be"
-    " led elsewhere. Use open() or a function of os"
+    "the script is only being watched, and this would change a file of yours in a way that cannot be redirected."
+    " Use open() or a function of os"
 )
 # The positions of the path, and of its directory's descriptor if there is one, in an event's arguments.
 _PLACES: dict[str, list[tuple[int, int | None]]] = {
