@@ -162,10 +162,7 @@ class Recorder(TorchFunctionMode):
             _push_mode(self)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """Stop recording and release all that was recorded.
-
-        Unless another mode is active, also stop intercepting calls.
-        """
+        """Stop recording and release everything. Also stop intercepting calls, unless another mode is active."""
         self.records = False
         self.by_result, self.outer = {}, {}
         self._numbers, self._outer_numbers = {}, {}
@@ -174,10 +171,7 @@ class Recorder(TorchFunctionMode):
             self._has_left = True
 
     def _tidy(self) -> None:
-        """If much memory is held, release what is no longer needed.
-
-        If what is needed exceeds the limit, stop recording.
-        """
+        """If much memory is held, release what is not needed. If that is not enough, stop recording."""
         if self._held_bytes > 2 * self._pruned_bytes + _LITTLE_BYTES:
             self._prune()
         if self._held_bytes > MOST_BYTES:
@@ -204,7 +198,7 @@ class Recorder(TorchFunctionMode):
         return held[1] if held is not None and held[0]() is tensor else None
 
     def _place(self, leaf: Any) -> Any:
-        """Return the placeholder for an argument. It is made before the operation, which may change the argument."""
+        """Return the placeholder for an argument, made before the operation may change the argument."""
         if not isinstance(leaf, torch.Tensor):
             holds = next(tensors_of(leaf), None) is not None
             return Outer(self._kept(Seen(lambda: None, None, problem=_hidden(leaf)))) if holds else own_copy(leaf)
@@ -259,10 +253,7 @@ class Recorder(TorchFunctionMode):
 
 
 def _has_no_graph(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has no graph for gradients.
-
-    A parameter, for example, is not a result of what fills it.
-    """
+    """Return whether no graph leads to a tensor: it is a leaf, such as a parameter, or needs no gradient."""
     return tensor.is_leaf or not tensor.requires_grad
 
 
@@ -293,7 +284,7 @@ def _hidden(holder: Any) -> str:
 
 
 def _as_function(func: Any, args: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return a function that can be sent to another process. A tensor's property becomes a getattr of its name."""
+    """Return a function that can be pickled: a property of a tensor becomes a getattr of its name."""
     property_name = getattr(getattr(func, "__self__", None), "__name__", "")
     if getattr(func, "__name__", "") == "__get__" and property_name:
         return getattr, (args[0], property_name)
