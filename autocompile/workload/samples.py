@@ -50,8 +50,9 @@ def _as_sample(one: object, position: int, *, single: bool) -> Sample:
     elif isinstance(one, tuple):
         sample = Sample(tuple(one), {})
     else:
-        fault = f"cannot call the model with a {type(one).__name__}"
-        raise InvalidWorkload(fault, where=where, remedy=_SHAPE_OF_INPUTS)
+        raise InvalidWorkload(
+            f"cannot call the model with a {type(one).__name__}", where=where, remedy=_SHAPE_OF_INPUTS
+        )
     if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((sample.args, sample.kwargs))):
         raise InvalidWorkload("contains no tensor", where=where, remedy=_SHAPE_OF_INPUTS)
     return sample

@@ -87,7 +87,7 @@ def test_a_slow_loader_bounds_the_model_and_what_is_better_is_told(examine, no_p
     assert found.pipeline.own.batch_ms >= 20
     assert all(timing.setting != found.pipeline.own.setting for timing in found.pipeline.tried)
     assert found.pipeline.tried
-    assert any("only the first of 2 elements went to the model" in note for note in found.notes)
+    assert any("only the first of the 2 elements of every batch went to the model" in note for note in found.notes)
     assert "4 of them were kept, as all have the same shapes" in found.notes
     assert loader._iterator is None, "the user's own loader is left as it was"
 

@@ -57,7 +57,10 @@ def test_batches_become_steps():
         (lambda model, batch: fitted(model, batch).detach(), "a tensor that needs no gradient"),
         (lambda model, batch: fitted(model, batch) * torch.nan, "training.loss: is nan"),
         (lambda model, batch: fitted(model, batch) / 0, "training.loss: is inf"),
-        (lambda model, batch: fitted(copy.deepcopy(model), batch), "gives no parameter that the optimizer holds"),
+        (
+            lambda model, batch: fitted(copy.deepcopy(model), batch),
+            "gives no gradient to any parameter that the optimizer holds",
+        ),
     ],
     ids=["no scalar", "no tensor", "no gradient", "NaN", "infinite", "of another model"],
 )

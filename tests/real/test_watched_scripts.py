@@ -278,7 +278,7 @@ def test_what_it_prints_is_shown_while_it_runs(watch, tmp_path):
     with shown_live(answer) as pipe:
         reply = watch(text, shows=pipe)
     assert isinstance(reply, Workload), reply
-    assert "by sys.exit(3), after what was seen of it" in " ".join(reply.notes)
+    assert "by sys.exit(3), after its calls were recorded" in " ".join(reply.notes)
     assert "tuning gains little for so few calls" in " ".join(reply.notes)
 
 
