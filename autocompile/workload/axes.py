@@ -1,4 +1,4 @@
-"""Which axes of the arguments differ from call to call, and samples of other sizes."""
+"""Find which axes of the arguments differ between calls, and make samples of other sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class FreeAxis:
-    """Places (leaf, axis) that always have one size together, the sizes seen, and the range to compile for."""
+    """Axes (leaf, axis) that always have the same size, the sizes seen, and the range of sizes to compile for."""
 
     name: str
     places: frozenset[Place]
@@ -26,14 +26,15 @@ class FreeAxis:
     high: int
 
     def narrowed(self) -> FreeAxis:
-        """With the range that was seen."""
+        """Return the same axis with the range of sizes that was seen."""
         return FreeAxis(self.name, self.places, self.seen, min(self.seen), max(self.seen))
 
 
 def free_axes(samples: Sequence[Sample], batch: frozenset[Place]) -> tuple[FreeAxis, ...]:
-    """The axes along which samples of one form differ, those of equal sizes together; and the `batch` axis.
+    """Return the axes along which samples of one form differ, and the `batch` axis.
 
-    The range of each goes beyond what was seen.
+    Axes that have equal sizes in every sample form one FreeAxis. The range of each goes beyond the sizes that were
+    seen.
     """
     shapes = [[leaf.shape if isinstance(leaf, torch.Tensor) else () for leaf in leaves_of(s)] for s in samples]
     together: dict[tuple[int, ...], set[Place]] = {}
@@ -50,12 +51,12 @@ def free_axes(samples: Sequence[Sample], batch: frozenset[Place]) -> tuple[FreeA
 
 
 def leaves_of(sample: Sample) -> list[Any]:
-    """All arguments, flattened."""
+    """Return all arguments, flattened."""
     return pytree.tree_leaves((sample.args, sample.kwargs))
 
 
 def resized(sample: Sample, places: frozenset[Place], size: int) -> Sample:
-    """The same call with another size along these axes: its values, repeated or cut."""
+    """Return the same call with another size along these axes, with its values repeated or cut."""
     leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
     for leaf, axis in sorted(places):
         index = torch.arange(size, device=leaves[leaf].device) % leaves[leaf].shape[axis]
@@ -65,12 +66,12 @@ def resized(sample: Sample, places: frozenset[Place], size: int) -> Sample:
 
 
 def batch_of(sample: Sample) -> int:
-    """Samples in a call whose batch axis is proved."""
+    """Return the batch size of a call whose batch axis is proved."""
     leaf, axis = min(first_axes(sample))
     return int(leaves_of(sample)[leaf].shape[axis])
 
 
 def first_axes(sample: Sample) -> frozenset[Place]:
-    """The first axis of every tensor among the arguments that has any."""
+    """Return the first axis of each tensor among the arguments that has at least one axis."""
     leaves = enumerate(leaves_of(sample))
     return frozenset((i, 0) for i, leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim() > 0)

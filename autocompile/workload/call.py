@@ -1,4 +1,4 @@
-"""The first unit of work: a model is called, without gradients."""
+"""A call of a model without gradients, as a unit of work."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autocompile.workload.step import Step
 
 
 class Call(Step):
-    """A call of `model`, a module or a function, without gradients; itself called like the model.
+    """A call of `model`, a module or a function, without gradients. It is called like the model.
 
-    `module` is the module that runs beneath, where that is not the model itself.
+    `module` is the module that does the computation, if that is not the model itself.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Call(Step):
         self.threads, self.device_type = threads, device_type
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's output."""
+        """Return the model's output."""
         with torch.no_grad():
             return self.model(*args, **kwargs)
 
@@ -34,19 +34,22 @@ class Call(Step):
         return self(*sample.args, **sample.kwargs)
 
     def twin(self) -> Self:
-        """With buffers of its own, if there are any; asked of what is not compiled, as the baseline is."""
+        """Return a copy with its own buffers, or this call if there are none.
+
+        Call this only on a model that is not compiled, such as the baseline.
+        """
         if not any(True for _ in self.state.named()):
             return self
         other = copy.copy(self)
         copies: dict[int, Any] = {id(parameter): parameter for parameter in self.state.fixed()}
         for parameter in self.module.parameters() if self.module is not None else ():
-            if id(parameter) not in copies:  # torch's own copy of a parameter is never in a buffer's memory
+            if id(parameter) not in copies:  # deepcopy of a parameter loses memory that it shares with a buffer
                 data = copy.deepcopy(parameter.data, copies)
                 copies[id(parameter)] = type(parameter)(data, parameter.requires_grad)
         other.model, other.module = copy.deepcopy((self.model, self.module), copies)
         return other
 
     def in_float64(self) -> Call:
-        """Of a module; a function computes in the precision of its arguments."""
+        """Return the same call in double precision. A function computes in the precision of its arguments."""
         model = copy.deepcopy(self.model).double() if isinstance(self.model, nn.Module) else self.model
         return Call(model, device_type=self.device_type)

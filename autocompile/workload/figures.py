@@ -1,4 +1,4 @@
-"""What a unit of work did, as vectors whose distribution over many times can be compared."""
+"""Summarize what a unit of work did as vectors, so that distributions over many runs can be compared."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 
 from autocompile.workload.observation import Observation
 
-# Of more elements than these, so many are looked at; the norm is that of all.
+# Of larger tensors, this many elements are looked at. The norm is that of all elements.
 _MOST_ELEMENTS = 4096
 
 
 def figures_of(seen: Observation) -> dict[str, torch.Tensor]:
-    """The elements of each tensor that was observed, and its norm, in double precision on the CPU.
+    """Return the elements and the norm of each observed tensor, in double precision on the CPU.
 
-    The norm tells elements that vary together from such as do not. Of large tensors, elements at places that are
-    chosen at random are given, the same ones every time.
+    The norm distinguishes elements that vary together from elements that vary independently. Of large tensors, only
+    elements at randomly chosen places are returned. The places are the same every time.
     """
     figures = {}
     for name, leaf in seen.leaves.items():

@@ -1,4 +1,4 @@
-"""What calls have in common but for the sizes of their tensors."""
+"""Describe what calls have in common, apart from the sizes of their tensors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autocompile.workload.samples import Sample, describe
 
 
 def form_of(sample: Sample) -> tuple[Any, ...]:
-    """Equal for calls that differ in the sizes of their tensors only."""
+    """Return a key that is equal for calls that differ only in the sizes of their tensors."""
     tensors, constants = describe(sample)
     return tuple((spec.path, spec.dtype, len(spec.shape), spec.device) for spec in tensors), constants
 
 
 def by_form(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """Samples that differ in the sizes of their tensors only, together."""
+    """Group the samples that differ only in the sizes of their tensors."""
     forms: dict[Any, list[Sample]] = {}
     for sample in samples:
         forms.setdefault(form_of(sample), []).append(sample)
@@ -26,7 +26,7 @@ def by_form(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def parameter_names(model: Any) -> tuple[str, ...]:
-    """The model's parameters that may be given by position, in order; none where that cannot be told."""
+    """Return the names of the model's positional parameters, in order, or none if the signature is unknown."""
     function = model.forward if isinstance(model, torch.nn.Module) else model
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -1,4 +1,4 @@
-"""Which GPUs are used, as a compiler knows them."""
+"""The kinds of the GPUs in use, as a compiler distinguishes them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from autocompile.core.environment import GpuKind
 
 
 def gpu_kind(index: int | None = None) -> GpuKind:
-    """Of the GPU of this index, which need not be the only one or the current one; None is the current one."""
+    """Return the kind of the GPU with this index, or of the current GPU if it is None."""
     properties = torch.cuda.get_device_properties(torch.cuda.current_device() if index is None else index)
     return GpuKind(properties.name, f"{properties.major}.{properties.minor}", properties.multi_processor_count)
 
 
 def gpus_among(devices: Iterable[torch.device]) -> tuple[GpuKind, ...]:
-    """Of those devices that are NVIDIA GPUs, each once, in order."""
+    """Return the kinds of those devices that are NVIDIA GPUs, each device once, in order."""
     indices = dict.fromkeys(device.index for device in devices if device.type == "cuda")
     return tuple(map(gpu_kind, indices))

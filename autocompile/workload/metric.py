@@ -1,4 +1,4 @@
-"""A user's own measure of an output's quality, on its way to another process."""
+"""Send a user's own measure of output quality to another process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autocompile.core.errors import InvalidWorkload
 
 
 def spool_metric(metric: Callable[[Any], float], path: Path) -> None:
-    """Write it for children. Raises InvalidWorkload if it cannot be pickled."""
+    """Write the metric to a file for child processes. Raises InvalidWorkload if it cannot be pickled."""
     try:
         path.write_bytes(cloudpickle.dumps(metric))
     except Exception as fault:
@@ -26,7 +26,7 @@ def spool_metric(metric: Callable[[Any], float], path: Path) -> None:
 
 
 def unspool_metric(path: str) -> Callable[[Any], float] | None:
-    """The metric that lies at `path`, checked at every call; None for ""."""
+    """Return the metric stored at `path`, with each of its results checked, or None if `path` is ""."""
     if not path:
         return None
     metric = pickle.loads(Path(path).read_bytes())  # noqa: S301  our own file, of this run
@@ -45,7 +45,7 @@ def unspool_metric(path: str) -> Callable[[Any], float] | None:
             raise InvalidWorkload(
                 f"returned {value!r}, which is not a finite number",
                 where="metric",
-                remedy="return a float, more is better",
+                remedy="return a float, where higher is better",
             )
         return float(number)
 

@@ -1,4 +1,4 @@
-"""All that a unit of work did, by name, so that it can be compared with what another made of the same inputs."""
+"""Everything that a unit of work did, by name, so that it can be compared with another run on the same inputs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from autocompile.workload.state import State
 
 _PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device)
 _DEEPEST = 6
-# Under which name an observation has the norm of the gradient in each step.
+# The name in an observation of the gradient's norm in each step.
 NORM = "norm of the gradient"
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What was done: the `output`, and the same flattened and named in `leaves`.
+    """What a unit of work did: its `output`, and the same flattened and named in `leaves`.
 
-    `leaves` also holds the inputs and the state afterwards; `structure` describes the output.
+    `leaves` also holds the inputs and the state after the work. `structure` describes the output.
     """
 
     output: Any
@@ -31,19 +31,20 @@ class Observation:
 
 
 class Sequel(Protocol):
-    """What must follow, in double precision, from some of the leaves of an observation, whatever these are."""
+    """What must follow, in double precision, from some leaves of an observation, whatever their values."""
 
     def of(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
-        """The leaves that follow from those that were observed, by name."""
+        """Return, by name, the leaves that follow from those that were observed."""
 
     def spacing(self, name: str) -> torch.Tensor | None:
-        """How finely a leaf that follows can be told at all, an element each; None if nothing limits that."""
+        """Return how far apart distinguishable values of a leaf are, for each element, or None if there is no limit."""
 
 
 def observed(output: Any, sample: Sample, state: State) -> Observation:
-    """What came out, what became of the inputs and of the state; all of it copied.
+    """Return the output, the inputs and the state after the work, all copied.
 
-    The output first, and at once: CUDA graphs reuse their output's memory, and a buffer may be returned itself.
+    The output is copied first and immediately: CUDA graphs reuse the memory of their output, and the output may be a
+    buffer itself.
     """
     own = pytree.tree_map(_detached, output)
     named, spec = named_leaves(own)
@@ -55,24 +56,24 @@ def observed(output: Any, sample: Sample, state: State) -> Observation:
 
 
 def input_leaves(sample: Sample) -> Iterator[tuple[str, torch.Tensor]]:
-    """What became of the tensors among the inputs, copied."""
+    """Yield copies of the tensors among the inputs, as they are after the work."""
     for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
         if isinstance(leaf, torch.Tensor):
             yield after_call(f"input{name}"), _detached(leaf)
 
 
 def gradient_of(name: str) -> str:
-    """Under which name an observation has a parameter's gradient."""
+    """Return the name in an observation of a parameter's gradient."""
     return f"gradient of {name}"
 
 
 def after_call(name: str) -> str:
-    """Under which name an observation has what became of an input or a part of the state."""
+    """Return the name in an observation of an input or a part of the state after the call."""
     return f"{name} after the call"
 
 
 def _opened(name: str, leaf: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """What is in an object that pytree does not know (a cache, a user's dataclass): its attributes, else its type."""
+    """Yield the parts of an object that pytree does not know (a cache, a user's dataclass): its attributes or type."""
     if isinstance(leaf, torch.Tensor):
         yield name, _detached(leaf)
     elif leaf is None or isinstance(leaf, _PLAIN):

@@ -1,4 +1,4 @@
-"""The calls of modules that a program makes itself, and not one module of another: each passes by a function."""
+"""Intercept the module calls that a program makes itself, but not those that one module makes of another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import nn
 from torch.jit import ScriptModule
 from torch.jit._trace import is_tracing
 
-# Makes a call of a module in the program's place: of the module, its arguments, and what calls it as it is.
+# Makes a module call in place of the program. It takes the module, its arguments by position and by name, and the
+# original function that makes the call.
 Pass = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
 
 
@@ -22,10 +23,11 @@ class _Depth(threading.local):
 
 @contextmanager
 def outermost_calls(passed: Pass) -> Iterator[None]:
-    """Hand each outermost call of a module to `passed`; calls within one are made as ever.
+    """Pass each outermost call of a module to `passed`. Calls within such a call are made as usual.
 
-    It replaces `nn.Module.__call__`, which a class may have overridden: calls of such are not seen, nor are those of
-    TorchScript, nor what is traced for it. A call in another thread is outermost there.
+    This replaces `nn.Module.__call__`. Three kinds of calls are not seen: those of classes that override `__call__`,
+    those of TorchScript modules, and those made while tracing for TorchScript. A call in another thread is outermost in
+    that thread.
     """
     before, depth = nn.Module.__call__, _Depth()
 
@@ -46,7 +48,10 @@ def outermost_calls(passed: Pass) -> Iterator[None]:
 
 
 def uncompiled(module: Any) -> Any:
-    """What `torch.compile` was given, where it is that; asking imports no compiler, which takes a second."""
+    """Return the module that `torch.compile` was given, if this is its result.
+
+    The compiler is not imported, because that takes a second.
+    """
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     kind = getattr(compiler, "OptimizedModule", None)
     return module._orig_mod if kind is not None and isinstance(module, kind) else module  # noqa: SLF001

@@ -1,7 +1,7 @@
 """A model whose forward() a script has wrapped in autocast, as accelerate does for mixed precision.
 
-The wrapper lies in the module itself, where it hides the forward() of its class. What is around that is known here, so
-that it can be told, and left out while the model computes in another precision.
+The wrapper is stored in the module itself, where it hides the forward() of the class. This file recognizes such
+wrappers, so that autocompile can report them, and remove them while the model computes in another precision.
 """
 
 from __future__ import annotations
@@ -14,35 +14,38 @@ import torch
 from torch import nn
 
 _FORWARD = "forward"
-# Where accelerate keeps what it has hidden.
+# Where accelerate keeps the forward() that it has hidden.
 _HIDDEN = "_original_forward"
-# Whose functions make single precision of what a model returns.
+# Functions of this module convert a model's outputs to single precision.
 _CONVERTS = "accelerate.utils.operations"
 
 
 def own_autocast(module: nn.Module) -> str:
-    """The dtype that its forward() is wrapped in, or "": also where something else is around it."""
+    """Return the dtype of the autocast around forward(), or "".
+
+    It is "" too if an unknown wrapper is around forward().
+    """
     layers = _layers(module)
     casts = [one for one in map(_autocast_of, layers or ()) if one is not None]
-    if layers is None or not casts or not casts[-1]._enabled:  # noqa: SLF001  torch tells no other way
+    if layers is None or not casts or not casts[-1]._enabled:  # noqa: SLF001  torch has no public way
         return ""
     return str(casts[-1].fast_dtype).removeprefix("torch.")
 
 
 def is_wrapped_otherwise(module: nn.Module) -> bool:
-    """Whether something is around its forward() that is not known."""
+    """Return whether an unknown wrapper is around its forward()."""
     return hasattr(vars(module).get(_FORWARD), "__wrapped__") and _layers(module) is None
 
 
 def unwrap(module: nn.Module) -> None:
-    """Take away the autocast that is around its forward(), where there is nothing else."""
+    """Remove the autocast around its forward(), if there is no other wrapper."""
     if _layers(module):
         vars(module).pop(_FORWARD)
         vars(module).pop(_HIDDEN, None)
 
 
 def unwrapped(module: nn.Module) -> AbstractContextManager[None]:
-    """Without that autocast meanwhile."""
+    """Remove that autocast within the context."""
     return _unwrapped(module) if _FORWARD in vars(module) else nullcontext()
 
 
@@ -58,7 +61,7 @@ def _unwrapped(module: nn.Module) -> Iterator[None]:
 
 
 def _layers(module: nn.Module) -> list[Any] | None:
-    """What lies around the forward() of its class, the outermost first; None where that is not known."""
+    """Return the wrappers around the forward() of its class, the outermost first, or None if one is unknown."""
     found: list[Any] = []
     one = vars(module).get(_FORWARD)
     while one is not None:
@@ -73,7 +76,7 @@ def _layers(module: nn.Module) -> list[Any] | None:
 
 
 def _autocast_of(function: Any) -> torch.autocast | None:
-    """What a function that autocast has made of another is done in."""
+    """Return the autocast that a function applies, if autocast made this function as a decorator."""
     code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
     held = (cell.cell_contents for cell in cells if code is not None and code.co_name == "decorate_autocast")
     return next((one for one in held if isinstance(one, torch.autocast)), None)

@@ -1,7 +1,8 @@
-"""How a model travels to other processes: by cloudpickle, with what torch's own modules refuse.
+"""Pickle models for other processes, by cloudpickle, including what torch's own modules refuse to pickle.
 
-A module with a parametrization (weight norm, spectral norm, as in wav2vec 2.0) has a class that torch makes for it, and
-refuses to be pickled. It travels as its own class, its state, and the names of what is parametrized.
+Torch makes a new class for a module with a parametrization (weight norm, spectral norm, as in wav2vec 2.0), and that
+class cannot be pickled. Such a module is pickled as its original class, its state and the names of its parametrized
+tensors.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from torch.nn.utils import parametrize
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """As cloudpickle's. `torch.save` takes this module in the place of pickle's."""
+    """A cloudpickle pickler that handles parametrized modules. `torch.save` accepts this file as its pickle module."""
 
     def reducer_override(self, obj: Any) -> Any:
-        """What an object is put together of again; NotImplemented for the usual way."""
+        """Return how to rebuild an object, or NotImplemented for the usual way."""
         if isinstance(obj, nn.Module) and parametrize.is_parametrized(obj):
             module: Any = obj
             own: Any = type(obj).__bases__[0]
@@ -27,7 +28,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _parametrized(own: type[nn.Module], names: Sequence[str]) -> nn.Module:
-    """A module without its state, of a class like the one that torch has made for it."""
+    """Return a module without its state, of a class like the one that torch made for it."""
     module = own.__new__(own)
     parametrize._inject_new_class(module)  # noqa: SLF001  torch has no public way to do it without computing anything
     for name in names:

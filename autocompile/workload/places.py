@@ -1,4 +1,4 @@
-"""Where installed packages lie."""
+"""Tell whether a file belongs to an installed package."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file belongs to an installed package, by its path."""
+    """Return whether a file belongs to an installed package, judged by its path."""
     return any(place in file for place in _INSTALLED)

@@ -1,8 +1,9 @@
-"""Functions that travelled by value, at home in a module again.
+"""Give functions that were pickled by value a module again.
 
-Pickled by value, a function keeps the name of the module that it was written in, and gets a namespace that is none's.
-The compiler looks up by the name what an inlined function takes from its module, and finds none of the script's helpers
-and constants. So here the namespace is that of a module which can be imported under the name.
+A function that is pickled by value keeps the name of the module that it was written in, but its new namespace belongs
+to no module. The compiler uses that name to look up what an inlined function takes from its module, and does not find
+the script's helpers and constants. Therefore the namespace used here is that of a module that can be imported under the
+name.
 """
 
 from __future__ import annotations
@@ -15,24 +16,27 @@ from typing import Any
 
 from cloudpickle import cloudpickle
 
-# As it reads in the pickles.
+# The function as pickles name it.
 _MAKER = ("cloudpickle.cloudpickle", "_make_function")
 _revived: set[str] = set()
 
 
 class Unpickler(pickle.Unpickler):
-    """As Python's own, but that what was written in a script has a module again. For a process of the script's own."""
+    """Python's unpickler, except that functions written in a script get a module.
+
+    It is for use in a process that serves one script only.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._homes: dict[str, tuple[dict[str, Any], ModuleType | None]] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        """What `name` stands for."""
+        """Return the object that `name` stands for."""
         return self._make_function if (module, name) == _MAKER else super().find_class(module, name)
 
     def _make_function(self, code: CodeType, namespace: dict[str, Any], *others: Any) -> FunctionType:
-        """In the place of cloudpickle's, which does the same with the bare namespace."""
+        """Make a function as cloudpickle does, but with a module's namespace."""
         home = self._home_of(namespace)
         if home is not None:
             vars(home).update(namespace)
@@ -41,7 +45,10 @@ class Unpickler(pickle.Unpickler):
         return function
 
     def _home_of(self, namespace: dict[str, Any]) -> ModuleType | None:
-        """The namespace's module; None if it has no name, there is a real one, or the name is another's already."""
+        """Return the namespace's module, or None.
+
+        It is None if the namespace has no name, or if a real module or another namespace has that name.
+        """
         name = namespace.get("__name__")
         if not isinstance(name, str):
             return None
@@ -52,7 +59,10 @@ class Unpickler(pickle.Unpickler):
 
 
 def _is_real(name: str) -> bool:
-    """Whether there is a module to import; what this process itself runs is nobody's."""
+    """Return whether a module of this name can be imported.
+
+    `__main__`, which this process runs itself, does not count.
+    """
     if name == "__main__" or name in _revived:
         return False
     try:

@@ -1,4 +1,4 @@
-"""What users give as inputs, as calls."""
+"""Convert the inputs that users give to calls."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Sample:
 
 
 def as_samples(inputs: object) -> tuple[Sample, ...]:
-    """A tensor, a tuple (arguments), a mapping (keywords), or a list of such samples.
+    """Convert a tensor, a tuple (arguments), a mapping (keyword arguments), or a list of these to samples.
 
-    More than 64 samples are thinned evenly, which keeps their distribution. Raises InvalidWorkload for
-    anything else, for an empty list and for samples without a tensor.
+    More than 64 samples are thinned evenly, which keeps their distribution. Raises InvalidWorkload for anything else,
+    for an empty list and for samples without a tensor.
     """
     many = list(inputs) if isinstance(inputs, list) else [inputs]
     if not many:
@@ -50,14 +50,16 @@ def _as_sample(one: object, position: int, *, single: bool) -> Sample:
     elif isinstance(one, tuple):
         sample = Sample(tuple(one), {})
     else:
-        raise InvalidWorkload(f"cannot call with a {type(one).__name__}", where=where, remedy=_SHAPE_OF_INPUTS)
+        raise InvalidWorkload(
+            f"cannot call the model with a {type(one).__name__}", where=where, remedy=_SHAPE_OF_INPUTS
+        )
     if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((sample.args, sample.kwargs))):
-        raise InvalidWorkload("there is no tensor in it", where=where, remedy=_SHAPE_OF_INPUTS)
+        raise InvalidWorkload("contains no tensor", where=where, remedy=_SHAPE_OF_INPUTS)
     return sample
 
 
 def signatures_of(samples: Sequence[Sample]) -> tuple[Signature, ...]:
-    """The distinct signatures in order of first appearance, weighted by their share of the samples."""
+    """Return the distinct signatures in order of first appearance, weighted by their share of the samples."""
     described = [describe(sample) for sample in samples]
     shares = Counter(described)
     return tuple(
@@ -67,9 +69,9 @@ def signatures_of(samples: Sequence[Sample]) -> tuple[Signature, ...]:
 
 
 def named_leaves(tree: Any) -> tuple[list[tuple[str, Any]], pytree.TreeSpec]:
-    """The leaves of nested containers, each with where it sits, and the structure.
+    """Return the leaves of nested containers, each with its path, and the structure.
 
-    A container that was registered without names for its parts has them numbered.
+    The parts of a container that was registered without names for them are numbered.
     """
     try:
         leaves, spec = pytree.tree_flatten_with_path(tree)
@@ -83,7 +85,7 @@ Description = tuple[tuple[TensorSpec, ...], tuple[tuple[str, str], ...]]
 
 
 def describe(sample: Sample) -> Description:
-    """The tensors' and the constants' specifications of one call; equal for calls that compile alike."""
+    """Return the specifications of a call's tensors and constants. They are equal for calls that compile alike."""
     tensors, constants = [], []
     for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
         if isinstance(leaf, torch.Tensor):
@@ -102,9 +104,9 @@ def describe(sample: Sample) -> Description:
 
 
 def clone(sample: Sample) -> Sample:
-    """The same call on memory of its own, as a call may write into its arguments.
+    """Return the same call on copied memory, because a call may write into its arguments.
 
-    Strides, offsets and sharing between the tensors stay: another layout would be another program.
+    Strides, offsets and memory shared between the tensors are kept: another layout would be another program.
     """
     storages: dict[int, torch.UntypedStorage] = {}
 
@@ -122,6 +124,6 @@ def clone(sample: Sample) -> Sample:
 
 
 def device_of(sample: Sample) -> torch.device:
-    """Where the tensors of a call are. Raises StopIteration if it has none."""
+    """Return the device of a call's first tensor. Raises StopIteration if it has none."""
     leaves = pytree.tree_leaves((sample.args, sample.kwargs))
     return next(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))

@@ -1,4 +1,4 @@
-"""Torch's process-wide settings, which belong to a workload: numerics and threads change with them."""
+"""Torch's process-wide settings. They belong to a workload because they change its numerics and its threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from autocompile.core.workload import TorchSettings
 
 T = TypeVar("T")
 
-# Backends that compute in float32, by their names in `torch.backends`, after those that they take their precision from.
+# Backends that compute in float32, by their names in `torch.backends`. A backend comes after the one whose precision it
+# inherits.
 _ALL = "all"
 _WITH_PRECISION = (
     *(_ALL, "cudnn", "mkldnn"),
@@ -23,12 +24,12 @@ _SWITCHES = (
     "cuda.matmul.allow_fp16_reduced_precision_reduction",
     "cuda.matmul.allow_bf16_reduced_precision_reduction",
 )
-# Ways to compute attention, each asked for and set by a function.
+# Ways to compute attention. Each has one function to query it and one to set it.
 _ATTENTION = ("flash_sdp", "mem_efficient_sdp", "math_sdp", "cudnn_sdp")
 
 
 def current_settings() -> TorchSettings:
-    """As they are in this process."""
+    """Return the settings of this process."""
     return TorchSettings(
         threads=torch.get_num_threads(),
         matmul_precision=_told(torch.get_float32_matmul_precision, ""),
@@ -42,9 +43,10 @@ def current_settings() -> TorchSettings:
 
 
 def apply_settings(settings: TorchSettings) -> None:
-    """Have them in this process too; what is so already is left alone.
+    """Apply the settings in this process. Settings that already match are not set again.
 
-    Setting even the same float32 precision marks it as chosen, and is part of the compiler's cache keys.
+    Setting a float32 precision, even to the same value, marks it as chosen, and that mark is part of the compiler's
+    cache keys.
     """
     now = current_settings()
     if now.threads != settings.threads:
@@ -64,7 +66,7 @@ def _apply_precision(settings: TorchSettings, now: TorchSettings) -> None:
         torch.set_float32_matmul_precision(settings.matmul_precision)
     if settings.cudnn_tf32 is not None and now.cudnn_tf32 != settings.cudnn_tf32:
         torch.backends.cudnn.allow_tf32 = settings.cudnn_tf32
-    # By backend, what these two have not brought about.
+    # Set the backends that the two settings above have not changed.
     for name, precision in settings.precisions.items():
         if _precisions().get(name, precision) != precision:
             _backend(name).fp32_precision = precision
@@ -82,13 +84,13 @@ def _apply_switches(settings: TorchSettings, now: TorchSettings) -> None:
 
 
 def _precisions() -> dict[str, str]:
-    """Of the backends that this torch tells it of."""
+    """Return the precision of each backend for which this version of torch has one."""
     told = {name: _told(lambda name=name: str(_backend(name).fp32_precision), "") for name in _WITH_PRECISION}  # type: ignore[misc]
     return {name: precision for name, precision in told.items() if precision}
 
 
 def _switches() -> dict[str, bool]:
-    """Those that this torch has."""
+    """Return the switches that this version of torch has."""
     ask: dict[str, Callable[[], Any]] = {
         **{name: lambda name=name: attrgetter(name)(torch.backends) for name in _SWITCHES},  # type: ignore[misc]
         **{name: lambda name=name: getattr(torch.backends.cuda, f"{name}_enabled")() for name in _ATTENTION},  # type: ignore[misc]
@@ -102,7 +104,10 @@ def _backend(name: str) -> Any:
 
 
 def _told(ask: Callable[[], T], unknown: T) -> T:
-    """What torch answers; where the newer settings are in use, its older functions refuse with a RuntimeError."""
+    """Return what `ask` returns, or `unknown` if torch refuses.
+
+    Torch's older functions raise a RuntimeError when the newer settings are in use.
+    """
     try:
         return ask()
     except (AttributeError, RuntimeError):

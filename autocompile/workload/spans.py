@@ -1,4 +1,4 @@
-"""How long calls take where they may be given to a GPU, which does them later."""
+"""Measure how long calls take that may run asynchronously on a GPU."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 
 import torch
 
-# So many may be under way before the oldest is waited for.
+# At most this many spans are pending before the oldest one is awaited.
 _MOST_PENDING = 256
 
 
 def when_done() -> float:
-    """`time.perf_counter`, when a GPU that is in use has done all that it was given."""
+    """Return `time.perf_counter()` after a GPU that is in use has finished all its work."""
     if _uses_gpu():
         torch.cuda.synchronize()
     return time.perf_counter()
 
 
 class Spans:
-    """Seconds of spans of work, the first by itself; a GPU that is in use stamps them itself, and is not waited for.
+    """Durations of spans of work, with the first one kept apart.
 
-    `count`: how many have ended.
+    A GPU that is in use records the timestamps itself, so the process does not wait for it. `count` is the number of
+    spans that have ended.
     """
 
     def __init__(self) -> None:
@@ -31,11 +32,11 @@ class Spans:
         self._pending: deque[tuple[Any, Any]] = deque()
 
     def begin(self) -> Any:
-        """A stamp, for `end`."""
+        """Return a timestamp to pass to `end`."""
         return _stamp() if self.count and _uses_gpu() else time.perf_counter()
 
     def end(self, began: Any) -> None:
-        """The span that began so has ended."""
+        """Record the end of the span that began at this timestamp."""
         self.count += 1
         if not isinstance(began, float):
             self._pending.append((began, _stamp()))
@@ -47,13 +48,13 @@ class Spans:
 
     @property
     def mean_s(self) -> float | None:
-        """Of those after the first; None if there are none. Waits for the device."""
+        """Return the mean of the spans after the first, or None if there are none. Waits for the device."""
         while self._pending:
             self._settle(waits=True)
         return self._seconds / (self.count - 1) if self.count > 1 else None
 
     def _settle(self, waits: bool) -> None:
-        """Add up what is done, and the oldest in any case if that is to be waited for."""
+        """Add up the spans that are finished, after waiting for the oldest one if `waits`."""
         while self._pending and (waits or self._pending[0][1].query()):
             began, ended = self._pending.popleft()
             ended.synchronize()
@@ -62,7 +63,7 @@ class Spans:
 
 
 def _uses_gpu() -> bool:
-    """Whether there is one in use; while somebody captures a CUDA graph, nothing may be asked of it."""
+    """Return whether a GPU is in use and may be queried: not while a CUDA graph is captured."""
     return torch.cuda.is_initialized() and not torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
 
 

@@ -1,4 +1,4 @@
-"""A model and its inputs on their way to another process."""
+"""Send a model and its inputs to another process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training, steps_of
 
 _FILE = "workload.pt"
-# Of what comes one by one: a pass over more batches of the same shapes takes longer, and says no more.
+# For inputs that come one by one. A pass over more batches of the same shapes takes longer and adds no information.
 _ENOUGH = 4
 
 
@@ -49,16 +49,16 @@ def spool(
     keep: Path | None = None,
     training: Training | None = None,
 ) -> Workload:
-    """Write `model` and `inputs` into `directory`, so that a child process can have them.
+    """Write `model` and `inputs` into `directory`, so that a child process can load them.
 
-    With `training` the inputs are its batches. It travels in one pickle with the model, so that the parameters which
-    its optimizer holds are the model's own there, too; nothing of it is changed here.
+    With `training`, the inputs are its batches. Model and training are pickled together, so that in the child process
+    the optimizer still holds the model's own parameters. This process does not change either of them.
 
-    Classes and functions of `__main__` travel by value, so a child never imports the user's script. A DataLoader
-    stays here: its first batches travel, and how long they take to come (with `tries_loaders`, in other settings too).
-    `keep`: a file that gets the samples by themselves, for `kept_inputs`.
-    Raises InvalidWorkload if it is not callable, the inputs have no form that it knows or differ in a way
-    that the model does not take, or something in it cannot be pickled, naming the attribute.
+    Classes and functions of `__main__` are pickled by value, so a child process never imports the user's script. A
+    DataLoader stays in this process: its first batches are written, and how long they take to load (with
+    `tries_loaders`, in other settings too). `keep` is a file to which the samples are also written alone, for
+    `kept_inputs`. Raises InvalidWorkload if the model is not callable, if the inputs have an unknown form or differ in
+    a way that the model does not accept, or if something cannot be pickled. The error names the attribute.
     """
     _check(model, training)
     taken = _taken(model, inputs, training, tries_loaders=tries_loaders) if is_stream(inputs) else None
@@ -102,24 +102,27 @@ def spool(
 
 
 def _taken(model: Any, inputs: Any, training: Training | None, *, tries_loaders: bool) -> Taken:
-    """What comes one by one. A training's loader is tried while the model trains, and not by itself."""
+    """Take the first batches. The loader of a training is timed later, while the model trains."""
     return take(inputs, model, tries_loaders=tries_loaders and training is None, whole=training is not None)
 
 
 def _pipeline(taken: Taken | None, inputs: Any, entry: TrainingEntry | None, directory: Path) -> InputPipeline | None:
-    """How the inputs come; a training's DataLoader is kept beside the workload, to be tried with other settings."""
+    """Return how the inputs come.
+
+    A training's DataLoader is written next to the workload, to be tried with other settings.
+    """
     if taken is None or entry is None:
         return taken.pipeline if taken else None
-    if entry.by_closure:  # one batch serves many calls of a closure, so waiting for it is no part of them
+    if entry.by_closure:  # an optimizer calls its closure many times for one batch, so loading is not part of a call
         return None
-    stays = keep_loader(inputs, directory) if has_a_twin(inputs) else "it is no DataLoader as torch has it"
+    stays = keep_loader(inputs, directory) if has_a_twin(inputs) else "it does not iterate like torch's own DataLoader"
     return replace(taken.pipeline, stays=stays)
 
 
 def _samples_of(
     model: Any, inputs: Any, taken: Taken | None, training: Training | None
 ) -> tuple[tuple[Sample, ...], tuple[str, ...]]:
-    """What was given or taken, as units of work; and what is to be told about it."""
+    """Return the given inputs as units of work, and notes for the user."""
     given = taken.calls if taken else inputs
     samples = steps_of(given, training) if training else as_samples(given)
     notes = taken.notes if taken else ()
@@ -132,16 +135,16 @@ def _samples_of(
 
 
 def unspool(workload: Workload, *, batch: int = 0) -> tuple[Any, tuple[Sample, ...]]:
-    """The model and its samples, on the device where they were, in a process of its own with the settings they had.
+    """Return the model and its samples, on their original device, and apply the settings of their original process.
 
-    With a `batch`, the samples are repeated or cut to calls of that size.
+    With a `batch`, the samples are repeated or cut to calls of that size. Call this in a child process only.
     """
     model, samples, _training = _read(workload)
     return model, at_batch(samples, batch) if batch else samples
 
 
 def unspool_step(workload: Workload) -> tuple[Step, tuple[Sample, ...]]:
-    """The unit of work as the user gave it, and its samples, as `unspool` has them: a call, or a step of training."""
+    """Return the user's unit of work, a call or a training step, and its samples, as `unspool` does."""
     model, samples, training = _read(workload)
     if training is None:
         return Call(model, device_type=workload.device_type), samples
@@ -158,13 +161,13 @@ def _read(workload: Workload) -> tuple[Any, tuple[Sample, ...], Training | None]
 
 
 def kept_inputs(path: Path) -> list[Any]:
-    """The samples that `spool` kept by themselves, in a form in which it takes them."""
+    """Return the samples that `spool` wrote alone, in a form that `spool` accepts."""
     samples = torch.load(path, weights_only=False, pickle_module=revival)
     return [sample.kwargs or sample.args for sample in samples]
 
 
 def at_batch(samples: Sequence[Sample], size: int) -> tuple[Sample, ...]:
-    """The same calls with so many samples each, repeated or cut along the first axes."""
+    """Return the same calls with this batch size, repeated or cut along the first axes."""
     return tuple(resized(sample, first_axes(sample), size) for sample in samples)
 
 
@@ -199,17 +202,17 @@ class _Nowhere:
 
 
 class _WithoutTensors(pickling.Pickler):
-    """Tries the pickling, without the cost of the weights."""
+    """Tries to pickle something, without the cost of pickling the weights."""
 
     def persistent_id(self, obj: object) -> str | None:
         return "tensor" if isinstance(obj, torch.Tensor) and type(obj) in (torch.Tensor, nn.Parameter) else None
 
 
 def pickling_fault(part: Any) -> str:
-    """Why something cannot travel, or ""."""
+    """Return why something cannot be pickled, or ""."""
     try:
         _WithoutTensors(_Nowhere()).dump(part)
-    except UsageError:  # says it already
+    except UsageError:  # its message is already complete
         raise
     except Exception as fault:  # whatever a user's __reduce__ raises
         return str(fault) or type(fault).__name__
@@ -241,7 +244,7 @@ def _attributes(part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _imported_modules(path: Path) -> Iterator[str]:
-    """Names of the modules that unpickling imports, read off the pickle's own opcodes."""
+    """Yield the names of the modules that unpickling imports, read from the pickle's opcodes."""
     with zipfile.ZipFile(path) as archive:
         pickle_name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
         data = archive.read(pickle_name)
@@ -259,9 +262,10 @@ def _name_of(model: Any) -> str:
 
 
 def _devices_of(model: Any, samples: tuple[Sample, ...]) -> list[torch.device]:
-    """Where its tensors and those of its calls lie, the one that computes first; the CPU, if there are none.
+    """Return the devices of the model's and the samples' tensors, the computing one first.
 
-    That is the first that is not the CPU, where a model on a GPU may have buffers, and take tensors from.
+    Without tensors, it is the CPU. The first device that is not the CPU computes. A model on a GPU may have buffers on
+    the CPU, and take tensors from it.
     """
     tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
     leaves = [*tensors, *pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]

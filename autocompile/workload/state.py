@@ -1,4 +1,4 @@
-"""What a unit of work changes besides its outputs, and how that is put back: the same tensors, with their values."""
+"""What a unit of work changes besides its outputs, and how to restore it: the same tensors, with their old values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.optim import Optimizer
 
 @dataclass(frozen=True)
 class Kept:
-    """An object, and what it held: a tensor its values, a container its items, anything else nothing."""
+    """An object and its contents: a tensor's values or a container's items. Other objects have none."""
 
     held: Any
     contents: Any = None
 
     def back(self) -> Any:
-        """The same object, with what it held."""
+        """Return the same object, with its contents restored."""
         if isinstance(self.held, torch.Tensor):
             self.held.copy_(self.contents)
         elif isinstance(self.held, dict):
@@ -35,7 +35,7 @@ class Kept:
 
 
 def keep(held: Any, known: dict[int, Kept] | None = None) -> Kept:
-    """What `held` holds now, copied; what is `known` already, by the id of the object, is not copied again."""
+    """Copy what `held` contains now. Objects that are in `known`, by id, are not copied again."""
     known = {} if known is None else known
     if id(held) not in known:
         known[id(held)] = Kept(held, _contents(held, known))
@@ -61,7 +61,7 @@ class Slot:
     kept: Kept
 
     def restore(self) -> None:
-        """Put it back, where it is not there any more; and what it held."""
+        """Put the object back if another one has taken its place, and restore its contents."""
         held = self.kept.back()
         if getattr(self.owner, self.name, None) is not held:
             setattr(self.owner, self.name, held)
@@ -69,19 +69,22 @@ class Slot:
 
 @dataclass(frozen=True)
 class RandomState:
-    """Of torch's own generators. Those of Python and NumPy go on: a model that draws from them is not repeatable."""
+    """The state of torch's generators.
+
+    Those of Python and NumPy are not restored: a model that draws from them is not repeatable.
+    """
 
     cpu: torch.Tensor
     cuda: tuple[torch.Tensor, ...] = ()
 
     @staticmethod
     def now() -> RandomState:
-        """As it is; asking does not start CUDA."""
+        """Return the current state. This does not initialize CUDA."""
         started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         return RandomState(torch.get_rng_state(), tuple(torch.cuda.get_rng_state_all()) if started else ())
 
     def restore(self) -> None:
-        """Draw again what was drawn from here."""
+        """Restore this state, so that the same random numbers are drawn again."""
         torch.set_rng_state(self.cpu)
         if self.cuda:
             torch.cuda.set_rng_state_all(self.cuda)
@@ -89,19 +92,19 @@ class RandomState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All that a unit of work may change, as it was."""
+    """Everything that a unit of work may change, as it was."""
 
     slots: tuple[Slot, ...]
     optimizers: tuple[Kept, ...]
     random: RandomState
 
     def restore(self) -> None:
-        """Put all of it back, in place: the same tensors hold the same values again."""
+        """Restore everything in place: the same tensors hold the same values again."""
         self.restore_but_random()
         self.random.restore()
 
     def restore_but_random(self) -> None:
-        """Put all of it back but the random state, which goes on."""
+        """Restore everything except the random state."""
         with torch.no_grad():
             for slot in self.slots:
                 slot.restore()
@@ -111,21 +114,21 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class State:
-    """What a unit of work may change: its module's buffers; where it `learns`, its weights, gradients, optimizers."""
+    """What a unit of work may change: its module's buffers, and if it `learns`, weights, gradients and optimizers."""
 
     module: nn.Module | None = None
     learns: bool = False
     optimizers: tuple[Optimizer, ...] = ()
 
     def snapshot(self) -> Snapshot:
-        """As it is now; takes as much memory again."""
+        """Return a copy of the current state. This doubles the memory that the state takes."""
         known: dict[int, Kept] = {}
         slots = [Slot(owner, name, keep(tensor, known)) for owner, name, tensor in self._places()]
         parts = [part for one in self.optimizers for part in (one.state, one.param_groups)]
         return Snapshot(tuple(slots), tuple(keep(part, known) for part in parts), RandomState.now())
 
     def named(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Its tensors, each with what it is called in messages."""
+        """Yield its tensors, each with its name in messages."""
         if self.module is None:
             return
         yield from ((f"buffer {name}", buffer) for name, buffer in self.module.named_buffers())
@@ -145,9 +148,9 @@ class State:
                 )
 
     def fixed(self) -> Iterator[nn.Parameter]:
-        """The parameters, where they are only read: these may be shared by several units of work.
+        """Yield the parameters that are only read. Several units of work may share them.
 
-        One whose memory a buffer has too may be written to through that buffer.
+        A parameter that shares its memory with a buffer is left out, because it may be written to through that buffer.
         """
         if self.module is None or self.learns:
             return
@@ -155,7 +158,7 @@ class State:
         yield from (parameter for parameter in self.module.parameters() if _memory_of(parameter) not in written)
 
     def shared_with(self, other: State) -> dict[str, torch.Tensor]:
-        """The tensors that this one may change and the other's module has too, by what they are called."""
+        """Return, by name, the tensors that this unit may change and that the other's module has too."""
         if other.module is None:
             return {}
         theirs = {id(tensor) for tensor in (*other.module.parameters(), *other.module.buffers())}
@@ -172,7 +175,7 @@ class State:
 
 
 def _memory_of(tensor: torch.Tensor) -> int:
-    """Where it lies: equal for tensors of one memory; of one without memory of its own, what it is itself."""
+    """Return the address of a tensor's memory, equal for tensors that share it, or the tensor's id if it has none."""
     try:
         return tensor.untyped_storage().data_ptr() or id(tensor)
     except (NotImplementedError, RuntimeError):  # sparse ones, and some of other libraries

@@ -19,12 +19,12 @@ from autocompile.workload.state import Snapshot, State
 
 
 class Step(ABC):
-    """A call of a model, a training step, a script: work on the inputs of a sample.
+    """A call of a model, a training step or a script: work on the inputs of a sample.
 
-    `threads` is the number of CPU threads that its operators should have, 0 for torch's own; it is a setting of the
-    process, so whoever runs it decides when to apply it. `module` is the module beneath, or None. With `copies_inputs`
-    it works on copies of its inputs, as it writes into them, so that every run is like the first. `device_type`: where
-    its operators run, `cpu` or `cuda`.
+    `threads` is the number of CPU threads for its operators, 0 for torch's default. It is a setting of the process, so
+    the caller decides when to apply it. `module` is the module that does the computation, or None. With `copies_inputs`
+    it works on copies of its inputs, because it writes into them, so that every run is like the first. `device_type`,
+    `cpu` or `cuda`, is where its operators run.
     """
 
     threads: int = 0
@@ -35,18 +35,21 @@ class Step(ABC):
 
     @abstractmethod
     def work(self, sample: Sample) -> Any:
-        """Do it once, on these very inputs, in the gradient mode that it is made for; what comes of it, in any form."""
+        """Do the work once, on these very inputs, and return its result in any form.
+
+        It runs in the gradient mode that it is made for.
+        """
 
     @abstractmethod
     def twin(self) -> Self:
-        """The same work on state of its own: what either changes, the other does not have.
+        """Return the same work on separate state: changes by one do not affect the other.
 
-        What it only reads is shared; where it changes nothing, it is its own twin.
+        State that is only read is shared. A step that changes nothing may return itself.
         """
 
     @abstractmethod
     def in_float64(self) -> Step:
-        """The same work in double precision, on copies of all that it holds."""
+        """Return the same work in double precision, on copies of everything it holds."""
 
     @property
     def state(self) -> State:
@@ -54,18 +57,18 @@ class Step(ABC):
         return State(self.module)
 
     def run(self, sample: Sample) -> Any:
-        """Do it once; what comes of it."""
+        """Do the work once and return its result."""
         return self.work(clone(sample) if self.copies_inputs else sample)
 
     def on_copies(self) -> Self:
-        """The same, which copies its inputs before it works on them."""
+        """Return the same work, which copies its inputs before each run."""
         other = copy.copy(self)
         other.copies_inputs = True
         return other
 
     @contextmanager
     def telling(self, hears: Callable[[Phase], None]) -> Iterator[None]:
-        """Have `hears` told of each phase as it begins, where the work has phases; the last ends with the work."""
+        """Call `hears` at the beginning of each phase, if the work has phases. The last phase ends with the work."""
         self._hears = hears
         try:
             yield
@@ -73,39 +76,40 @@ class Step(ABC):
             self._hears = None
 
     def begin(self, phase: Phase) -> None:
-        """For the work itself: from here on it is in this phase."""
+        """Report that the work enters this phase. Called by the work itself."""
         if self._hears is not None:
             self._hears(phase)
 
     def snapshot(self) -> Snapshot:
-        """All that it changes, torch's random state included, as it is now."""
+        """Return a copy of everything that it changes, including torch's random state."""
         return self.state.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Put all of it back as it was."""
+        """Restore everything to this snapshot."""
         snapshot.restore()
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """Put back afterwards, also after an exception, what was changed meanwhile."""
+        """Restore what was changed within the context when it ends, also after an exception."""
         before = self.snapshot()
         try:
             yield
         finally:
             self.restore(before)
 
-    def sequel(self, seed: int) -> Sequel | None:  # noqa: ARG002  by default nothing has to follow from anything
-        """What must follow from a part of what it is observed to do from this seed on, as it is now.
+    def sequel(self, seed: int) -> Sequel | None:  # noqa: ARG002  by default nothing follows
+        """Return what must follow from a part of its observation with this seed, given its current state.
 
-        That part is then judged by what it followed from, and not by what it should have followed from.
+        The rest of the observation is then judged by what follows from the observed part, not by what the reference
+        observed.
         """
         return None
 
     def observe(self, sample: Sample, seed: int, *, draws: int | None = None) -> Observation:
-        """Do it once, and tell all that it did.
+        """Do the work once and return everything that it did.
 
-        It runs on a copy of the sample, from one random state, and leaves no trace, so that every run can be compared
-        with every other. `draws`: the seed of the random numbers that it draws, where that is another one.
+        It runs on a copy of the sample, from one random state, and restores all state afterwards, so that every run can
+        be compared with every other. `draws` is the seed of the random numbers that it draws, if that is another one.
         """
         own = clone(sample)
         with self.preserved():
@@ -113,9 +117,9 @@ class Step(ABC):
             return observed(self.work(own), own, self.state)
 
     def drawn(self, sample: Sample, seed: int, count: int) -> dict[str, torch.Tensor]:
-        """Do it so many times, and tell by which figures the random numbers that it draws show: a row for each time.
+        """Do the work `count` times and return the figures that show its random numbers, one row for each run.
 
-        Every time it begins with the same state, and goes on in the random numbers. It leaves no trace.
+        Each run starts from the same state, except that the random numbers continue. All state is restored afterwards.
         """
         with self.preserved():
             torch.manual_seed(seed)
@@ -127,5 +131,8 @@ class Step(ABC):
         return {name: torch.stack([figures[name] for figures in times]) for name in times[0]}
 
     def figures(self, sample: Sample) -> dict[str, torch.Tensor]:
-        """Do it once, on these very inputs; vectors by which its random numbers show: by default all it did."""
+        """Do the work once, on these very inputs, and return vectors that show its random numbers.
+
+        By default these are figures of everything it did.
+        """
         return figures_of(observed(self.work(sample), sample, self.state))

@@ -1,4 +1,4 @@
-"""Float32 matrix products of a GPU in TF32, as long as somebody asks for it."""
+"""Compute float32 matrix products on a GPU in TF32 while it is requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TF32 = "tf32"
 
 
 class _InTF32(AbstractContextManager[None]):
-    """See `products_in_tf32`. A class, as a generator would take longer, and it is part of every call."""
+    """See `products_in_tf32`. This is a class because a generator would be slower, and it is part of every call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,26 +35,26 @@ _IN_TF32 = _InTF32()
 
 
 def products_in_tf32() -> AbstractContextManager[None]:
-    """Have matrix products of float32 tensors run in TF32 meanwhile: a mantissa of 10 bits, sums in float32.
+    """Compute matrix products of float32 tensors in TF32 within the context: a mantissa of 10 bits, sums in float32.
 
-    The setting is the process's and not the thread's: it is put back when the last of those who asked is done, so what
-    other threads multiply meanwhile is in TF32, too. Convolutions have a setting of their own, which is TF32 by
-    default. On a CPU, and on GPUs before compute capability 8.0, it changes nothing.
+    The setting belongs to the process, not to the thread. It is restored when the last user has left the context, so
+    the matrix products of other threads are computed in TF32 meanwhile. Convolutions have a separate setting, which is
+    TF32 by default. On a CPU, and on GPUs before compute capability 8.0, this changes nothing.
     """
     return _IN_TF32
 
 
 def products_as(float32: str) -> AbstractContextManager[None]:
-    """Have them run as a plan's `float32` says meanwhile: in TF32, or as the process has it set."""
+    """Compute them as a plan's `float32` says: in TF32, or as the process has it set."""
     return _IN_TF32 if float32 == TF32 else nullcontext()
 
 
 def _allow() -> str:
-    """Allow it; what was set before."""
+    """Allow TF32 and return the previous setting."""
     matmul: Any = torch.backends.cuda.matmul
     before = str(matmul.fp32_precision)
     if before != TF32:
-        # The older switch sets the newer precision as well, and keeps torch's older functions answering (2.13).
+        # The older switch also sets the newer precision, and keeps torch's older functions working (2.13).
         matmul.allow_tf32 = True
     return before
 
@@ -68,5 +68,5 @@ def _restore(before: str) -> None:
         matmul.fp32_precision = before
 
 
-# What the older switch leaves behind.
+# The precision that the older switch sets.
 _IEEE = "ieee"

@@ -146,13 +146,13 @@ def test_a_functions_calls_are_seen_wherever_it_is_called_from(watch, function):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("loud", "does more than compute, which what is compiled would not do: loud() uses print"),
+        ("loud", "does more than compute, and a compiled program would not do that: loud() uses print"),
         ("counted", "counted() writes the variable calls"),
-        ("helping:keeps", "changes seen, which lies outside of it"),
-        ("trains", "computes gradients: name the module that it trains, with --module"),
+        ("helping:keeps", "changes seen, which is defined outside of it"),
+        ("trains", "computes gradients: use --module to name the module that it trains"),
         ("helping:build", "calls helping:build without any tensor among its arguments"),
         ("helping:absent", "helping defines no absent; it has build, prepared, predict, keeps"),
-        ("helping:Pipeline", "helping:Pipeline is no function: it is a type"),
+        ("helping:Pipeline", "helping:Pipeline is not a function: it is a type"),
         ("elsewhere:predict", "the script never imports elsewhere"),
         ("helping:Pipeline.__init__", "without any tensor"),
     ],

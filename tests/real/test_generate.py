@@ -197,8 +197,8 @@ def t5():
 @pytest.mark.parametrize(
     ("kind", "settings", "reason"),
     [
-        (t5, {}, "the model has an encoder, whose cache is another"),
-        (mistral, {}, "its cache has a DynamicSlidingWindowLayer, and only those that keep all tokens are tuned"),
+        (t5, {}, "the model has an encoder, which has a different cache"),
+        (mistral, {}, "its cache has a DynamicSlidingWindowLayer, and only layers that keep all tokens are supported"),
         (llama, {"num_beams": 3}, "it generates by beam search, and not token by token"),
     ],
     ids=["encoder", "window", "beams"],

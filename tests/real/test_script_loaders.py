@@ -116,13 +116,13 @@ GLOBAL = ("torch", "python", "numpy", "a module's")
         (lambda: DataLoader(Counted("its own"), batch_size=4), "writes to itself"),
         (lambda: DataLoader(Counted(counts=True), batch_size=4), "writes to itself"),
         (lambda: DataLoader(Counted(keeps=True), batch_size=4), "writes to itself"),
-        (lambda: DataLoader(Counted(), 4, num_workers=1, collate_fn=workers_differ), "gives other batches"),
+        (lambda: DataLoader(Counted(), 4, num_workers=1, collate_fn=workers_differ), "gives different batches"),
         (lambda: DataLoader(Counted(), batch_size=12), "too few batches"),
-        (lambda: DataLoader(Counted(), batch_size=4, sampler=Own()), "no sampler of torch's"),
-        (lambda: DataLoader(Counted(), batch_sampler=BatchSampler(Own(), 4, False)), "no sampler of torch's"),
-        (lambda: DataLoader(Counted(), 4, shuffle=True, generator=torch.Generator()), "a generator that it was given"),
+        (lambda: DataLoader(Counted(), batch_size=4, sampler=Own()), "is not one of torch's"),
+        (lambda: DataLoader(Counted(), batch_sampler=BatchSampler(Own(), 4, False)), "is not one of torch's"),
+        (lambda: DataLoader(Counted(), 4, shuffle=True, generator=torch.Generator()), "was given a generator"),
         (lambda: DataLoader(Counted(), 4, sampler=RandomSampler(range(24), replacement=True)), "with replacement"),
-        (lambda: DataLoader(Ones(), batch_size=4), "of which each worker would have a copy"),
+        (lambda: DataLoader(Ones(), batch_size=4), "each worker would iterate over a copy of it"),
     ],
 )
 def test_a_loader_is_left_where_workers_would_change_its_batches(loader, said):

@@ -71,7 +71,7 @@ def test_a_call_of_the_closure_makes_gradients_and_no_update(tmp_path):
     model, batches = steady()
     workload = spool(model, batches, tmp_path, training=TUNED)
     assert (workload.kind, workload.training.optimizer, workload.training.by_closure) == ("closure", "LBFGS", True)
-    assert "no part of a closure call" in workload.training.without["fused"]
+    assert "is not part of a closure call" in workload.training.without["fused"]
     step, samples = unspool_step(workload)
     before = held(step.module)
     loss = step.work(samples[0])

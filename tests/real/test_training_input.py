@@ -45,19 +45,22 @@ def test_batches_become_steps():
     with pytest.raises(InvalidWorkload) as raised:
         training.samples_of([(1, 2), {"x": 1}])
     assert str(raised.value) == (
-        "batches[1]: is a dict with ['x'], and batches[0] is a tuple with [0], [1]; give batches of one structure"
+        "batches[1]: is a dict with ['x'], and batches[0] is a tuple with [0], [1]; give batches of the same structure"
     )
 
 
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (lambda model, batch: model(batch[0]), "training.loss: returned a tensor of shape (32, 1), no scalar"),
-        (lambda model, batch: fitted(model, batch).item(), "returned a float, no tensor"),
+        (lambda model, batch: model(batch[0]), "training.loss: returned a tensor of shape (32, 1), not a scalar"),
+        (lambda model, batch: fitted(model, batch).item(), "returned a float, not a tensor"),
         (lambda model, batch: fitted(model, batch).detach(), "a tensor that needs no gradient"),
         (lambda model, batch: fitted(model, batch) * torch.nan, "training.loss: is nan"),
         (lambda model, batch: fitted(model, batch) / 0, "training.loss: is inf"),
-        (lambda model, batch: fitted(copy.deepcopy(model), batch), "gives no parameter that the optimizer holds"),
+        (
+            lambda model, batch: fitted(copy.deepcopy(model), batch),
+            "gives no gradient to any parameter that the optimizer holds",
+        ),
     ],
     ids=["no scalar", "no tensor", "no gradient", "NaN", "infinite", "of another model"],
 )

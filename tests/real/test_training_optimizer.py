@@ -180,7 +180,7 @@ def test_what_is_no_optimizer_of_the_model_is_told():
         lambda: recipe_for(torch.optim.SGD(other.parameters()), named(model))
     )
     mixed = torch.optim.SGD([*model.parameters(), other[0].bias])
-    assert "holds 1 parameter that the model has not (first: of shape (8,))" in told(
+    assert "holds 1 parameter that the model does not have (first: of shape (8,))" in told(
         lambda: recipe_for(mixed, named(model))
     )
     assert "returns a list" in told(lambda: recipe_for(lambda parameters: parameters, named(model)))

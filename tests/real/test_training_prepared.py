@@ -669,7 +669,7 @@ def test_what_is_wrong_with_what_was_given_is_one_line(recommend):
     with pytest.raises(UsageError, match="on_mismatch: 'ignore' is unknown"):
         autocompile.prepare(directory, model, optimizer, loss=loss, on_mismatch="ignore")
     step = autocompile.prepare(directory, model, optimizer, loss=lambda model, batch: model(batch[0]))
-    with pytest.raises(InvalidWorkload, match="no scalar"):
+    with pytest.raises(InvalidWorkload, match="not a scalar"):
         step(*batches_of("mlp", 1))
 
 

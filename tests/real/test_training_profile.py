@@ -165,7 +165,7 @@ def test_a_loader_is_tried_with_other_settings_while_the_model_trains(laboratory
 def test_what_is_no_loader_has_no_settings(tmp_path):
     training = Training(loss=fitted, optimizer=adamw)
     workload = spool(perceptron(), (batch() for _ in range(4)), tmp_path, training=training)
-    assert workload.pipeline.stays == "it is no DataLoader as torch has it"
+    assert workload.pipeline.stays == "it does not iterate like torch's own DataLoader"
 
 
 @pytest.mark.parametrize(

@@ -117,11 +117,11 @@ def test_a_candidate_that_trains_otherwise_is_refused_before_it_is_timed(laborat
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (lambda model, batch: model(batch[0]), "no scalar"),
+        (lambda model, batch: model(batch[0]), "not a scalar"),
         (lambda model, batch: fitted(model, batch).detach(), "needs no gradient"),
         (lambda model, batch: fitted(model, batch).item(), "returned a float"),
         (lambda model, batch: fitted(model, batch) / 0, "is inf"),
-        (lambda _model, batch: fitted(ELSEWHERE, batch), "no parameter that the optimizer holds a gradient"),
+        (lambda _model, batch: fitted(ELSEWHERE, batch), "no gradient to any parameter that the optimizer holds"),
     ],
     ids=["no scalar", "no gradient", "no tensor", "not finite", "of another model"],
 )

@@ -269,13 +269,13 @@ def test_without_a_cpp_compiler_eager_is_tuned_and_the_reason_is_said(tmp_path, 
 
 
 BAD = {
-    "no workload": ("x = 1\n", [], "called no torch module in its own process; have it do that"),
+    "no workload": ("x = 1\n", [], "called no torch module in its own process; call the model there"),
     "raises": ("raise ValueError('bad day')\n", [], r"raised ValueError: bad day (script.py:1 in <module>)"),
     "wants arguments": (
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",
         [],
         (
-            'autocompile: script.py: ended itself with status 2: "script.py: error: the following arguments are '
+            'autocompile: script.py: exited with status 2: "script.py: error: the following arguments are '
             'required: --data"; give its arguments after `--`, as in `autocompile tune SCRIPT -- --name value`'
         ),
     ),

@@ -33,23 +33,23 @@ torch.manual_seed(0)
 net = Net().eval()
 """
 FRUITLESS = {
-    "nothing": ("print('done')", "called no torch module in its own process; have it do that"),
+    "nothing": ("print('done')", "called no torch module in its own process; call the model there"),
     "no parameters": ("nn.ReLU()(torch.ones(2))", "calls no module that has parameters"),
     "raises": (
         "net(torch.ones(3, 4))\ndef load(): raise OSError('no disk')\nload()",
         "raised OSError: no disk (script.py:19 in load)",
     ),
-    "ends itself": ("sys.exit('no data')", 'ended itself with status 1: "no data"; run'),
+    "ends itself": ("sys.exit('no data')", 'exited with status 1: "no data"; run'),
     "wants arguments": (
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()",
         "the following arguments are required: --data",
     ),
     "is of a package": ("from .config import WIDTH", "give its module's name, as in `autocompile tune -m"),
-    "is a notebook": ("get_ipython().run_line_magic('time', '')", "that line is a notebook's command, and no Python"),
+    "is a notebook": ("get_ipython().run_line_magic('time', '')", "that line is a notebook command and not Python"),
     "reads": ("name = input('name? ')", "reads standard input, which is empty while it is watched"),
     "trains by hand": (
         "for _ in range(3):\n    net(torch.ones(3, 4)).sum().backward()\n    net.out.bias.data -= net.out.bias.grad",
-        "computes gradients (3 times), and no optimizer of torch's was seen to use them; define",
+        "computes gradients (3 times), but no torch optimizer was seen to use them; define",
     ),
 }
 
@@ -177,7 +177,7 @@ def test_nothing_of_the_users_is_overwritten(watch, tmp_path):
     assert isinstance(reply, Workload), reply
     assert (tmp_path / "scores.csv").read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.csv", "script.py", "workload"]
-    assert "whose files are not kept apart: true" in reply.notes[-1]
+    assert "whose files are not redirected: true" in reply.notes[-1]
 
 
 def test_what_a_module_beside_it_does_at_its_import_is_not_done_again(watch, tmp_path):
@@ -278,8 +278,8 @@ def test_what_it_prints_is_shown_while_it_runs(watch, tmp_path):
     with shown_live(answer) as pipe:
         reply = watch(text, shows=pipe)
     assert isinstance(reply, Workload), reply
-    assert "by sys.exit(3), after what was seen of it" in " ".join(reply.notes)
-    assert "little is paid back in so few calls" in " ".join(reply.notes)
+    assert "by sys.exit(3), after its calls were recorded" in " ".join(reply.notes)
+    assert "tuning gains little for so few calls" in " ".join(reply.notes)
 
 
 def test_a_module_is_run_within_its_package(tmp_path):

@@ -93,7 +93,7 @@ for _ in range(3):
     both.zero_grad()
     critic(net(batch()[0])[0]).mean().backward()
     both.step()""",
-        "holds 4 parameters that the model has not",
+        "holds 4 parameters that the model does not have",
     ),
     "towers": (
         """
@@ -114,14 +114,14 @@ for _ in range(3):
     optimizer.zero_grad()
     Half.apply(net(batch()[0])[0]).sum().backward()
     optimizer.step()""",
-        "goes through code that is not seen",
+        "goes through code that cannot be recorded",
     ),
     "a wrapper of its own": (
         """
 import functools
 net.forward = functools.wraps(net.forward)(lambda x, inner=net.forward: inner(2 * x))
 for _ in range(3): step(*batch())""",
-        "has put something of its own in the place of its forward()",
+        "has replaced its forward() by a function that cannot be recorded",
     ),
     "one call of a closure": (
         """
@@ -138,7 +138,7 @@ def changed():
     for p in net.parameters(): p.grad.sign_()
     return loss
 lbfgs.step(changed)""",
-        "its closure, called again, gives other gradients",
+        "its closure gives different gradients when it is called again",
     ),
     "several losses scaled at once": (
         """
@@ -148,7 +148,7 @@ for _ in range(3):
     torch.autograd.backward(scaler.scale([net(batch()[0])[0].sum(), net(batch()[0])[0].square().sum()]))
     scaler.step(optimizer)
     scaler.update()""",
-        "it scales several losses at once by a GradScaler",
+        "it scales several losses at once with a GradScaler",
     ),
     "several losses of one call": (
         """
@@ -158,7 +158,7 @@ for _ in range(3):
     made.square().mean().backward(retain_graph=True)
     hidden.square().mean().backward()
     optimizer.step()""",
-        "several losses come of one call of the model; add them up",
+        "several losses come from one call of the model; add them up",
     ),
     "a part is clipped": (
         """
@@ -167,7 +167,7 @@ for _ in range(3):
     net(batch()[0])[0].square().mean().backward()
     nn.utils.clip_grad_norm_(net.out.parameters(), 1.0)
     optimizer.step()""",
-        "it clips gradients of a part of the parameters",
+        "it clips the gradients of only some parameters",
     ),
     "what torch does not look into": (
         """
@@ -190,14 +190,14 @@ for _ in range(3):
     net(batch()[0])[0].sum().backward()
     for p in net.parameters(): p.grad.sign_()
     optimizer.step()""",
-        "the script does something with gradients or parameters that is not seen",
+        "the script does something with gradients or parameters that was not recorded",
     ),
     "gradients never cleared": (
         """
 for _ in range(3):
     criterion(net(batch()[0])[0], batch()[1]).backward()
     optimizer.step()""",
-        "the script does something with gradients or parameters that is not seen",
+        "the script does something with gradients or parameters that was not recorded",
     ),
 }
 

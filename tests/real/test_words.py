@@ -191,10 +191,10 @@ def test_what_training_mode_changes_is_told_by_module():
 def test_what_of_a_batch_is_left_out_is_named():
     batch = {"x": torch.ones(2), "labels": torch.ones(2), "ids": 3}
     assert accepted(batch, models.Asking())[1] == (
-        "of every batch `labels`, `ids` were left out, as the model takes no such argument"
+        "`labels`, `ids` were left out of every batch, because the model takes no such argument"
     )
     assert accepted((torch.ones(2), torch.ones(2, dtype=torch.long)), models.Asking())[1] == (
-        "of every batch only the first of 2 elements went to the model, which asks for no more; left out: "
+        "only the first of the 2 elements of every batch went to the model, which takes no more; left out: "
         "[1] (int64 tensor)"
     )
 

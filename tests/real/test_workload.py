@@ -39,10 +39,10 @@ def test_the_forms_of_inputs():
     ("inputs", "said"),
     [
         ([], "inputs: an empty list holds no sample"),
-        ("text", "inputs: cannot call with a str"),
-        ([X, 3], r"inputs\[1\]: cannot call with a int"),
-        ((1, 2), "inputs: there is no tensor in it"),
-        (iter([X]), "cannot call with a list_iterator"),
+        ("text", "inputs: cannot call the model with a str"),
+        ([X, 3], r"inputs\[1\]: cannot call the model with a int"),
+        ((1, 2), "inputs: contains no tensor"),
+        (iter([X]), "cannot call the model with a list_iterator"),
     ],
 )
 def test_inputs_that_cannot_be_used_are_named(inputs, said):
@@ -162,12 +162,12 @@ def test_building_leaves_the_model_as_it_is_and_shares_its_weights():
         ("def workload():\n    return 1 / 0\n", r"ZeroDivisionError: division by zero \(script.py:2 in workload\)"),
         ("def f(:\n", r"raised SyntaxError: .*\(script.py:1\)"),
         ("def f(:\n", r"raised SyntaxError: invalid syntax \("),
-        ("import sys; sys.exit(5)\n", r"script.py: ended itself with status 5; run `python .*script.py`"),
-        ("import sys; sys.exit('no data')\n", r'script.py: ended itself with status 1: "no data"; run'),
-        ("raise SystemExit\n", "ended itself with status 0 before there was a workload; define `model` and `inputs`"),
+        ("import sys; sys.exit(5)\n", r"script.py: exited with status 5; run `python .*script.py`"),
+        ("import sys; sys.exit('no data')\n", r'script.py: exited with status 1: "no data"; run'),
+        ("raise SystemExit\n", "exited with status 0 before it defined a workload; define `model` and `inputs`"),
         (
             "import sys\ndef workload():\n    print('no', 'data', file=sys.stderr)\n    sys.exit(3)\n",
-            'script.py: ended itself with status 3: "no data"; run',
+            'script.py: exited with status 3: "no data"; run',
         ),
         (
             "import argparse\ndef workload(): argparse.ArgumentParser().parse_args(['--x'])\n",
@@ -195,7 +195,7 @@ def test_a_script_sees_its_name_and_its_arguments_and_may_end_well(tmp_path):
     assert workload_from_script(path, ("--size", "5"))[1] == 5
     assert (sys.argv, sys.stderr) == before
     path.write_text("raise ValueError\n")
-    with pytest.raises(InvalidWorkload, match=r"run `python .*script.py --data 'a b'` to see it whole"):
+    with pytest.raises(InvalidWorkload, match=r"run `python .*script.py --data 'a b'` to see the full output"):
         workload_from_script(path, ("--data", "a b"))
 
 

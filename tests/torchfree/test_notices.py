@@ -41,8 +41,8 @@ def test_training_mode_is_told_where_it_matters():
 
 
 def test_what_was_left_out_of_batches_is_told():
-    assert words(of_workload(workload(left_out="of every batch `labels` was left out"))) == [
-        "of every batch `labels` was left out"
+    assert words(of_workload(workload(left_out="`labels` was left out of every batch"))) == [
+        "`labels` was left out of every batch"
     ]
     assert words(of_workload(workload(notes=("4 of them were kept",)))) == []
 

@@ -395,7 +395,7 @@ def test_afterwards_all_is_as_it_was(project, tmp_path):
         assert os.stat in os.supports_follow_symlinks
         os.mkdir("out")
         os.chdir("out")
-        with pytest.raises(RuntimeError, match="being kept apart already"), writes_kept_in(tmp_path / "other"):
+        with pytest.raises(RuntimeError, match="being redirected already"), writes_kept_in(tmp_path / "other"):
             pass
     assert open is opened
     assert {module: dict(vars(module)) for module in known} == known

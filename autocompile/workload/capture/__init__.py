@@ -1,1 +1,1 @@
-"""How a workload is come by: scripts, loaders, streams of inputs."""
+"""Obtain a workload: from scripts, loaders and streams of inputs."""

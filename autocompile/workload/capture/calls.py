@@ -1,4 +1,4 @@
-"""What a model takes, by its signature: which parts of a batch are its arguments, and which samples are no calls."""
+"""Match inputs with a model's signature: select a batch's arguments, and find samples that are not valid calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR
 
 
 def accepted(batch: Any, model: Any) -> tuple[Any, str]:
-    """A batch without what the model does not ask for, such as labels, and what was left out, in words."""
+    """Return a batch without what the model does not take, such as labels, and a note on what was left out."""
     signature = _signature(model)
     parameters = signature.parameters.values() if signature else ()
     kinds = {parameter.kind for parameter in parameters}
@@ -27,7 +27,7 @@ def accepted(batch: Any, model: Any) -> tuple[Any, str]:
         kept = {name: value for name, value in batch.items() if name not in left_out}
         named = ", ".join(f"`{name}`" for name in left_out)
         were = "were" if len(left_out) > 1 else "was"
-        told = f"of every batch {named} {were} left out, as the model takes no such argument"
+        told = f"{named} {were} left out of every batch, because the model takes no such argument"
         return kept, told if left_out else ""
     if not isinstance(batch, tuple) or inspect.Parameter.VAR_POSITIONAL in kinds:
         return batch, ""
@@ -36,7 +36,7 @@ def accepted(batch: Any, model: Any) -> tuple[Any, str]:
         return batch, ""
     which = "only the first" if count == 1 else f"the first {count}"
     rest = ", ".join(f"[{position}] ({_kind(batch[position])})" for position in range(count, len(batch)))
-    asked = f"of every batch {which} of {len(batch)} elements went to the model, which asks for no more"
+    asked = f"{which} of the {len(batch)} elements of every batch went to the model, which takes no more"
     return batch[:count], f"{asked}; left out: {rest}"
 
 
@@ -45,9 +45,10 @@ def _kind(part: Any) -> str:
 
 
 def check_alike(model: Any, samples: Sequence[Sample]) -> None:
-    """Raise InvalidWorkload, naming two samples and what differs, if they are called otherwise and one cannot be.
+    """Raise InvalidWorkload if samples have different arguments and the model does not accept one of them.
 
-    Samples may give an optional argument or leave it out, by position or by name, as long as the model takes it.
+    The message names two samples and how they differ. Samples may give an optional argument or leave it out, by
+    position or by name, as long as the model takes it.
     """
     signature = _signature(model)
     other = next((n for n, sample in enumerate(samples) if _words(sample) != _words(samples[0])), None)
@@ -62,14 +63,14 @@ def check_alike(model: Any, samples: Sequence[Sample]) -> None:
                 f"has {_words(sample)} where inputs[{compared}] has {_words(samples[compared])}, and the model "
                 f"does not take it ({fault})",
                 where=f"inputs[{position}]",
-                remedy="give samples that the model can all be called with",
+                remedy="give only samples that the model accepts",
             ) from fault
 
 
 def _signature(model: Any) -> inspect.Signature | None:
     try:
         return inspect.signature(model.forward if isinstance(model, nn.Module) else model)
-    except (TypeError, ValueError):  # a builtin tells nothing of what it takes
+    except (TypeError, ValueError):  # a builtin may have no signature
         return None
 
 

@@ -1,4 +1,4 @@
-"""Whether a script defines its workload, as far as its text tells. No torch."""
+"""Determine from a script's text whether it defines its workload. No torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _WHOLE = "workload"
 
 
 def defines_workload(path: Path) -> bool:
-    """Whether it gives names to `model` and `inputs`, or to `workload`, when it is imported.
+    """Return whether a script assigns `model` and `inputs`, or `workload`, when it is imported.
 
-    What a loop gives names to, as a training's batches, does not count. What it imports as `*` is looked up in the file
-    beside it.
+    Names that a loop assigns, such as a training's batches, do not count. Names that the script imports with `*` are
+    looked up in the module's file in the same directory.
     """
     names = set(_names_in(path))
     return names >= _PAIR or _WHOLE in names
@@ -56,5 +56,5 @@ def _targets(targets: Iterable[ast.expr]) -> Iterator[str]:
 
 
 def _is_main(test: ast.expr) -> bool:
-    """Whether it is `__name__ == "__main__"`, which does not hold where a workload is looked for."""
+    """Return whether this is `__name__ == "__main__"`, which is false while autocompile looks for a workload."""
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))

@@ -1,4 +1,4 @@
-"""A script that ends itself before it has defined its workload, by `sys.exit` or its parser of arguments, in words."""
+"""Describe why a script ended before it defined its workload, by `sys.exit` or in its argument parser."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ _KEPT = 4096
 
 
 class Heard:
-    """Standard error as it was, and the `last_line` that was written to it."""
+    """The original standard error stream, and the `last_line` that was written to it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._latest = ""
 
     def write(self, text: str) -> int:
-        """Pass it on."""
+        """Write to the original stream."""
         self._latest = (self._latest + text)[-_KEPT:]
         return int(self._stream.write(text) or 0)
 
     @property
     def last_line(self) -> str:
-        """The last that is not empty, or ""."""
+        """The last line that is not empty, or ""."""
         return next((line.strip() for line in reversed(self._latest.splitlines()) if line.strip()), "")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What a model keeps of standard error is that of the process where it is.
+        # A model that holds standard error gets that of the process in which it is unpickled.
         return getattr, (sys, "stderr")
 
 
 @contextmanager
 def run_as_a_script(path: Path, arguments: Sequence[str] = ()) -> Iterator[Heard]:
-    """As Python runs it with these arguments: `sys.argv` has them. What it says on standard error is heard."""
+    """Set `sys.argv` as Python does for a script with these arguments, and listen to standard error."""
     before, stream = sys.argv, sys.stderr
     heard = Heard(stream)
     sys.argv, sys.stderr = [shown(path), *arguments], heard
@@ -56,26 +56,29 @@ def run_as_a_script(path: Path, arguments: Sequence[str] = ()) -> Iterator[Heard
 
 
 def ended(end: SystemExit, last_line: str, path: Path, arguments: Sequence[str] = (), *, how: str) -> InvalidWorkload:
-    """What to tell of a script that ended itself; `last_line` is what it said last, `how` a workload is defined."""
+    """Return the error for a script that ended itself.
+
+    `last_line` is the last line that it wrote to standard error. `how` tells the user how to define a workload.
+    """
     code = end.code
     status = 0 if code is None else code if isinstance(code, int) else 1
     said = last_line if isinstance(code, int | None) else str(code).strip().split("\n")[0]
     if not status:
         return InvalidWorkload(
-            "ended itself with status 0 before there was a workload", where=shown(path), remedy=f"{how}, before it ends"
+            "exited with status 0 before it defined a workload", where=shown(path), remedy=f"{how} before it exits"
         )
     is_parsers = status == _PARSERS_STATUS and _PARSER.search(said)
-    words = f'ended itself with status {status}: "{said}"' if said else f"ended itself with status {status}"
+    words = f'exited with status {status}: "{said}"' if said else f"exited with status {status}"
     remedy = "give its arguments after `--`, as in `autocompile tune SCRIPT -- --name value`"
     return InvalidWorkload(words, where=shown(path), remedy=remedy if is_parsers else seen_whole(path, arguments))
 
 
 def seen_whole(path: Path, arguments: Sequence[str]) -> str:
-    """What to do where one line does not tell enough."""
-    return f"run `{shlex.join(['python', shown(path), *arguments])}` to see it whole"
+    """Return the remedy for when one line does not tell enough."""
+    return f"run `{shlex.join(['python', shown(path), *arguments])}` to see the full output"
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be given from the working directory."""
+    """Return the shortest form of a path from the working directory."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith(os.pardir) else relative

@@ -1,4 +1,4 @@
-"""A DataLoader on its way to another process, where it is tried with other settings."""
+"""Send a DataLoader to another process, which tries it with other settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from autocompile.workload import pickling, revival
 from autocompile.workload.capture.loader import setting_of, twin
 
 _FILE = "loader.pkl"
-# What a dataset holds in memory travels through a file; beyond this it would take too long, and too much of the disk.
+# A dataset's contents are sent through a file. Beyond this size that takes too much time and disk space.
 _LARGEST_BYTES = 256 << 20
 
 
 def keep_loader(loader: DataLoader[Any], directory: Path) -> str:
-    """Write a twin of `loader` into `directory`; why that cannot be done, or ""."""
+    """Write a twin of `loader` into `directory`. Return why that is not possible, or ""."""
     kept = twin(loader, setting_of(loader))
     try:
         _Measuring(_Counter()).dump(kept)
@@ -35,18 +35,18 @@ def keep_loader(loader: DataLoader[Any], directory: Path) -> str:
 
 
 def kept_loader(directory: Path) -> DataLoader[Any]:
-    """What `keep_loader` wrote. Raises what the dataset's own classes raise there."""
+    """Return the loader that `keep_loader` wrote. Raises what the dataset's own classes raise when unpickled."""
     with (directory / _FILE).open("rb") as file:
         loader: DataLoader[Any] = revival.Unpickler(file).load()
     return loader
 
 
 class _TooLarge(Exception):
-    """Too many bytes."""
+    """The pickle has too many bytes."""
 
 
 class _Counter:
-    """Counts what is written, and keeps nothing."""
+    """Counts the bytes that are written, and discards them."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -56,14 +56,14 @@ class _Counter:
         return len(data)
 
     def add(self, count: int) -> None:
-        """So many bytes more. Raises _TooLarge."""
+        """Add to the number of bytes. Raises _TooLarge."""
         self._bytes += count
         if self._bytes > _LARGEST_BYTES:
             raise _TooLarge
 
 
 class _Measuring(pickling.Pickler):
-    """Tries the pickling, and counts tensors and arrays by their size without copying them."""
+    """Tries to pickle something. Counts tensors and arrays by their size without copying them."""
 
     def __init__(self, counter: _Counter) -> None:
         super().__init__(counter)

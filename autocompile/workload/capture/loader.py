@@ -1,4 +1,7 @@
-"""A DataLoader's twin with other settings: the user's own is never iterated over, and no worker outlives a look."""
+"""Twins of a DataLoader with other settings.
+
+The user's own loader is never iterated over, and no worker process stays alive afterwards.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,26 @@ from autocompile.host import usable_cores
 _TORCHS_PREFETCH = 2
 _MORE_PREFETCH = 4
 _MOST_WORKERS = 8
-# A worker that gives nothing for so long hangs.
+# A worker that returns nothing for this many seconds is considered to hang.
 _HANGS_AFTER_S = 15.0
 
 
 def has_a_twin(inputs: object) -> bool:
-    """Whether it is a DataLoader that iterates as torch's own do."""
+    """Return whether it is a DataLoader that iterates as torch's own class does."""
     return isinstance(inputs, DataLoader) and type(inputs).__iter__ is DataLoader.__iter__
 
 
 def setting_of(loader: DataLoader[Any]) -> LoaderSetting:
-    """As the user has it."""
+    """Return the user's setting."""
     prefetch = (loader.prefetch_factor or _TORCHS_PREFETCH) if loader.num_workers else 0
     return LoaderSetting(workers=loader.num_workers, prefetch=prefetch, pinned=bool(loader.pin_memory))
 
 
 def other_settings(own: LoaderSetting) -> list[LoaderSetting]:
-    """What may be better: other numbers of workers up to the usable cores, more prefetching, and pinning with a GPU."""
+    """Return settings that may be faster.
+
+    They have other numbers of workers, up to the usable cores, more prefetching, and pinned memory if there is a GPU.
+    """
     pins = torch.cuda.is_available()
     cores = min(usable_cores(), _MOST_WORKERS)
     counts = sorted({0, 1, 2, cores} & set(range(cores + 1)))
@@ -45,12 +51,18 @@ def other_settings(own: LoaderSetting) -> list[LoaderSetting]:
 
 
 def twin(loader: DataLoader[Any], setting: LoaderSetting) -> DataLoader[Any]:
-    """A loader over the same data in the same batches with another setting; workers end with its iterator."""
+    """Return a loader over the same data in the same batches with another setting.
+
+    Its workers end with its iterator.
+    """
     return _made(loader, setting, generator=loader.generator, **_batching(loader))
 
 
 def twin_over(loader: DataLoader[Any], setting: LoaderSetting, indices: Iterable[Any], seed: int) -> DataLoader[Any]:
-    """A twin that loads what these `indices`, drawn from the loader's sampler, say; it draws nothing of torch's."""
+    """Return a twin that loads these `indices`, which were drawn from the loader's sampler.
+
+    It draws no numbers from torch's generator.
+    """
     batching = {"batch_sampler": indices} if loader.batch_sampler is not None else _one_by_one(indices)
     return _made(loader, setting, generator=torch.Generator().manual_seed(seed), **batching)
 
@@ -83,7 +95,7 @@ def _batching(loader: DataLoader[Any]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _kept_generators(stream: Any) -> Iterator[None]:
-    """Put back what a loader and its dataset draw from beside torch's own: Python's, NumPy's and generators given."""
+    """Restore the generators that a loader and its dataset use besides torch's: Python's, NumPy's and its own."""
     places = (
         stream,
         getattr(stream, "sampler", None),
@@ -103,9 +115,9 @@ def _kept_generators(stream: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def iterating(stream: Any) -> Iterator[Iterator[Any]]:
-    """An iterator over `stream` that leaves no worker and no changed RNG behind."""
+    """Iterate over `stream`. Afterwards no worker is left, and the random state is as it was."""
     with torch.random.fork_rng(devices=[]), _kept_generators(stream), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that pinning needs a GPU, that there are more workers than cores
+        warnings.simplefilter("ignore")  # that pinning needs a GPU, or that there are more workers than cores
         iterator = iter(stream)
         try:
             yield iterator
@@ -116,7 +128,7 @@ def iterating(stream: Any) -> Iterator[Iterator[Any]]:
 
 
 def timed(loader: DataLoader[Any], setting: LoaderSetting, seconds: float) -> LoaderTiming | None:
-    """How fast `setting` is, looked at for so many seconds; None where it does not work here, or gives too little."""
+    """Time `setting` for this many seconds. Return None if it fails here or gives too few batches."""
     stamps: list[float] = []
     try:
         with iterating(twin(loader, setting)) as batches:
@@ -125,15 +137,16 @@ def timed(loader: DataLoader[Any], setting: LoaderSetting, seconds: float) -> Lo
                 stamps.append(time.perf_counter())
                 if stamps[-1] > deadline:
                     break
-    except Exception:  # a setting that the user's dataset cannot stand is none to recommend
+    except Exception:  # a setting that fails with the user's dataset cannot be recommended
         return None
     return timing_of(setting, stamps) if len(stamps) > 1 else None
 
 
 def timing_of(setting: LoaderSetting, stamps: list[float]) -> LoaderTiming:
-    """From the times at which batches came, the first of which has the start of the workers before it.
+    """Return the timing from the times at which batches came.
 
-    What was loaded ahead while they started says nothing either, and is left out where there is enough after it.
+    The first time includes the start of the workers. Batches that were loaded ahead while the workers started are left
+    out too, if enough batches follow.
     """
     ahead = min(setting.workers * setting.prefetch, len(stamps) // 2)
     span = stamps[-1] - stamps[ahead]

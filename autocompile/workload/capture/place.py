@@ -1,4 +1,4 @@
-"""Where a script lies, given as a path or as the name of a module. No torch, and nothing is imported."""
+"""Locate a script that is given as a path or as a module's name. No torch, and nothing is imported."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from autocompile.core.errors import InvalidWorkload
 
 @dataclass(frozen=True)
 class ScriptPlace:
-    """Its `path`, and the `name` of the module that it is run as, "" for none."""
+    """A script's `path`, and the `name` of the module that it is run as, or ""."""
 
     path: Path
     name: str = ""
 
     @property
     def package(self) -> str:
-        """What its relative imports are relative to."""
+        """The package that its relative imports refer to."""
         return self.name if self.path.stem == "__main__" else self.name.rpartition(".")[0]
 
 
 def script_place(given: str, *, as_module: bool = False) -> ScriptPlace:
-    """The script of this path, or of the module of this name, as `python -m` finds it.
+    """Return the script at this path, or the module of this name, found as `python -m` finds it.
 
-    Raises InvalidWorkload where there is none.
+    Raises InvalidWorkload if there is none.
     """
     if as_module:
         return ScriptPlace(_file_of(given), given)
@@ -47,6 +47,6 @@ def _file_of(name: str) -> Path:
     if spec is not None and places is not None:
         spec = PathFinder.find_spec(f"{name}.__main__", places)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        said = "no such module is to be found from here"
+        said = "no such module was found"
         raise InvalidWorkload(said, where=name, remedy="give its name as `python -m` takes it, or the path of a script")
     return Path(spec.origin)

@@ -1,4 +1,4 @@
-"""Whether a script's DataLoader gives the same batches with workers: then its setting may be changed for the script."""
+"""Check whether a script's DataLoader gives the same batches with workers. Only then may its setting be changed."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from autocompile.core.pipeline import LoaderFacts, LoaderSetting
 from autocompile.workload.capture.loader import iterating, setting_of, twin, twin_over
 from autocompile.workload.capture.written import digest_of, random_states
 
-# What these draw of torch's random numbers, they draw with the first batch: also where batches are loaded ahead.
+# These samplers draw all of their random numbers with the first batch, also if batches are loaded ahead.
 _SAMPLERS = (SequentialSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler, DistributedSampler)
 _LEAST_WORKERS, _BATCHES_EACH, _SECONDS = 2, 2, 12.0
-_DIFFER = "its dataset gives other batches in other processes"
-_DRAWS = "its dataset draws random numbers, which workers draw otherwise"
-_WRITES = "its dataset writes to itself, as what caches or counts does, and what workers write is lost"
-_HIDDEN = "it cannot be seen whether its dataset writes to itself, as where it holds open files or very much"
+_DIFFER = "its dataset gives different batches in worker processes"
+_DRAWS = "its dataset draws random numbers, and workers draw different ones"
+_WRITES = "its dataset writes to itself, for example to cache or to count, and what workers write is lost"
+_HIDDEN = "whether its dataset writes to itself cannot be checked, for example because of open files or its size"
 _FEW = f"it gives too few batches to compare, or fewer than {_BATCHES_EACH} for each worker in {_SECONDS:g} s"
 _ALONE = LoaderSetting(0, 0, pinned=False)
 
 
 def facts_of(loader: DataLoader[Any]) -> LoaderFacts:
-    """By what it is known again."""
+    """Return the facts by which the loader is recognized later."""
     try:
         samples: int | None = len(loader.dataset)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
@@ -53,26 +53,26 @@ def facts_of(loader: DataLoader[Any]) -> LoaderFacts:
 
 
 def why_order_may_differ(loader: DataLoader[Any]) -> str:
-    """Why its samples may come in another order with other workers, or other random numbers after them; "" if not."""
+    """Return why other workers may change the order of its samples or later random numbers, or ""."""
     if isinstance(loader.dataset, IterableDataset):
-        return "its dataset is iterated over, of which each worker would have a copy"
+        return "its dataset is an IterableDataset, and each worker would iterate over a copy of it"
     batches = loader.batch_sampler
     sampler = batches.sampler if type(batches) is BatchSampler else loader.sampler
     if type(sampler) not in _SAMPLERS or type(batches) not in (BatchSampler, type(None)):
-        return "its sampler is no sampler of torch's, and may draw random numbers as it goes"
+        return "its sampler is not one of torch's, and may draw random numbers for each batch"
     if getattr(sampler, "generator", None) is not None:
-        return "its sampler draws from a generator that it was given, and with workers it draws ahead"
+        return "its sampler was given a generator, and with workers it draws from it ahead of time"
     if isinstance(sampler, RandomSampler) and sampler.replacement:
-        return "its sampler draws with replacement, which it does as it goes"
+        return "its sampler draws with replacement, and therefore draws again while batches are loaded"
     if loader.worker_init_fn is not None:
-        return "its workers are set up by a function of the script's (worker_init_fn)"
+        return "the script has a function that sets up its workers (worker_init_fn)"
     return "its workers persist" if loader.persistent_workers else ""
 
 
 def why_fixed(loader: DataLoader[Any], held: str | None = None) -> str:
-    """Why its batches may be others with other settings; "" where nothing speaks for it, which is tried.
+    """Return why its batches may differ with other settings, or "" if a comparison shows no difference.
 
-    `held` is what `digest_of` gave of it before anything was loaded, where that is known.
+    `held` is the `digest_of` the loader before anything was loaded, if that is known.
     """
     why = why_order_may_differ(loader)
     if why:
@@ -103,13 +103,13 @@ def _why_batches_differ(loader: DataLoader[Any], held: str) -> str:
 
 
 def _first_indices(loader: DataLoader[Any], count: int) -> list[Any]:
-    """What its sampler asks for first."""
+    """Return the first indices from its sampler."""
     with iterating(twin(loader, _ALONE)) as batches:
         return list(islice(batches._sampler_iter, count))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _loaded_here(loader: DataLoader[Any], indices: list[Any]) -> tuple[list[Any], bool] | None:
-    """These batches, loaded by this process, and whether that drew random numbers; None if it takes too long."""
+    """Return these batches, loaded by this process, and whether that drew random numbers; None if it takes too long."""
     until = time.perf_counter() + _SECONDS
     found = []
     with iterating(twin_over(loader, _ALONE, indices, 0)) as batches:
@@ -122,7 +122,7 @@ def _loaded_here(loader: DataLoader[Any], indices: list[Any]) -> tuple[list[Any]
 
 
 def _alike(loader: DataLoader[Any], setting: LoaderSetting, indices: list[Any], batches: list[Any]) -> bool:
-    """Whether workers give these batches."""
+    """Return whether workers give these batches."""
     with iterating(twin_over(loader, setting, indices, 0)) as others:
         mine, spec = pytree.tree_flatten(batches)
         theirs, also = pytree.tree_flatten(list(others))

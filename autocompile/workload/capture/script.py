@@ -1,4 +1,4 @@
-"""A user's script, run for the workload it defines."""
+"""Run a user's script to get the workload that it defines."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from autocompile.workload.training.training import Training
 _STDLIB = sysconfig.get_path("stdlib")
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _HOW = "define `model` and `inputs`, or a function `workload()` that returns them"
-# What may be said of a training besides its loss and its optimizer.
+# Optional settings of a training, besides its loss and its optimizer.
 _HOW_IT_TRAINS = ("accumulate", "clip_norm")
 
 
 def workload_from_script(path: Path, arguments: Sequence[str] = ()) -> tuple[Any, Any, Training | None]:
-    """The `(model, inputs)` that the script defines, by name or through `workload()`, and how the model is trained.
+    """Return the `(model, inputs)` that the script defines, by name or through `workload()`, and its training.
 
-    It is trained where the script also defines `loss`, a function of the model and a batch, and `optimizer`, and
-    perhaps `accumulate`, `clip_norm` and `batch`, which is "tune"; where it defines a Training as `training`; or where
-    `workload()` returns a Training as a third.
+    There is a training in three cases: the script defines `optimizer` and `loss`, a function of the model and a batch,
+    and optionally `accumulate`, `clip_norm` and `batch = "tune"`; it defines a Training as `training`; or `workload()`
+    returns a Training as the third element.
 
-    The script is run under a name that is not `__main__`, with its folder first on `sys.path` and its `arguments` in
-    `sys.argv`, as Python has it. Raises InvalidWorkload, naming the last frame in the user's code, if it raises.
+    The script runs under a name that is not `__main__`, with its folder first on `sys.path` and its `arguments` in
+    `sys.argv`. Raises InvalidWorkload, which names the last frame in the user's code, if the script raises.
     """
     module = _run(path, arguments)
     factory = getattr(module, "workload", None)
@@ -55,9 +55,9 @@ def workload_from_script(path: Path, arguments: Sequence[str] = ()) -> tuple[Any
 
 
 def _training(module: ModuleType) -> Training | None:
-    """How it is trained; None if the script does not say so.
+    """Return the script's training, or None if it defines none.
 
-    A tensor called `loss` is what a loop has left, and a module is a criterion, which takes no model.
+    A tensor called `loss` is left over from a loop, and a module called `loss` is a criterion, which takes no model.
     """
     if isinstance(getattr(module, "training", None), Training):
         return module.training  # type: ignore[no-any-return]
@@ -66,7 +66,7 @@ def _training(module: ModuleType) -> Training | None:
         return None
     besides = {name: getattr(module, name, None) for name in _HOW_IT_TRAINS}
     given = {name: value for name, value in besides.items() if value is not None and not callable(value)}
-    if getattr(module, "batch", None) == "tune":  # anything else of that name is what a loop has left
+    if getattr(module, "batch", None) == "tune":  # any other value is left over from a loop
         given["batch"] = "tune"
     return Training(loss=loss, optimizer=module.optimizer, **given)
 
@@ -86,7 +86,7 @@ def _run(path: Path, arguments: Sequence[str]) -> ModuleType:
 
 
 def _execute(loader: SourceFileLoader, module: ModuleType) -> None:
-    """A script may end itself, well, when its workload is there."""
+    """Execute the script. It may exit with status 0 once its workload is defined."""
     try:
         loader.exec_module(module)
     except SystemExit as end:
@@ -95,7 +95,7 @@ def _execute(loader: SourceFileLoader, module: ModuleType) -> None:
 
 
 class _ScriptLoader(SourceFileLoader):
-    """Reads and leaves no bytecode, as Python does not for what it is given to run."""
+    """Reads and writes no bytecode files, as Python does for the script that it is given to run."""
 
     def path_stats(self, path: Any) -> Any:
         raise OSError(f"{path} is a script")
@@ -115,7 +115,7 @@ def _guarded(call: Any, path: Path, arguments: Sequence[str]) -> Any:
 
 
 def describe_fault(fault: BaseException) -> str:
-    """Type, first line of the message, and the innermost frame: `ValueError: no (net.py:12 in forward)`."""
+    """Return type, first line of the message, and the innermost frame: `ValueError: no (net.py:12 in forward)`."""
     name, text = type(fault).__name__, str(fault.msg if isinstance(fault, SyntaxError) else fault).strip().splitlines()
     said = f"{name}: {text[0].removeprefix(f'{name}: ')}" if text else name
     if isinstance(fault, SyntaxError) and fault.filename:
@@ -125,7 +125,7 @@ def describe_fault(fault: BaseException) -> str:
 
 
 def own_place(fault: BaseException) -> str:
-    """The innermost frame in the user's own code: ` (net.py:12 in forward)`, or "" if there is none."""
+    """Return the innermost frame in the user's own code, as ` (net.py:12 in forward)`, or "" if there is none."""
     return _place([frame for frame in traceback.extract_tb(fault.__traceback__) if is_own(frame.filename)])
 
 
@@ -134,5 +134,5 @@ def _place(frames: Sequence[traceback.FrameSummary]) -> str:
 
 
 def is_own(filename: str) -> bool:
-    """Whether a file is the user's: neither this package, nor installed, nor Python's."""
+    """Return whether a file is the user's: it is not from this package, an installed package or Python."""
     return not filename.startswith((_PACKAGE, _STDLIB, "<")) and not is_installed(filename)

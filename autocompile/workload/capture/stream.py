@@ -1,4 +1,4 @@
-"""Inputs that come one by one, from a DataLoader or an iterator: a bounded look at them, as calls of the model."""
+"""Take a limited number of inputs from a DataLoader or an iterator, as calls of the model."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _DIED = re.compile(r"DataLoader worker.*(exited unexpectedly|is killed by signal
 
 @dataclass(frozen=True)
 class Taken:
-    """The calls that were made of the first batches, how long they took to come, and what to tell about it.
+    """Calls made from the first batches, how long the batches took to come, and notes for the user.
 
-    `left_out` is the note on what of a batch is no argument, or "".
+    `left_out` is the note on which parts of a batch are not arguments, or "".
     """
 
     calls: list[Any]
@@ -49,15 +49,15 @@ class Taken:
 
 
 def is_stream(inputs: object) -> bool:
-    """Whether it has to be iterated over: neither a sample nor a list of samples."""
+    """Return whether it has to be iterated over: it is neither a sample nor a list of samples."""
     return isinstance(inputs, Iterable) and not isinstance(inputs, torch.Tensor | Mapping | tuple | list | str | bytes)
 
 
 def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -> Taken:
-    """At most 64 batches of `inputs`, in at most some 5 s, each as the arguments of a call of `model`, or `whole`.
+    """Take at most 64 batches of `inputs`, for about 5 s, each as the arguments of a call of `model`, or `whole`.
 
-    With `tries_loaders`, a DataLoader is timed with other settings too, for some 6 s. Raises InvalidWorkload
-    if it gives nothing, raises, or a worker dies.
+    With `tries_loaders`, a DataLoader is also timed with other settings, for about 6 s. Raises InvalidWorkload if it
+    yields no batch, raises, or a worker dies.
     """
     loader = inputs if has_a_twin(inputs) else None
     own = setting_of(loader) if loader is not None else LoaderSetting(workers=0, prefetch=0, pinned=False)
@@ -65,19 +65,17 @@ def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -
     began = time.perf_counter()
     batches, stamps, ended = _first_batches(inputs if loader is None else twin(loader, own), source)
     if not batches:
-        raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give one with something in it")
+        raise InvalidWorkload(f"the {source} gives no batch", where="inputs", remedy="give at least one batch")
     timing = timing_of(own, stamps) if len(stamps) > 1 else LoaderTiming(own, (stamps[0] - began) * 1e3, 1)
     tried = tried_otherwise(loader, timing) if loader is not None and tries_loaders else ()
     calls, notes, left_out = _as_calls(batches, model, whole=whole)
     if not ended:
-        notes.insert(
-            0, f"the first {len(batches)} batches of the {source} were taken as samples, and no more asked for"
-        )
+        notes.insert(0, f"only the first {len(batches)} batches of the {source} were taken as samples")
     return Taken(calls, InputPipeline(source, timing, tried), tuple(notes), left_out)
 
 
 def _first_batches(stream: Any, source: str) -> tuple[list[Any], list[float], bool]:
-    """The batches, when each came, and whether there were no more."""
+    """Return the batches, the time at which each one came, and whether the stream ended."""
     batches: list[Any] = []
     stamps: list[float] = []
     deadline = time.perf_counter() + _TAKING_S
@@ -92,7 +90,7 @@ def _first_batches(stream: Any, source: str) -> tuple[list[Any], list[float], bo
         raise
     except Exception as fault:  # whatever a user's dataset raises
         raise InvalidWorkload(
-            _said(fault, source), where="inputs", remedy="iterate over it yourself, without workers, to see it whole"
+            _said(fault, source), where="inputs", remedy="iterate over it yourself, without workers, to see the error"
         ) from fault
     return batches, stamps, True
 
@@ -112,7 +110,7 @@ def _said(fault: Exception, source: str) -> str:
 
 
 def tried_otherwise(loader: DataLoader[Any], own: LoaderTiming) -> tuple[LoaderTiming, ...]:
-    """Other settings, as far as the time goes: the most workers first, as they are what a slow dataset needs."""
+    """Time other settings until the time is over. The most workers come first, because slow datasets need them."""
     batch_s = own.batch_ms / 1e3
     if batch_s > _TRYING_S / 2:
         return ()
@@ -127,7 +125,7 @@ def tried_otherwise(loader: DataLoader[Any], own: LoaderTiming) -> tuple[LoaderT
 
 
 def _as_calls(batches: list[Any], model: Any, *, whole: bool) -> tuple[list[Any], list[str], str]:
-    """Batches as samples on the model's device, what the model does not take left out; the notes; what that was."""
+    """Return the batches as samples on the model's device, the notes, and the note on what was left out."""
     calls, notes, left_out = [], [], ""
     home = next((p.device for p in model.parameters()), None) if isinstance(model, nn.Module) else None
     for batch in batches:

@@ -1,4 +1,4 @@
-"""What training mode changes in a model: nothing, in many."""
+"""Find the modules whose results training mode changes. In many models there are none."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 
 def active_in_training(model: Any) -> tuple[str, ...]:
-    """The modules that are in training mode and may compute something else for it, by kind and in words.
+    """Return the modules in training mode that may compute differently because of it, described by kind.
 
-    Active dropout, statistics of a batch in place of the kept ones, and code of the user's own or of a library that
-    asks for `self.training`.
+    These are active dropout, modules that use the statistics of a batch instead of the stored ones, and code of the
+    user or of a library that reads `self.training`.
     """
     if not isinstance(model, nn.Module):
         return ()
@@ -34,7 +34,7 @@ def active_in_training(model: Any) -> tuple[str, ...]:
 
 
 def _effect(module: nn.Module) -> str:
-    """What training mode makes of this module by itself, or ""."""
+    """Return what training mode does in this module itself, or ""."""
     if isinstance(module, _DropoutNd):
         return "active" if module.p > 0 else ""
     if isinstance(module, _NormBase):
@@ -45,7 +45,7 @@ def _effect(module: nn.Module) -> str:
 
 
 def _asks(kind: type) -> bool:
-    """Whether a method of the class itself, or of one that it is derived from, names `training`."""
+    """Return whether a method of the class or of one of its base classes mentions `training`."""
     for base in kind.__mro__:
         if base is nn.Module:
             return False

@@ -1,4 +1,4 @@
-"""What a DataLoader's dataset holds, to see whether it writes to itself, and every random state, to see what draws."""
+"""Detect whether a DataLoader's dataset writes to itself, and whether it draws random numbers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-# Of larger ones it would take too long to tell.
+# Larger datasets would take too long.
 _LARGEST_BYTES = 512 << 20
 _GENERATORS = (random.Random, np.random.Generator, np.random.RandomState, torch.Generator)
 
 
 def digest_of(loader: DataLoader[Any]) -> str:
-    """Of what dataset and collating function hold; "" where it cannot be told, as of open files and of very much."""
+    """Return a digest of what the dataset and the collate function hold.
+
+    Returns "" if it cannot be determined, for example because of open files or very large contents.
+    """
     digest = _Digest()
     try:
         _Reader(digest, protocol=5).dump([_held(part) for part in (loader.dataset, loader.collate_fn)])
@@ -30,7 +33,7 @@ def digest_of(loader: DataLoader[Any]) -> str:
 
 
 def random_states() -> list[str]:
-    """Of torch's, Python's and NumPy's generators, and of those that loaded modules have by a name."""
+    """Return the states of torch's, Python's and NumPy's generators, and of generators that are globals of modules."""
     named = {id(found): found for module in list(sys.modules.values()) for found in _generators_in(module)}
     found = [repr(random.getstate()), repr(np.random.get_state(legacy=False)), _text(torch.get_rng_state())]  # noqa: NPY002
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -39,12 +42,12 @@ def random_states() -> list[str]:
 
 
 def _held(part: Any) -> Any:
-    """Its attributes, of which a class may pickle fewer; itself where it has none."""
+    """Return an object's attributes, because its class may pickle fewer, or the object itself if it has none."""
     return part if isinstance(part, FunctionType) or not hasattr(part, "__dict__") else (type(part), vars(part))
 
 
 def _generators_in(module: Any) -> list[Any]:
-    with contextlib.suppress(Exception):  # what is put among the modules may be anything
+    with contextlib.suppress(Exception):  # a module's entry may be any object
         return [found for found in list(vars(module).values()) if issubclass(type(found), _GENERATORS)]
     return []
 
@@ -66,13 +69,13 @@ def _text(state: torch.Tensor) -> str:
 
 
 class _Digest:
-    """A file of which only the digest is kept."""
+    """A file that keeps only a digest of what is written to it."""
 
     def __init__(self) -> None:
         self.made, self._bytes = hashlib.blake2b(), 0
 
     def write(self, data: Any) -> int:
-        """Raises ValueError beyond what is looked at."""
+        """Add to the digest. Raises ValueError if the contents are too large."""
         count = memoryview(data).nbytes
         self._bytes += count
         if self._bytes > _LARGEST_BYTES:
@@ -82,7 +85,7 @@ class _Digest:
 
 
 class _Reader(pickle.Pickler):
-    """Writes tensors by their versions, generators by their states, functions by identity and what they close over."""
+    """Pickles tensors by version, generators by state, and functions by identity and closure."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, FunctionType):
@@ -93,7 +96,7 @@ class _Reader(pickle.Pickler):
 
 
 def _known(obj: Any) -> list[Any] | None:
-    """By what it is seen that it has changed; None for an object that is looked at part by part."""
+    """Return the values that show whether an object has changed, or None for an object that is pickled part by part."""
     if isinstance(obj, torch.Tensor):
         return [obj.data_ptr(), tuple(obj.shape), obj._version]  # noqa: SLF001
     if isinstance(obj, _GENERATORS):
@@ -108,9 +111,9 @@ def _known(obj: Any) -> list[Any] | None:
 def _contents(cell: CellType) -> list[Any]:
     try:
         return [cell.cell_contents]
-    except ValueError:  # it is empty
+    except ValueError:  # an empty cell
         return []
 
 
 def _told(*what: Any) -> tuple[Any, ...]:
-    return repr, what  # nobody reads it, so any function does that pickles by its name
+    return repr, what  # the result is never unpickled, so any function works that is pickled by its name

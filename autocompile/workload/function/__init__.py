@@ -1,1 +1,1 @@
-"""A function of a script, the calls of which are what is tuned."""
+"""Tune the calls of one function of a script."""

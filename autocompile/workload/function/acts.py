@@ -1,4 +1,4 @@
-"""What a function's code says of changing something, or of doing something besides computing."""
+"""Find in a function's code whether it changes something, or does something besides computing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from autocompile.workload.identity.bytecode import attributes_stored, names_in, variables_stored
 
-# What is called that does something besides computing, which a compiled program would not do again.
+# Calls that do something besides computing, which a compiled program would not repeat.
 _BUILTINS = frozenset({"print", "open", "input", "exec", "eval", "setattr", "delattr", "breakpoint"})
 _MODULES = frozenset(
     {
@@ -19,7 +19,7 @@ _TORCHS = frozenset({"save", "manual_seed", "set_rng_state", "set_num_threads", 
 
 
 def acts_of(function: types.FunctionType) -> Iterator[str]:
-    """Each of these, in words."""
+    """Yield a description of each such action."""
     where = f"{function.__qualname__}()"
     yield from (f"{where} writes the variable {name}" for name in variables_stored(function.__code__))
     yield from (f"{where} writes the attribute {name}" for name in attributes_stored(function.__code__))

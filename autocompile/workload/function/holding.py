@@ -1,4 +1,4 @@
-"""Which arguments of a function are no data: modules and other objects, which its calls are the same with."""
+"""Separate a function's arguments into data and held objects: modules and other objects that stay the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autocompile.workload.identity.plain import text_of
 
 @dataclass(frozen=True)
 class Held:
-    """The arguments of a call that hold no tensor and are not plain: `first` by position, `named` by name."""
+    """The arguments of a call that contain no tensor and are not plain values: `first` by position, `named` by name."""
 
     first: tuple[Any, ...] = ()
     named: tuple[tuple[str, Any], ...] = ()
@@ -28,20 +28,20 @@ class Held:
 
     @property
     def objects(self) -> tuple[Any, ...]:
-        """All of them."""
+        """All held objects."""
         return (*self.first, *(value for _name, value in self.named))
 
     def given(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of the other arguments."""
+        """Return the function with these arguments already given."""
         return functools.partial(function, *self.first, **dict(self.named)) if self.objects else function
 
 
 def divided(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Held, tuple[Any, ...], dict[str, Any]]:
-    """What a call holds, and its other arguments.
+    """Return the held arguments of a call, and its other arguments.
 
-    What comes after a held argument that is not among the first goes by name, as far as the function names it.
+    If a held argument follows data, it and the arguments after it are passed by name, if the function names them.
     """
     held = [is_held(one) for one in args]
     if not any(held) and not any(map(is_held, kwargs.values())):
@@ -61,7 +61,7 @@ def divided(
 
 
 def is_held(argument: Any) -> bool:
-    """Whether an argument is an object, with a module perhaps, and neither data nor plain."""
+    """Return whether an argument is an object, possibly with modules, and neither data nor a plain value."""
     if isinstance(argument, torch.Tensor | int | float | str | torch.device | torch.dtype | None):
         return False
     leaves = pytree.tree_leaves(argument)

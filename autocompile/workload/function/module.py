@@ -1,4 +1,4 @@
-"""A function of a script as a module, which has the modules that it calls: so all that is done with modules holds."""
+"""Wrap a script's function as a module that owns the modules it calls, so that it is handled like any module."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from autocompile.workload.places import is_installed
 
 
 class FunctionModule(nn.Module):
-    """Called like the function, with `held` given. `name` is the function's.
+    """A module that calls the function, with the arguments in `held` given. `name` is the function's name.
 
-    The modules that it calls are its own by name, and it is in training mode where one of them is. `constants`: a
-    digest of the tensors and values that it takes from elsewhere, which a compiled program would have as they were, and
-    of which parameters have gradients.
+    The modules that the function calls are its submodules. It is in training mode if one of them is. `constants` is a
+    digest of the tensors and values that the function takes from elsewhere, which a compiled program would contain as
+    constants, and of which parameters have gradients.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], held: Held) -> None:
@@ -39,12 +39,15 @@ class FunctionModule(nn.Module):
         self.training = any(module.training for module in around.modules.values())
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """A call of the function."""
-        assert self.constants is not None  # which makes it a fact that calls depend on
+        """Call the function."""
+        assert self.constants is not None  # reading it here makes it part of the model's identity
         return self.function(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FunctionModule:
-        """A function finds its modules by name, so it is made again, with all that it finds. Tensors go by `memo`."""
+        """Copy the function with everything that it uses, because it finds its modules by name.
+
+        Tensors are copied with `memo`.
+        """
         tensors: list[torch.Tensor] = []
         written = io.BytesIO()
         with _by_value(self.function):
@@ -55,7 +58,7 @@ class FunctionModule(nn.Module):
 
 
 class _Writer(pickling.Pickler):
-    """Writes all but tensors, which it puts into a list."""
+    """Pickles everything except tensors, which it collects in a list."""
 
     def __init__(self, file: Any, tensors: list[torch.Tensor]) -> None:
         super().__init__(file)
@@ -69,7 +72,7 @@ class _Writer(pickling.Pickler):
 
 
 class _Reader(cloudpickle.pickle.Unpickler):  # type: ignore[misc]
-    """Reads what that wrote, with these tensors."""
+    """Unpickles what `_Writer` wrote, with these tensors."""
 
     def __init__(self, file: Any, tensors: list[torch.Tensor]) -> None:
         super().__init__(file)
@@ -81,7 +84,7 @@ class _Reader(cloudpickle.pickle.Unpickler):  # type: ignore[misc]
 
 @contextmanager
 def _by_value(function: Any) -> Iterator[None]:
-    """Have what the function's module defines written out, and not named."""
+    """Pickle the definitions of the function's module by value, not by name."""
     module = home_of(function)
     known = module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value()
     if not known:
@@ -94,14 +97,17 @@ def _by_value(function: Any) -> Iterator[None]:
 
 
 def home_of(function: Any) -> Any:
-    """The module that defines it, where that is the user's own and imported under its name; else None."""
+    """Return the module that defines the function, if it is the user's own and imported under its name.
+
+    Returns None for other modules and for `__main__`.
+    """
     module = sys.modules.get(getattr(getattr(function, "func", function), "__module__", None) or "")
     file = getattr(module, "__file__", None) or ""
     return None if module is None or module.__name__ == "__main__" or is_installed(file) else module
 
 
 def _part(path: str, taken: Any) -> str:
-    """A name that a module may have, of a path such as `self.model` or `predict[0]`."""
+    """Return a valid submodule name for a path such as `self.model` or `predict[0]`."""
     base = "".join(letter if letter.isalnum() else "_" for letter in path).strip("_") or "model"
     base = f"{base}_" if hasattr(nn.Module, base) or base in ("name", "function", "constants") else base
     name, number = base, 1

@@ -1,4 +1,4 @@
-"""How a function of a script is named: `pkg.mod:name`, or `name` for one of the script itself. No torch."""
+"""Parse names of a script's functions: `pkg.mod:name`, or `name` for one of the script itself. No torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _MOST_TOLD = 6
 
 @dataclass(frozen=True)
 class FunctionName:
-    """`module`: where it is defined, "" for the script itself; `path`: its name there, and of the classes around it."""
+    """`module` is the module that defines it, or "" for the script.
+
+    `path` is its name there, after those of its classes.
+    """
 
     module: str
     path: tuple[str, ...]
@@ -27,7 +30,7 @@ class FunctionName:
 
 
 def function_name(text: str) -> FunctionName:
-    """What was given. Raises InvalidValue where it is no such name."""
+    """Parse a function's name. Raises InvalidValue if it is not a valid one."""
     module, colon, own = text.rpartition(":")
     name = FunctionName(module, tuple(own.split(".")))
     parts = [*name.path, *(module.split(".") if colon else ())]
@@ -37,10 +40,10 @@ def function_name(text: str) -> FunctionName:
 
 
 def placed(name: FunctionName, script: Path, package: str = "") -> FunctionName:
-    """Where it is defined: what the script only imports by that name is another module's.
+    """Return where the function is defined. A name that the script only imports belongs to another module.
 
-    `package`: what the script's relative imports are relative to. Raises InvalidWorkload for what the script neither
-    defines nor imports at its top level.
+    `package` is the package that the script's relative imports refer to. Raises InvalidWorkload if the script neither
+    defines nor imports the name at its top level.
     """
     if name.module:
         return name
@@ -79,7 +82,7 @@ def _defines(body: Iterable[ast.stmt], path: tuple[str, ...]) -> bool:
 
 
 def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Those that are run where the body is, in whatever branch."""
+    """Yield the statements that run where the body runs, in any branch."""
     for statement in body:
         yield statement
         for part in ("body", "orelse", "finalbody"):
@@ -90,7 +93,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def with_decorator(source: bytes, file: str, path: tuple[str, ...], decorator: str) -> ast.Module:
-    """The script, with a decorator of that name around the function that it defines at `path`, outside of its own."""
+    """Return the script with this decorator added as the outermost one of the function that it defines at `path`."""
     tree = ast.parse(source, file)
     for found in _definitions(tree.body, path):
         line = found.decorator_list[0] if found.decorator_list else found

@@ -1,7 +1,7 @@
-"""What a function takes from elsewhere than its arguments: modules, tensors and values, and where they lie.
+"""Find what a function takes from elsewhere than its arguments: modules, tensors and values, and where they are stored.
 
-A compiled program has all of it as it was. So whatever code mentions has to be of a kind whose changes are seen before
-each call; a function that uses anything else is not tuned.
+A compiled program contains all of it as constants. Therefore everything that the code mentions must be of a kind whose
+changes can be detected before each call. A function that uses anything else is not tuned.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _CONSTANT = (
     torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 _CONTAINERS = (tuple, list, set, frozenset, dict)
-# Libraries' classes whose objects are no more than their attributes.
+# Library classes whose objects consist only of their attributes.
 _NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
-# What asks for attributes by names that the code does not mention.
+# Names that read attributes which the code does not mention by name.
 _ASKING = frozenset({"getattr", "vars", "__dict__"})
 _DEEPEST = 8
 
 
 @dataclass(frozen=True)
 class Place:
-    """A global, a variable of a function around, or an attribute: `held` lies in `owner` under `name`.
+    """A global, a closure variable or an attribute: `owner` holds `held` under `name`.
 
-    `version`: of a tensor, how often it was written to; `copied`: of a container, what was in it.
+    `version` is how often a tensor was written to. `copied` is a copy of a container's contents.
     """
 
     owner: Any
@@ -51,13 +51,13 @@ class Place:
 
     @property
     def now(self) -> Any:
-        """What lies there; None where nothing does any more."""
+        """What is stored there now, or None if there is nothing any more."""
         if isinstance(self.owner, types.CellType):
             return self.owner.cell_contents
         return self.owner.get(self.name)
 
     def is_kept(self) -> bool:
-        """Whether it holds the same, unchanged."""
+        """Return whether it holds the same object or an equal value, unchanged."""
         now = self.now
         if isinstance(now, _CONTAINERS):
             if self.copied is None:
@@ -69,21 +69,22 @@ class Place:
 
     @property
     def text(self) -> str:
-        """The value, if it is one: equal for equal values in every process."""
+        """The value as text, if it is one. Equal for equal values in every process."""
         is_value = isinstance(self.held, (*_CONSTANT, *_CONTAINERS))
         return f"{self.name} {text_of(self.held)}" if is_value else ""
 
 
 def version_of(tensor: Any) -> int:
-    """How often it was written to, as torch counts it; of a tensor of inference, which is not counted, 0."""
+    """Return torch's count of writes to a tensor, or 0 for an inference tensor, which has no count."""
     return 0 if not isinstance(tensor, torch.Tensor) or tensor.is_inference() else tensor._version  # noqa: SLF001
 
 
 class Surroundings:
-    """What a call of a function of the user's may run and use.
+    """What a call of a user's function may run and use.
 
-    `modules` by name; `places`: where they, code, tensors and values lie; `act`: what it does besides computing, or "";
-    `unseen`: what it uses whose changes would not be seen, in words, or "".
+    `modules` are by name. `places` are where modules, code, tensors and values are stored. `act` describes what the
+    function does besides computing, or is "". `unseen` names something that it uses whose changes would not be
+    detected, or is "".
     """
 
     def __init__(self, function: Any) -> None:
@@ -102,12 +103,12 @@ class Surroundings:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Those that lie in no module."""
+        """The tensors that are not part of a module."""
         return {place.name: place.held for place in self.places if isinstance(place.held, torch.Tensor)}
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The values, and which parameters of the modules have gradients: equal where a call computes the same."""
+        """The values, and which parameters of the modules have gradients. Equal if a call computes the same."""
         learning = (
             f"{name} {[parameter.requires_grad for parameter in module.parameters()]}"
             for name, module in self.modules.items()
@@ -115,23 +116,23 @@ class Surroundings:
         return (*sorted(filter(None, (place.text for place in self.places))), *learning)
 
     def moved(self) -> str:
-        """What is no longer as it was, or ""."""
+        """Return the name of a place that has changed, or ""."""
         return next((place.name for place in self.places if not place.is_kept()), "")
 
     def _of_function(self, function: types.FunctionType) -> Iterator[Place]:
-        """What lies around it under the names that it mentions, and does not write."""
+        """Yield the globals and closure variables that a function mentions and does not write."""
         stored = {*variables_stored(function.__code__), *attributes_stored(function.__code__)}
         for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 yield from self._of(cell, free, cell.cell_contents, 0)
-            except ValueError:  # a name that is not bound yet
+            except ValueError:  # a variable that is not bound yet
                 continue
         for name in names_in(function.__code__):
             if name in function.__globals__ and name not in stored and not _is_pythons(name):
                 yield from self._of(function.__globals__, name, function.__globals__[name], 0)
 
     def _of(self, owner: Any, name: str, held: Any, depth: int) -> Iterator[Place]:
-        """A place, and those within what lies there."""
+        """Yield a place, and the places within what it holds."""
         if isinstance(held, _CONTAINERS) and _is_constant(held):
             yield Place(owner, name, held, copied=copy.deepcopy(held))
             return
@@ -139,7 +140,7 @@ class Surroundings:
         yield from self._within(held, name, depth)
 
     def _within(self, held: Any, name: str, depth: int) -> Iterator[Place]:
-        """What the code mentions of an object, a class or a module of the user's, each looked into once."""
+        """Yield what the code mentions of an object, a class or a user's module. Each is visited once."""
         if isinstance(held, (nn.Module, torch.Tensor, *_CONSTANT)) or id(held) in self._entered:
             return
         self._entered.add(id(held))
@@ -156,7 +157,7 @@ class Surroundings:
 
 
 def _members(held: Any) -> Mapping[str, Any] | None:
-    """Where an object has what it holds: nothing for what never changes, None for what is not known."""
+    """Return an object's attributes, {} if it never changes, or None if it is of an unknown kind."""
     if isinstance(held, types.ModuleType | type):
         return {} if is_library(held) else vars(held)
     if isinstance(held, _CODE):
@@ -166,7 +167,7 @@ def _members(held: Any) -> Mapping[str, Any] | None:
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether all that a container holds is a value, so that a copy tells whether it was changed."""
+    """Return whether a container holds only values, so that a copy shows whether it has changed."""
     if isinstance(value, dict):
         return all(_is_constant(one) for pair in value.items() for one in pair)
     if isinstance(value, _CONTAINERS):
@@ -175,7 +176,7 @@ def _is_constant(value: Any) -> bool:
 
 
 def _bound(function: Any) -> Iterator[Any]:
-    """What is held together with a function."""
+    """Yield the objects that are bound to a function."""
     if isinstance(function, functools.partial):
         yield from function.args
         yield from function.keywords.values()
@@ -189,7 +190,7 @@ def _is_pythons(name: str) -> bool:
 
 
 def _is_a_modules(function: types.FunctionType, code: Code) -> bool:
-    """Whether it is a method of one of the modules, which look after themselves."""
+    """Return whether it is a method of one of the modules, which are handled as a whole."""
     owner = function.__qualname__.rpartition(".")[0]
     classes = {cls.__qualname__ for root in code.roots.values() for one in root.modules() for cls in type(one).__mro__}
     return bool(owner) and owner in classes

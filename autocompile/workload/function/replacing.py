@@ -1,4 +1,4 @@
-"""The calls of one function of a script, handed to somebody else: found by its name, wherever it is called from."""
+"""Intercept the calls of one function of a script, which is found by its name, wherever it is called from."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from autocompile.workload.generating.imports import when_imported
 from autocompile.workload.identity.code import is_torchs
 from autocompile.workload.places import is_installed
 
-# Makes a call in the program's place: of the function as it is, its arguments by position and by name.
+# Makes a call in place of the program. It takes the original function, and its arguments by position and by name.
 Pass = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
 class Replacement:
-    """A function in whose place its calls are passed on; `problem` is why there is none, in words, or "".
+    """Replaces a function by one that passes its calls on. `problem` tells why that is not possible, or is "".
 
-    `decorate` is what a script's own function is to be decorated with, as its calls begin while it is being run.
+    `decorate` is applied to a function that the script itself defines, because its calls begin while the script runs.
     """
 
     def __init__(self, name: FunctionName, passed: Pass) -> None:
@@ -35,7 +35,7 @@ class Replacement:
         self._replaced: list[tuple[Any, Any]] = []
 
     def decorate(self, found: Any) -> Any:
-        """What stands in its place; itself, where it is nothing that could be tuned."""
+        """Return the replacement of a function, or the function itself if it cannot be tuned."""
         method = type(found) if isinstance(found, staticmethod | classmethod) else None
         function = found.__func__ if method else found
         self.problem = _problem(self.name, function)
@@ -46,7 +46,7 @@ class Replacement:
         return method(passing) if method else passing
 
     def put_in(self, module: ModuleType) -> None:
-        """Replace it in the module that defines it."""
+        """Replace the function in the module that defines it."""
         *classes, own = self.name.path
         owner: Any = module
         for name in classes:
@@ -63,16 +63,16 @@ class Replacement:
             _exchange(found, made)
 
     def undo(self) -> None:
-        """Put it back everywhere."""
+        """Restore the function everywhere."""
         for passing, function in self._replaced:
             _exchange(passing, function)
 
 
 @contextmanager
 def function_replaced(replacement: Replacement) -> Iterator[None]:
-    """Hand each outermost call of the function on, also where its module is imported only within.
+    """Pass each outermost call of the function on, also if its module is imported only within the context.
 
-    One that the script itself defines is decorated as it is defined: see `run_as_main`.
+    A function that the script itself defines is decorated as it is defined: see `run_as_main`.
     """
     try:
         with when_imported(replacement.name.module, replacement.put_in) if replacement.name.module else nullcontext():
@@ -84,15 +84,15 @@ def function_replaced(replacement: Replacement) -> Iterator[None]:
 def _problem(name: FunctionName, function: Any) -> str:
     if not isinstance(function, FunctionType):
         kind = type(function).__name__
-        hint = ", and --module tunes modules" if isinstance(function, torch.nn.Module | type) else ""
-        return f"{name} is no function: it is a {kind}{hint}"
+        hint = "; use --module to tune a module" if isinstance(function, torch.nn.Module | type) else ""
+        return f"{name} is not a function: it is a {kind}{hint}"
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        return f"{name} is a generator or a coroutine, calls of which compute nothing by themselves"
+        return f"{name} is a generator or a coroutine, and calling it computes nothing yet"
     return ""
 
 
 def _passing(function: Callable[..., Any], passed: Pass) -> Callable[..., Any]:
-    """Passes each call on that is not made within another one; a compiler sees the function itself."""
+    """Return a function that passes on each outermost call. A compiler sees the original function."""
 
     class Depth(threading.local):
         inside = False
@@ -113,7 +113,7 @@ def _passing(function: Callable[..., Any], passed: Pass) -> Callable[..., Any]:
 
 
 def _exchange(one: Any, other: Any) -> None:
-    """Put `other` wherever the user's modules, and the classes in them, have `one`."""
+    """Replace `one` by `other` in the user's modules and in the classes that they contain."""
     for module in [found for found in list(sys.modules.values()) if _is_users(found)]:
         namespace = vars(module)
         for holder in (module, *(value for value in list(namespace.values()) if type(value) is type)):
@@ -125,7 +125,7 @@ def _exchange(one: Any, other: Any) -> None:
 
 
 def _is_users(module: Any) -> bool:
-    """Whether it may have taken a function from the user's code."""
+    """Return whether a module is the user's, so that it may hold the function."""
     if type(module) is not ModuleType:
         return False
     file = vars(module).get("__file__") or ""

@@ -1,1 +1,1 @@
-"""Text that a transformers model generates: its decode step as a model of its own, and the caches beneath."""
+"""Text generation with a transformers model: its decode step as a separate model, and the caches that it uses."""

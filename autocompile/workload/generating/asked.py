@@ -1,4 +1,4 @@
-"""A function that generates text, such as `model.generate`, as what it is: a model whose decode step can be tuned."""
+"""Recognize a function that generates text, such as `model.generate`, as a model whose decode step can be tuned."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from autocompile.workload.samples import as_samples
 if TYPE_CHECKING:  # imports transformers
     from autocompile.workload.generating.generation import Generation
 
-# Calls of the function that are looked at.
+# The maximum number of calls to observe.
 _CALLS = 4
 
 
 def generation_by(function: Any, inputs: Any) -> Generation | None:
-    """What `function` generates, by transformers' `generate` of one model; None if it is no such function.
+    """Return what `function` generates with transformers' `generate` of one model, or None if it does not.
 
-    One that has a model which can generate, as its object, in its closure or among the globals that it names, is called
-    with some of the inputs to find out, without gradients. Raises InvalidWorkload for a model whose decode step cannot
-    be tuned.
+    A function that can reach a model which generates (as its object, in its closure, or among the globals that it
+    names) is called with some of the inputs to find out, without gradients. Raises InvalidWorkload for a model whose
+    decode step cannot be tuned.
     """
     if GENERATES not in sys.modules or isinstance(function, nn.Module) or not any(_generating(function)):
         return None
@@ -51,7 +51,7 @@ def generation_by(function: Any, inputs: Any) -> Generation | None:
 
 
 def _called(function: Any, inputs: Any, seen: Generations) -> bool:
-    """Whether it could be called, and generated in each call; if not, it is for others to say what is wrong."""
+    """Return whether the function could be called and each call generated. If not, the caller finds the fault later."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         samples = as_samples(inputs)[:_CALLS]
@@ -61,13 +61,13 @@ def _called(function: Any, inputs: Any, seen: Generations) -> bool:
                 called(*sample.args, **sample.kwargs)
                 if not seen.seen:
                     return False
-    except Exception:  # whatever it raises, which it will when it is called as a plain function, too
+    except Exception:  # it may raise anything; it will do so again when it is called as a plain function
         return False
     return True
 
 
 def _generating(function: Any) -> Iterator[Any]:
-    """The models that can generate and which a function could get at by itself."""
+    """Yield the models that can generate and that the function can reach itself."""
     mixin = sys.modules[GENERATES].GenerationMixin
     for held in _held_by(function):
         parts = held.modules() if isinstance(held, nn.Module) else [held, *getattr(held, "__dict__", {}).values()]
@@ -86,16 +86,16 @@ def _held_by(function: Any) -> Iterator[Any]:
     for cell in getattr(plain, "__closure__", None) or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # it is filled later
+        except ValueError:  # the cell is still empty
             continue
     code, names = getattr(plain, "__code__", None), getattr(plain, "__globals__", {})
     yield from (names[name] for name in (code.co_names if code else ()) if name in names)
-    if code is None:  # an object that is called
+    if code is None:  # a callable object
         yield plain
 
 
 def _as_it_is_now(function: Any) -> Any:
-    """`generate` of a model looked up again, as it was replaced since it was."""
+    """Look up a model's `generate` again, because it was replaced after `function` was bound."""
     if isinstance(function, functools.partial):
         return functools.partial(_as_it_is_now(function.func), *function.args, **function.keywords)
     owner = getattr(function, "__self__", None)

@@ -1,4 +1,4 @@
-"""Caches of keys and values for transformers: one in memory that is there beforehand, and one that can be traced."""
+"""Caches of keys and values for transformers: one with preallocated memory, and one that can be traced."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
-# The keys and the values of a layer: [batch, heads, length, width] each.
+# The keys and the values of a layer, each [batch, heads, length, width].
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class PreallocatedCache(DynamicCache):  # type: ignore[misc]  # transformers is not typed here
-    """A dynamic cache in memory for `capacity` tokens that is there beforehand; beyond that, for twice as many."""
+    """A dynamic cache with preallocated memory for `capacity` tokens, which doubles when it is full."""
 
     def __init__(self, layers: int, capacity: int) -> None:
         Cache.__init__(self, layers=[PreallocatedLayer(capacity) for _ in range(layers)])
@@ -26,18 +26,18 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]  # transformers is 
 
     @property
     def memory(self) -> tuple[Pair, ...]:
-        """The keys and values of all layers, with the room that is left."""
+        """The keys and values of all layers, including the unused memory."""
         return tuple(layer.memory for layer in self.layers)
 
     def append(self, added: Sequence[Pair]) -> None:
-        """Those of a token more, [batch, heads, 1, width] each."""
+        """Append the keys and values of one token, each [batch, heads, 1, width]."""
         for layer, (keys, values) in zip(self.layers, added, strict=True):
             layer.update(keys, values)
 
     def mask_of(self, given: torch.Tensor | None) -> torch.Tensor:
-        """Which of its tokens count, bool, [batch, capacity]: as in what `generate` has given, and ones behind it.
+        """Return which of its tokens are attended to, bool, [batch, capacity]: the mask given to `generate`, then ones.
 
-        Made once for a text, as what comes after the prompt always counts.
+        It is made once per text, because all tokens after the prompt are attended to.
         """
         room = self.memory[0][0]
         shape = (room.shape[0], room.shape[-2])
@@ -48,20 +48,20 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]  # transformers is 
         return self._mask
 
     def make_room(self) -> None:
-        """For one token more."""
+        """Make room for one more token."""
         for layer in self.layers:
             layer.make_room(layer.get_seq_length() + 1)
 
     def reset(self) -> None:
-        """Hold nothing, for another text."""
+        """Discard the tokens, for another text."""
         super().reset()
         self._mask = None
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer of it: `keys` and `values` are the filled part of its memory.
+    """One layer of the cache: `keys` and `values` are the used part of its memory.
 
-    Others may put something in their place, as beam search does: that is then moved into memory of its own.
+    Other code may replace them, as beam search does. The new tensors are then copied into new memory of the layer.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -71,7 +71,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
 
     @property
     def memory(self) -> Pair:
-        """The keys and values with the room that is left: zeros, or what was there before."""
+        """The keys and values including the unused memory, which contains zeros or old values."""
         held = self.get_seq_length()
         assert held, "nothing was held yet"
         if self._memory is None or not self._is_within(self._memory):
@@ -80,7 +80,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         return self._memory
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
-        """Hold more, and give all."""
+        """Append keys and values, and return all of them."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         held = self.get_seq_length()
@@ -97,7 +97,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys, self.values
 
     def make_room(self, length: int) -> None:
-        """Have memory for so many tokens; what is held moves with it."""
+        """Make room for this many tokens. The keys and values are copied if the memory has to grow."""
         keys, values = self.memory
         if length > keys.shape[-2]:
             self._move_into(_room(keys, self._sized(length)), _room(values, self._sized(length)), self.get_seq_length())
@@ -124,9 +124,9 @@ def _room(like: torch.Tensor, capacity: int) -> torch.Tensor:
 
 
 class TracedLayer(CacheLayerMixin):  # type: ignore[misc]
-    """A layer of fixed size that a compiler can trace: writes nothing, and keeps what was `added`.
+    """A layer of fixed size that a compiler can trace. It writes nothing and keeps what was `added`.
 
-    `length`, a tensor, says how much of `keys` and `values` is filled.
+    `length`, a tensor, is the number of tokens in `keys` and `values`.
     """
 
     is_compileable = True
@@ -139,34 +139,34 @@ class TracedLayer(CacheLayerMixin):  # type: ignore[misc]
         self.added: Pair | None = None
 
     def lazy_initialization(self, *_states: torch.Tensor) -> None:
-        """It is already."""
+        """Do nothing: the layer is already initialized."""
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
-        """All that is held, with one token more at `length`."""
+        """Return all keys and values, with one more token at `length`."""
         assert key_states.shape[-2] == 1, "a decode step is of one token"
         self.added = (key_states, value_states)
         here = (torch.arange(self.keys.shape[-2], device=self.keys.device) == self._length)[:, None]
         return torch.where(here, key_states, self.keys), torch.where(here, value_states, self.values)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:  # noqa: ARG002
-        """All of it, from its beginning."""
+        """Return the whole capacity, with offset 0."""
         return self.keys.shape[-2], 0
 
     def get_seq_length(self) -> torch.Tensor:
-        """How much is filled."""
+        """Return the number of tokens, a tensor."""
         return self._length
 
     def get_max_length(self) -> int:
-        """How much it can hold."""
+        """Return the capacity."""
         return int(self.keys.shape[-2])
 
     def get_max_cache_shape(self) -> int:
-        """The same, as it was called before transformers 5.21."""
+        """Return the capacity. This was the method's name before transformers 5.21."""
         return self.get_max_length()
 
 
 def grown(keys: torch.Tensor, values: torch.Tensor) -> DynamicLayer:
-    """A layer of transformers' dynamic cache that holds these."""
+    """Return a layer of transformers' dynamic cache with these keys and values."""
     layer = DynamicLayer()
     layer.keys, layer.values, layer.is_initialized = keys, values, True
     layer.dtype, layer.device = keys.dtype, keys.device

@@ -1,4 +1,4 @@
-"""The decode step of a model that generates text, as a model of its own: a token in, the next one's logits out."""
+"""The decode step of a model that generates text, as a separate model: one token in, the next token's logits out."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Caches = tuple[Pair, ...]
 
 
 class Decoding(nn.Module):
-    """One decode step of `model`, which transformers' `generate` takes for each token after the prompt.
+    """One decode step of `model`, which transformers' `generate` does for each token after the prompt.
 
-    It changes nothing: what the cache gets is an output. As it is, it does what `generate` does by itself, with a cache
-    that grows by a token each time; compiled, it computes over the whole memory of the cache, whose size stays.
-    `options` are further arguments of each call of the model.
+    It changes nothing: what is to be added to the cache is an output. Not compiled, it computes as `generate` does,
+    with a cache that grows by one token each time. Compiled, it computes over the whole memory of the cache, whose size
+    is fixed. `options` are further arguments of each call of the model.
     """
 
     def __init__(self, model: nn.Module, options: Mapping[str, Any] | None = None) -> None:
@@ -30,15 +30,15 @@ class Decoding(nn.Module):
         self._options = dict(options or {})
         self._cache = cache_argument(model)
         self._has_positions = "position_ids" in inspect.signature(model.forward).parameters
-        self.training = model.training  # of itself alone: `train` would set it of all parts of the model
+        self.training = model.training  # only of this module; `train` would change all parts of the model
 
     def forward(
         self, tokens: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor, length: torch.Tensor, caches: Caches
     ) -> tuple[torch.Tensor, Caches]:
-        """The logits, [batch, 1, vocabulary], and the keys and values of this token, [batch, heads, 1, width] each.
+        """Return the logits, [batch, 1, vocabulary], and the token's keys and values, [batch, heads, 1, width] each.
 
-        `tokens` and `positions`: [batch, 1]. `length`: how many tokens the `caches` hold, a scalar. `mask`, bool,
-        [batch, capacity]: which of the tokens count. `caches`: [batch, heads, capacity, width] each.
+        `tokens` and `positions` are [batch, 1]. `length`, a scalar, is the number of tokens in the `caches`. `mask`,
+        bool, [batch, capacity], tells which tokens are attended to. `caches` are [batch, heads, capacity, width] each.
         """
         positioned = {"position_ids": positions} if self._has_positions else {}
         given = {"use_cache": True, "return_dict": True, **positioned, **self._options}

@@ -1,4 +1,4 @@
-"""Generating text as a workload: the decode steps that are tuned, and the texts by which all of it is tried."""
+"""Text generation as a workload: the decode steps to tune, and texts to test generation as a whole."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Generation:
 
 
 def generation_of(generated: Generated) -> Generation:
-    """What was seen of a model, as a workload. Raises NotTunable where it cannot be one."""
+    """Return what was seen of a model as a workload. Raises NotTunable if that is not possible."""
     entry = generated.entry()
     decoding = decoding_of(generated.model, entry)
     return Generation(decoding, generated.samples(entry.capacity), generated.texts, entry)
 
 
 def decoding_of(model: nn.Module, entry: GenerationEntry) -> Decoding:
-    """The decode step of `model`, as it was seen to be called."""
+    """Return the decode step of `model`, with the options with which it was called."""
     return Decoding(model, {name: ast.literal_eval(written) for name, written in entry.options.items()})

@@ -1,4 +1,4 @@
-"""The models that generate text with transformers while something runs; it need not be installed."""
+"""Watch the models that generate text with transformers. Transformers need not be installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Current(local):
 
 
 class Generations:
-    """What was seen of each model that generated, by the identity of the model."""
+    """What was seen of each model that generated."""
 
     def __init__(self) -> None:
         self._seen: dict[int, Generated] = {}
@@ -28,22 +28,22 @@ class Generations:
 
     @property
     def seen(self) -> list[Generated]:
-        """Of all models, in the order in which they came."""
+        """What was seen of all models, in the order of their first call."""
         return list(self._seen.values())
 
     def current(self, module: nn.Module) -> Text | None:
-        """The text that this module generates in this thread."""
+        """Return the text that this module is generating in this thread, or None."""
         text = self._current.text
         return text if text is not None and text.model is module else None
 
     def passed(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
-        """A call of a module, which is made; seen if it is of a text that is generated."""
+        """Make a call of a module, and record it if it belongs to a text that is being generated."""
         text = self.current(module)
         return made(module, *args, **kwargs) if text is None else text.called(args, kwargs, made)
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """See every call of `generate` within."""
+        """Watch every call of `generate` within the context."""
         with generate_replaced(self._generate):
             yield
 

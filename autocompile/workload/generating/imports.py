@@ -1,4 +1,4 @@
-"""Something to be done as soon as a module is imported, whoever imports it."""
+"""Run a function as soon as a module is imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import ModuleType
 
 @contextmanager
 def when_imported(name: str, then: Callable[[ModuleType], None]) -> Iterator[None]:
-    """Call `then` with the module of that name: now, if it is imported, or when it is, until the end of this."""
+    """Call `then` with the module of that name, either now or when it is imported within the context."""
     if name in sys.modules:
         then(sys.modules[name])
         yield
@@ -27,7 +27,7 @@ def when_imported(name: str, then: Callable[[ModuleType], None]) -> Iterator[Non
 
 
 class _Finder(MetaPathFinder):
-    """Finds nothing itself: has the module found by the others, and its loader tell."""
+    """Finds the module with the other finders, and wraps its loader."""
 
     def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
         self._name, self._then = name, then
@@ -49,7 +49,7 @@ class _Finder(MetaPathFinder):
 
 
 class _TellingLoader(Loader):
-    """Loads as another loader does, and then tells."""
+    """Loads with another loader, and then calls a function."""
 
     def __init__(self, loader: Loader, then: Callable[[ModuleType], None]) -> None:
         self._loader, self._then = loader, then

@@ -1,7 +1,7 @@
-"""That a model's decode steps cannot be tuned."""
+"""The exception for decode steps that cannot be tuned."""
 
 from __future__ import annotations
 
 
 class NotTunable(Exception):
-    """Why they cannot."""
+    """A model's decode steps cannot be tuned. The message tells why."""

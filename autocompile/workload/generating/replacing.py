@@ -1,4 +1,4 @@
-"""Calls of transformers' `generate`, handed to somebody else."""
+"""Intercept calls of transformers' `generate`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from torch import nn
 
 from autocompile.workload.generating.imports import when_imported
 
-# Imported by whoever generates, and not before.
+# Imported by code that generates, and not before.
 GENERATES = "transformers.generation.utils"
-# Whose caches have layers of the kinds that are known here.
+# The oldest major version whose caches have the known kinds of layers.
 _OLDEST = 5
 
-# Makes a call of `generate` in the program's place: of the model, its arguments by name, and what does it as it is.
+# Makes a call of `generate` in place of the program. It takes the model, its arguments by name, and the original
+# `generate`.
 Pass = Callable[[nn.Module, dict[str, Any], Callable[..., Any]], Any]
 
 
 def is_supported() -> bool:
-    """Whether the transformers that is imported is one whose decode steps can be tuned."""
+    """Return whether the imported version of transformers has decode steps that can be tuned."""
     version = str(getattr(sys.modules.get("transformers"), "__version__", "0"))
     return int(version.split(".", maxsplit=1)[0]) >= _OLDEST
 
 
 @contextmanager
 def generate_replaced(passed: Pass) -> Iterator[None]:
-    """Hand each call of transformers' `generate` to `passed`, also where transformers is imported only within.
+    """Pass each call of transformers' `generate` to `passed`, also if transformers is imported only within the context.
 
-    One of before version 5 is left alone.
+    Versions before 5 are left unchanged.
     """
     undo: list[Callable[[], None]] = []
 

@@ -1,4 +1,4 @@
-"""What is seen of a model while it generates: its decode steps, and what `generate` was called with."""
+"""Record what a model does while it generates: its decode steps, and the arguments of `generate`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from autocompile.workload.samples import Sample
 from autocompile.workload.spans import when_done
 
 _KEPT_STEPS, _KEPT_TEXTS = 4, 3
-# What is kept of steps holds no more than that, but for the first.
+# The maximum memory of all kept steps. The first step may exceed it.
 _MOST_BYTES = 1024**3
-# A cache's memory is for a multiple of so many tokens; where no text came to its end, for no more than so many.
+# A cache's capacity is a multiple of the first number of tokens. If no text was completed, it is planned for no more
+# than the second number.
 _ROUND, _MOST_UNSEEN = 64, 2048
 
 
 @dataclass(frozen=True)
 class Step:
-    """The inputs of a decode step, as they were: what is held of keys and values, [batch, heads, tokens, width]."""
+    """Copies of the inputs of a decode step. `held` has keys and values, [batch, heads, tokens, width]."""
 
     tokens: torch.Tensor
     positions: torch.Tensor | None
@@ -38,16 +39,16 @@ class Step:
 
     @property
     def length(self) -> int:
-        """How many tokens are held."""
+        """How many tokens the cache holds."""
         return int(self.held[0][0].shape[-2])
 
     @property
     def token_bytes(self) -> int:
-        """What is held of a token."""
+        """The cache memory per token in bytes."""
         return sum(one.numel() * one.element_size() for pair in self.held for one in pair) // self.length
 
     def sample(self, capacity: int) -> Sample:
-        """The same as a call of `Decoding`, with memory for so many tokens."""
+        """Return the step as a call of `Decoding`, with memory for `capacity` tokens."""
         batch, length, device = self.tokens.shape[0], self.length, self.tokens.device
         mask = torch.ones(batch, capacity, dtype=torch.bool, device=device)
         if self.mask is not None:
@@ -66,11 +67,12 @@ def _enlarged(held: torch.Tensor, capacity: int) -> torch.Tensor:
 
 @dataclass
 class Generated:
-    """What was seen of one model: `steps` after prompts, in `seconds`; the prompts took `prefill_s`.
+    """What was seen of one model: `steps` after prompts, which took `seconds`. The prompts took `prefill_s`.
 
-    `texts`: arguments of its first calls of `generate`, of so many `calls`. `left`: how many calls are others than can
-    be tuned, by reason. `autocast`: the dtype of the autocast around its steps, or "". `longest`: how many tokens a
-    text had, `planned`: might have had, `prompt`: had from the beginning; `ended`: whether one came to its end.
+    `texts` are the arguments of the first of its `calls` of `generate`. `left` counts the calls that cannot be tuned,
+    by reason. `autocast` is the dtype of the autocast around its steps, or "". The maximum number of tokens of a text
+    is `longest`, the maximum that was allowed is `planned`, and that of a prompt is `prompt`. `ended` tells whether a
+    text was completed.
     """
 
     model: nn.Module
@@ -90,7 +92,10 @@ class Generated:
     _every: int = 1
 
     def keep(self, step: Step) -> None:
-        """Keep this one, if its turn has come and there is room; thinned out evenly, as there may be any number."""
+        """Keep this step if it is its turn and there is room.
+
+        Steps are thinned out evenly, as there may be any number.
+        """
         if self.steps % self._every:
             return
         if self._kept and step.token_bytes * step.length * (len(self._kept) + 1) > _MOST_BYTES:
@@ -100,7 +105,7 @@ class Generated:
             self._kept, self._every = self._kept[::2], 2 * self._every
 
     def entry(self) -> GenerationEntry:
-        """In numbers. Raises NotTunable."""
+        """Return the facts about the generation. Raises NotTunable if no step was kept."""
         if not self._kept:
             reason = next((reason for reason, _count in self.left.most_common()), "")
             raise NotTunable(reason or "no token was generated after the first one")
@@ -117,13 +122,16 @@ class Generated:
 
     @property
     def _capacity(self) -> int:
-        """For what was asked for, but no more than twice what was needed: memory for more is work for each step."""
+        """The capacity for what was asked for, but at most twice what was needed.
+
+        More memory means more work in each step.
+        """
         likely = 2 * self.longest if self.ended else max(2 * self.longest, _MOST_UNSEEN)
         most = getattr(getattr(self.model, "config", None), "max_position_embeddings", None) or self.planned
         return -(-max(min(self.planned, likely, most), self.longest) // _ROUND) * _ROUND
 
     def samples(self, capacity: int) -> tuple[Sample, ...]:
-        """Decode steps, evenly over those that were seen."""
+        """Return decode steps, evenly chosen from those that were kept."""
         affordable = max(1, _MOST_BYTES // (self._kept[0].token_bytes * capacity))
         count = min(_KEPT_STEPS, affordable)
         every = max(1, len(self._kept) // count)
@@ -131,7 +139,7 @@ class Generated:
 
 
 class Text:
-    """One call of `generate`, of which `generated` is told, as far as its steps are those that can be tuned."""
+    """One call of `generate`. It is recorded in `generated`, as far as its steps can be tuned."""
 
     def __init__(self, generated: Generated, arguments: Mapping[str, Any]) -> None:
         self._generated, self._arguments, self._prompt = generated, arguments, 0
@@ -145,11 +153,11 @@ class Text:
             generated.texts.append(_repeatable(arguments))
 
     def ended(self) -> None:
-        """It came to its end."""
+        """Record that the text was completed."""
         self._generated.ended = self._generated.ended or not self._reason
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
-        """A call of the model within it."""
+        """Make a call of the model within this call of `generate`."""
         held, tokens = _held_in(cache_in(kwargs)), kwargs.get("input_ids")
         is_step = bool(held) and isinstance(tokens, torch.Tensor) and tokens.shape[1] == 1
         if is_step and not self._reason:
@@ -171,7 +179,10 @@ class Text:
             self._prompt = 0
 
     def _look(self, args: tuple[Any, ...], kwargs: dict[str, Any], held: int) -> None:
-        """See a decode step. Whatever cannot be seen is a reason, as nothing may raise into the program."""
+        """Record a decode step.
+
+        What cannot be recorded becomes a reason, because nothing may raise into the program.
+        """
         generated, options = (
             self._generated,
             {n: v for n, v in kwargs.items() if n not in STEP_INPUTS and v is not None},
@@ -183,8 +194,8 @@ class Text:
                 generated.options = {name: repr(value) for name, value in options.items()}
                 generated.autocast = _autocast(kwargs["input_ids"].device.type)
                 generated.keep(_step_of(kwargs, held))
-        except Exception as fault:  # of caches and models of all kinds
-            reason = f"its decode step cannot be kept: {type(fault).__name__}: {fault}"
+        except Exception as fault:  # caches and models of any kind may raise
+            reason = f"its decode step cannot be recorded: {type(fault).__name__}: {fault}"
         if reason:
             self._reason = reason
             generated.left[reason] += 1
@@ -199,7 +210,7 @@ class Text:
 
 
 def _held_in(cache: Any) -> int:
-    """How many tokens a cache holds; 0 for what is none."""
+    """Return the number of tokens in a cache, or 0 if it is not a cache."""
     length = getattr(cache, "get_seq_length", None)
     return int(length()) if length is not None else 0
 
@@ -211,9 +222,9 @@ def _reason(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[s
         return f"its cache is a {type(cache).__name__}, which is not transformers' own"
     other = next((type(one).__name__ for one in layers if type(one) not in (DynamicLayer, StaticLayer)), "")
     if other:
-        return f"its cache has a {other}, and only those that keep all tokens are tuned"
+        return f"its cache has a {other}, and only layers that keep all tokens are supported"
     if not all(one.is_initialized for one in layers):
-        return "its cache has layers that hold nothing"
+        return "its cache has empty layers"
     unknown = next((name for name, value in options.items() if not is_literal(value)), "")
     if unknown:
         return f"its decode step takes {unknown}, a {type(options[unknown]).__name__}"
@@ -222,7 +233,7 @@ def _reason(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[s
 
 def _differs(before: Mapping[str, str] | None, options: Mapping[str, Any]) -> str:
     now = {name: repr(value) for name, value in options.items()}
-    return "" if before is None or before == now else f"its decode steps are called with {now}, others with {before}"
+    return "" if before is None or before == now else f"its decode steps are called with {now}, before with {before}"
 
 
 def _autocast(device_type: str) -> str:
@@ -234,7 +245,7 @@ def _autocast(device_type: str) -> str:
 def _step_of(kwargs: Mapping[str, Any], held: int) -> Step:
     layers = cache_in(kwargs).layers
     mask, positions = kwargs.get("attention_mask"), kwargs.get("position_ids")
-    if mask is not None and mask.dim() == 4:  # for a static cache, whose queries come third
+    if mask is not None and mask.dim() == 4:  # for a static cache; the third axis is the queries
         mask = mask[:, 0, -1]
     return Step(
         kwargs["input_ids"].clone(),
@@ -245,7 +256,7 @@ def _step_of(kwargs: Mapping[str, Any], held: int) -> Step:
 
 
 def _repeatable(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of another such call; nobody is shown the tokens of it."""
+    """Return the arguments for repeating the call, without a streamer, which would show the tokens."""
     return {name: _own(value) for name, value in arguments.items() if name != "streamer"}
 
 

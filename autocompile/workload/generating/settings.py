@@ -1,4 +1,4 @@
-"""What a call of transformers' `generate` asks for, beside its prompt."""
+"""Read the settings of a call of transformers' `generate`, besides its prompt."""
 
 from __future__ import annotations
 
@@ -10,36 +10,39 @@ from transformers.generation.configuration_utils import GenerationMode
 
 from autocompile.workload.generating.cache_argument import cache_name_in
 
-# One text at a time from each prompt: a decode step's cache is the one before, and a token.
+# One text from each prompt: a decode step's cache is the previous one and one token.
 _SUPPORTED = (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE)
-# Arguments of `generate` that are no settings.
+# Arguments of `generate` that are not settings.
 _OTHERS = frozenset(
     ("inputs", "generation_config", "logits_processor", "stopping_criteria", "prefix_allowed_tokens_fn", "synced_gpus")
 ) | frozenset(
     ("assistant_model", "streamer", "negative_prompt_ids", "negative_prompt_attention_mask", "custom_generate")
 )
-# Where a text has no limit of its own.
+# The limit if a text has none of its own.
 _USUAL_NEW_TOKENS = 20
 
 
 def settings_of(model: Any, arguments: Mapping[str, Any]) -> GenerationConfig:
-    """The settings of a call, as transformers merges them: its arguments, its configuration, and the model's."""
+    """Return the settings of a call, as transformers merges them.
+
+    They come from the call's arguments, its configuration and the model's.
+    """
     named = {name: value for name, value in arguments.items() if name not in _OTHERS}
     prepared = model._prepare_generation_config(arguments.get("generation_config"), **named)  # noqa: SLF001
     return prepared[0]
 
 
 def reason_against(model: Any, arguments: Mapping[str, Any]) -> str:
-    """Why the decode steps of such a call are not those that can be tuned, or ""."""
+    """Return why the decode steps of such a call cannot be tuned, or ""."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        return "the model has an encoder, whose cache is another"
+        return "the model has an encoder, which has a different cache"
     given = "custom_generate" if arguments.get("custom_generate") is not None else cache_name_in(arguments)
     if given:
         return f"it is called with {given}"
     try:
         settings = settings_of(model, arguments)
         mode = settings.get_generation_mode(arguments.get("assistant_model"))
-    except Exception as fault:  # which transformers will raise itself
+    except Exception as fault:  # transformers will raise it again itself
         return f"its settings cannot be read: {type(fault).__name__}: {fault}"
     return _of_settings(settings, mode)
 
@@ -56,7 +59,7 @@ def _of_settings(settings: GenerationConfig, mode: GenerationMode) -> str:
 
 
 def planned_tokens(model: Any, arguments: Mapping[str, Any], prompt: int) -> int:
-    """How many tokens a text may have at most, its prompt of so many included."""
+    """Return the maximum number of tokens of a text, including its prompt of `prompt` tokens."""
     settings = settings_of(model, arguments)
     if settings.max_new_tokens is not None:
         return prompt + int(settings.max_new_tokens)
@@ -65,7 +68,7 @@ def planned_tokens(model: Any, arguments: Mapping[str, Any], prompt: int) -> int
 
 
 def greedily(model: Any, arguments: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    """The arguments of the same call, which generates exactly so many tokens, always the likeliest."""
+    """Return the arguments of the same call, but for exactly `tokens` new tokens, always the most likely."""
     settings = settings_of(model, arguments)
     named = settings.to_dict()
     settings.do_sample, settings.num_return_sequences = False, 1

@@ -1,4 +1,4 @@
-"""A decode step on its way to another process, and the texts by which all of generating is tried there."""
+"""Send a decode step to another process, with texts to test generation as a whole there."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TEXTS = "texts.pt"
 
 
 def spool_generation(generation: Generation, directory: Path, *, name: str = "", keep: Path | None = None) -> Workload:
-    """Write the decode step of a model that generates into `directory`, as `spool` does, and its texts beside it.
+    """Write the decode step of a model that generates into `directory`, as `spool` does, and its texts to another file.
 
-    A text that holds what cannot be pickled, such as a criterion of the user's own, is left out.
+    Texts with arguments that cannot be pickled, such as a user's own stopping criterion, are left out.
     """
     own = name or f"{generation.entry.module}.generate"
     plain = spool(generation.decoding, list(generation.samples), directory, name=own, keep=keep)
@@ -31,6 +31,6 @@ def spool_generation(generation: Generation, directory: Path, *, name: str = "",
 
 
 def unspool_texts(workload: Workload) -> list[dict[str, Any]]:
-    """The arguments of calls of `generate`."""
+    """Return the arguments of calls of `generate`."""
     path = Path(workload.directory) / _TEXTS
     return torch.load(path, weights_only=False, pickle_module=revival)  # type: ignore[no-any-return]

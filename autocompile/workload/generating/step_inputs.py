@@ -1,4 +1,4 @@
-"""What transformers' `generate` calls a model with at each decode step, whatever the model."""
+"""The arguments with which transformers' `generate` calls any model at each decode step."""
 
 from autocompile.workload.generating.cache_argument import CACHE_NAMES
 

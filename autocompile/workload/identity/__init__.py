@@ -1,1 +1,1 @@
-"""Which model it is: facts by name, none of which depends on where a class was defined."""
+"""The identity of a model: facts by name, none of which depends on where a class was defined."""

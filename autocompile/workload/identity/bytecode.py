@@ -1,4 +1,4 @@
-"""What a function's bytecode says: a digest that is equal for equal source, the names in it, and what it writes."""
+"""Read a function's bytecode: a digest that is equal for equal source, the names in it, and what it writes."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def digest_of(function: types.FunctionType) -> str:
-    """Sixteen letters; equal for equal source in one version of Python, wherever and however it was compiled."""
+    """Return 16 characters, equal for equal source in one version of Python, wherever and however it was compiled."""
     return hashlib.sha256("\n".join(_lines(function.__code__)).encode()).hexdigest()[:16]
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
-    """All names that a function's code and the code within it mention, in the order of the code."""
+    """Yield all names that a function's code and nested code mention, in the order of the code."""
     for one in _with_inner(code):
         yield from one.co_names
 
 
 def variables_stored(code: types.CodeType) -> Iterator[str]:
-    """Globals, and variables of a function around it, that the code itself writes: state, that calls change."""
+    """Yield the globals and closure variables that the code writes. They are state, which calls change."""
     return _stored(code, _STORES_OUTSIDE)
 
 
 def attributes_stored(code: types.CodeType) -> Iterator[str]:
-    """The names of attributes, of whatever, that the code writes."""
+    """Yield the names of the attributes, of any object, that the code writes."""
     return _stored(code, _STORES_ATTRIBUTE)
 
 
 def _stored(code: types.CodeType, opcodes: frozenset[int]) -> Iterator[str]:
     for one in _with_inner(code):
-        if not opcodes.isdisjoint(one.co_code[::2]):  # quickly no, for most
+        if not opcodes.isdisjoint(one.co_code[::2]):  # a fast check that excludes most code
             yield from (str(step.argval) for step in dis.get_instructions(one) if step.opcode in opcodes)
 
 
@@ -54,7 +54,10 @@ def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _lines(code: types.CodeType) -> Iterator[str]:
-    """All that decides what code does; neither where it stands nor its docstrings, which no instruction loads."""
+    """Yield all that determines what code does.
+
+    Line numbers and docstrings, which no instruction loads, are left out.
+    """
     count = code.co_argcount + code.co_kwonlyargcount
     yield f"{code.co_name} {code.co_varnames[:count]} {code.co_flags & _STARRED}"
     yield from _steps(code)
@@ -64,10 +67,10 @@ def _lines(code: types.CodeType) -> Iterator[str]:
 
 
 def _steps(code: types.CodeType) -> Iterator[str]:
-    """Its instructions, without what depends on how the source was cut into pieces to be compiled.
+    """Yield its instructions, without what depends on how the source was split up for compilation.
 
-    A call of `module.function()` is another instruction where the import is compiled together with it. A notebook
-    compiles statement by statement.
+    For example, a call of `module.function()` is a different instruction if the import is compiled together with it. A
+    notebook compiles statement by statement.
     """
     steps = [step for step in dis.get_instructions(code) if step.opname not in _OF_THE_CALLING_CONVENTION]
     offsets = [step.offset for step in steps]

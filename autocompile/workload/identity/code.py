@@ -1,7 +1,8 @@
-"""The code that calling a model may run, as far as it is the user's own, and what it takes from elsewhere.
+"""Find the user's code that a call of a model may run, and what this code takes from elsewhere.
 
-Found by name from `forward` on: a method counts if its name is mentioned by code that counts. Libraries' code is taken
-by name, but for what was recorded as somebody's own: a package under development is installed in production.
+The search starts at `forward` and follows names: a method is included if included code mentions its name. Library code
+is identified by name only, unless it was recorded as the user's own, because a package under development is installed
+in production.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from autocompile.workload.identity.plain import text_of
 from autocompile.workload.places import is_installed
 
 _STDLIB = sysconfig.get_path("stdlib")
-# What Python runs of an object besides a call of it.
+# Methods that Python runs at other times than a call of the object.
 _NOT_CALLED = frozenset(
     f"__{name}__"
     for name in (
@@ -36,10 +37,10 @@ _PLAIN = frozenset({bool, int, float, str, type(None), tuple, list, dict, set, O
 
 
 class Code:
-    """What is found from a model on: each thing once.
+    """What is found starting from a model. Everything is visited once.
 
-    `functions`: a digest of each, by qualified name. `values`: the plain values that they use, by name. `names`: all
-    names in them. `roots`: modules that are called, by name. `reached`: the functions themselves.
+    `functions` has a digest of each, by qualified name. `values` has the plain values that they use, by name. `names`
+    are all names in them. `roots` are the modules that are called, by name. `reached` are the functions themselves.
     """
 
     def __init__(self, known: Collection[str] = ()) -> None:
@@ -57,7 +58,10 @@ class Code:
         self._waiting: list[tuple[str, Any, str]] = []
 
     def follow(self, thing: Any, name: str) -> None:
-        """Take in a model, a function, or whatever code mentions as `name`; then all that is mentioned in turn."""
+        """Take in a model, a function, or anything that code mentions as `name`.
+
+        Then everything that the code mentions in turn is taken in.
+        """
         self._take(thing, name)
         progress = True
         while progress:
@@ -76,7 +80,7 @@ class Code:
         return member in self.names or "getattr" in self.names
 
     def _take_held(self, member: str, value: Any, owner: str) -> None:
-        """A member of a class or an object; a plain one is a value, unless the code turns out to write it."""
+        """Take in a member of a class or an object. A plain one is a value, unless the code turns out to write it."""
         if _is_plain(value):
             self._held[_put(self.values, f"{owner}.{member}", str(text_of(value)))] = member
         self._take(value, f"{owner}.{member}")
@@ -102,7 +106,7 @@ class Code:
                 for one in (value, *(one for _position, one in _callables_in(value))):
                     if isinstance(one, _CALLABLES):
                         self._waiting.append((attribute, one, type(module).__qualname__))
-                if self._is_own_object(value):  # its methods; its attributes are the module's
+                if self._is_own_object(value):  # only its methods; its attributes count as the module's
                     self._waiting.append((attribute, type(value), type(module).__qualname__))
 
     def _take_class(self, thing: type, _name: str) -> None:
@@ -130,7 +134,7 @@ class Code:
             try:
                 if free not in stored:
                     self._take(cell.cell_contents, free)
-            except ValueError:  # a name that is not bound yet
+            except ValueError:  # a variable that is not bound yet
                 continue
         for mentioned in names_in(thing.__code__):
             if mentioned in thing.__globals__ and mentioned not in stored and not _is_pythons(mentioned):
@@ -138,7 +142,7 @@ class Code:
                 self._take_members(thing.__globals__[mentioned], mentioned, thing)
 
     def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType) -> None:
-        """Of a module of the user's own that code mentions, what the same code mentions of it."""
+        """Take in what code mentions of a module that it also mentions, if the module is the user's."""
         if not isinstance(thing, types.ModuleType):
             return
         is_own = not _is_library(thing.__name__, thing.__dict__.get("__file__"))
@@ -159,7 +163,7 @@ class Code:
         self._take(thing.__self__, name)
 
     def _take_object(self, thing: Any, name: str) -> None:
-        """An object of a class of the user's own: its methods, and its plain attributes."""
+        """Take in an object of a user's class: its methods, and its plain attributes."""
         if not self._is_own_object(thing):
             return
         self._take_class(type(thing), name)
@@ -175,12 +179,13 @@ class Code:
     )
 
     def _note(self, function: types.FunctionType) -> str:
-        """Keep the digest under the function's name."""
+        """Keep the function's digest under its name."""
         return _put(self.functions, function.__qualname__, digest_of(function))
 
     def _is_own_function(self, function: types.FunctionType) -> bool:
         library = _is_library(function.__module__ or "", function.__code__.co_filename)
-        # A decorator's function has the name and the module of what it decorates, and its own globals.
+        # A decorator's wrapper has the name and the module of the function that it decorates, but the globals of its
+        # own module.
         home = str(function.__globals__.get("__name__", ""))
         is_known = function.__qualname__ in self._known
         return not library or (is_known and not is_torchs(function.__module__ or "") and not is_torchs(home))
@@ -193,7 +198,7 @@ class Code:
         return found
 
     def _is_own_object(self, thing: Any) -> bool:
-        """Whether it is an object whose code or attributes a call may use: no module, tensor or library's thing."""
+        """Return whether a call may use its code or attributes: it is no module, tensor or library's object."""
         kind = type(thing)
         if kind in _PLAIN or issubclass(kind, _NO_OBJECTS):
             return False
@@ -201,7 +206,7 @@ class Code:
 
 
 def _put(facts: dict[str, str], name: str, text: str) -> str:
-    """Keep a fact; of several that are called alike the later ones are numbered. Its name then."""
+    """Keep a fact and return its name. Further facts of the same name are numbered."""
     key, number = name, 1
     while facts.get(key, text) != text:
         number += 1
@@ -211,12 +216,12 @@ def _put(facts: dict[str, str], name: str, text: str) -> str:
 
 
 def _is_plain(thing: Any) -> bool:
-    """Whether it is known by its value, and is no code that could be looked into."""
+    """Return whether it is identified by its value, and is not code that could be searched."""
     return not isinstance(thing, (type, *_CALLABLES)) and text_of(thing) is not None
 
 
 def _callables_in(thing: Any) -> Iterator[tuple[Any, Any]]:
-    """The functions in a list, a tuple or a dictionary, each with where it lies."""
+    """Yield the functions in a list, a tuple or a dictionary, each with its position."""
     if isinstance(thing, list | tuple | dict):
         items = thing.items() if isinstance(thing, dict) else enumerate(thing)
         yield from ((position, one) for position, one in items if isinstance(one, _CALLABLES))
@@ -227,22 +232,22 @@ def _qualname(thing: Any) -> str:
 
 
 def _is_pythons(name: str) -> bool:
-    """Whether Python itself gives this name its meaning, like `__name__`, which differs by how a script is run."""
+    """Return whether Python defines this name, like `__name__`, whose value depends on how a script is run."""
     return name.startswith("__") and name.endswith("__")
 
 
 def is_torchs(module: str) -> bool:
-    """Whether a module of this name is torch's, or Python's builtins."""
+    """Return whether a module of this name belongs to torch or is Python's builtins."""
     return module.partition(".")[0] in {"torch", "builtins"}
 
 
 def is_library(thing: type | types.FunctionType | types.ModuleType) -> bool:
-    """Whether it is torch's, Python's or an installed package's."""
+    """Return whether it belongs to torch, Python or an installed package."""
     if isinstance(thing, types.ModuleType):
         return _is_library(thing.__name__, vars(thing).get("__file__"))
     if isinstance(thing, types.FunctionType):
         return _is_library(thing.__module__ or "", thing.__code__.co_filename)
-    if thing.__module__ == "__main__":  # which may be a library's, that runs what is the user's
+    if thing.__module__ == "__main__":  # `__main__` may be a library's program that runs the user's code
         return False
     written = (one.__code__.co_filename for one in vars(thing).values() if isinstance(one, types.FunctionType))
     file = next((name for name in written if not name.startswith("<")), None)
@@ -254,7 +259,10 @@ def _is_library(module: str, file: str | None) -> bool:
 
 
 def _opened(name: str, member: Any) -> Iterator[Any]:
-    """What may be run or read of a class's member; of what is no function only plain values."""
+    """Yield what may be run or read of a class's member.
+
+    Members that are not functions count if they are plain values.
+    """
     if isinstance(member, staticmethod | classmethod):
         yield member.__func__
     elif isinstance(member, property):

@@ -1,7 +1,7 @@
-"""What makes a model the one that it is: its structure, its code, and what a call of it depends on. No weights' values.
+"""The facts that identify a model: its structure, its code, and what its calls depend on, without the weights' values.
 
-The same model has the same identity whichever way it came here: from a script that the command line ran, `__main__`,
-a notebook, a module, or a copy of the file elsewhere.
+A model has the same identity however it was loaded: from a script that the command line ran, from `__main__`, a
+notebook, a module, or a copy of the file elsewhere.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from autocompile.workload.identity.code import Code, is_library
 from autocompile.workload.identity.plain import text_of
 
 _TRAINING = "training"
-# Torch's own bookkeeping, which every module has.
+# Torch's internal attributes, which every module has.
 _INTERNAL = frozenset(vars(nn.Module())) - {_TRAINING}
 _MISSING = object()
-# Settings within settings.
+# How deeply settings within settings are searched.
 _DEEPEST = 2
 
 
 def identity_of(model: object) -> Identity:
-    """All facts about a model, a function, or whatever else can be called."""
+    """Return all facts about a model, a function, or any other callable."""
     code = _code_of(model)
     loaded = code.names
     stored = {name for function in code.reached for name in attributes_stored(function.__code__)}
@@ -48,21 +48,24 @@ def identity_of(model: object) -> Identity:
 
 
 def identity_like(model: object, recorded: Identity) -> Identity:
-    """A model's facts, its attributes as far as they were recorded: milliseconds, for comparing when it is loaded."""
+    """Return a model's facts, with only the recorded attributes.
+
+    It takes milliseconds and is compared when a model is loaded.
+    """
     code = _code_of(model, known={*recorded.code, *recorded.values})
     found = ((name, attribute_text(code.roots, name)) for name in recorded.attributes)
     return _identity(model, code, {name: text for name, text in found if text is not None})
 
 
 def workload_fingerprint(identity: Identity, signatures: Sequence[Signature], training: str = "") -> str:
-    """What identifies a workload: the model's identity, what it is called with, and a digest of how it is trained."""
+    """Return what identifies a workload: the model's identity, its inputs, and a digest of how it is trained."""
     return hashlib.sha256(identity.digest.encode() + to_json(list(signatures)) + training.encode()).hexdigest()
 
 
 def attributes_of(path: str, module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The plain attributes of a module, those of its plain objects (such as a `config`) included.
+    """Yield the plain attributes of a module, including those of its plain objects (such as a `config`).
 
-    Each with its path, the dictionary that holds it, and its name there.
+    Each comes with its path, the dictionary that holds it, and its name there.
     """
     for where, held in ((path, vars(module)), *((where, vars(one)) for where, one in settings_of(path, module))):
         for name, value in held.items():
@@ -71,7 +74,7 @@ def attributes_of(path: str, module: nn.Module) -> Iterator[tuple[str, dict[str,
 
 
 def settings_of(path: str, holder: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """The plain objects that a module holds, and those that these hold, each with its path."""
+    """Yield the plain objects that a module holds, and those that these hold, each with its path."""
     for name, value in vars(holder).items():
         if name not in _INTERNAL and is_settings(value) and value is not holder:
             yield joined(path, name), value
@@ -80,7 +83,7 @@ def settings_of(path: str, holder: Any, depth: int = 0) -> Iterator[tuple[str, A
 
 
 def is_settings(value: Any) -> bool:
-    """Whether it is an object that holds attributes, and neither a module, a tensor nor code."""
+    """Return whether it is an object with attributes, and not a module, a tensor or code."""
     return (
         hasattr(value, "__dict__")
         and not isinstance(value, nn.Module | torch.Tensor | types.ModuleType | types.MethodType)
@@ -89,30 +92,30 @@ def is_settings(value: Any) -> bool:
 
 
 def ignores_training(module: nn.Module) -> bool:
-    """Whether it asks for the mode and computes the same in both: dropout that drops nothing."""
+    """Return whether the module reads the training mode but computes the same in both: dropout with p=0."""
     return isinstance(module, _DropoutNd) and module.p == 0
 
 
 def attribute_text(roots: Mapping[str, nn.Module], name: str) -> str | None:
-    """The present value of the attribute of this path, or None where there is none."""
+    """Return the present value of the attribute at this path, or None if there is none."""
     place = held_at(roots, name)
     return None if place is None else text_of(place[0].get(place[1], _MISSING))
 
 
 def attribute_texts(model: object) -> dict[str, str]:
-    """The present values of all plain attributes, by path."""
+    """Return the present values of all plain attributes, by path."""
     modules = ((joined(root, path), one) for root, top in roots_of(model).items() for path, one in top.named_modules())
     found = (
         (where, text_of(held[name]))
         for path, one in modules
         for where, held, name in attributes_of(path, one)
-        if not isinstance(getattr(type(one), name, None), functools.cached_property)  # which is made at its first use
+        if not isinstance(getattr(type(one), name, None), functools.cached_property)  # computed at its first use
     )
     return {where: text for where, text in found if text is not None}
 
 
 def held_at(roots: Mapping[str, nn.Module], name: str) -> tuple[dict[str, Any], str] | None:
-    """The dictionary that holds an attribute, by its path, and its name there; None where the way to it is gone."""
+    """Return the dictionary that holds the attribute at a path, and its name there, or None if the path is gone."""
     first, _, rest = name.partition(".")
     parts = name.split(".") if "" in roots else rest.split(".")
     owner: Any = roots.get("", roots.get(first))
@@ -123,12 +126,15 @@ def held_at(roots: Mapping[str, nn.Module], name: str) -> tuple[dict[str, Any], 
 
 
 def names_in_code_of(model: object) -> set[str]:
-    """All names that the user's own code mentions, as far as a call may run it."""
+    """Return all names in the user's own code that a call may run."""
     return _code_of(model).names
 
 
 def roots_of(model: object) -> dict[str, nn.Module]:
-    """The modules that a call runs, by name: the model itself is ""; those that a function calls have theirs."""
+    """Return the modules that a call runs, by name.
+
+    A model itself is ""; modules that a function calls have their names.
+    """
     return {"": model} if isinstance(model, nn.Module) else _code_of(model).roots
 
 
@@ -158,7 +164,7 @@ def _name_of(model: object) -> str:
 
 
 def _class_name(cls: type) -> str:
-    """Torch's classes with their module; others may be the same under another module's name."""
+    """Return torch's classes with their module, and others without, because their module's name may differ."""
     return f"{cls.__module__}.{cls.__qualname__}" if cls.__module__.startswith("torch.") else cls.__qualname__
 
 
@@ -167,12 +173,15 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def joined(root: str, path: str) -> str:
-    """The path of something within a root, either of which may be ""."""
+    """Return the path of something within a root. Either may be ""."""
     return ".".join(filter(None, (root, path)))
 
 
 def _depended_on(path: str, module: nn.Module, loaded: set[str], stored: set[str]) -> Iterator[tuple[str, str]]:
-    """Attributes that calls read and do not write, as the code says: what they write is state, such as a counter."""
+    """Yield the attributes that calls read and do not write.
+
+    Attributes that calls write are state, such as a counter.
+    """
     kind: Any = type(module)
     library = _library_code(kind) if is_library(kind) else None
     names = loaded if library is None else library.names
@@ -189,7 +198,7 @@ def _depended_on(path: str, module: nn.Module, loaded: set[str], stored: set[str
 
 @dataclass(frozen=True)
 class _LibraryCode:
-    """The names that a library's class mentions in what `forward` reaches, and the attributes that it writes there."""
+    """The names that a library class mentions in code that `forward` reaches, and the attributes that it writes."""
 
     names: frozenset[str]
     stored: frozenset[str]
@@ -197,7 +206,7 @@ class _LibraryCode:
 
 @functools.cache
 def _library_code(cls: Any) -> _LibraryCode:
-    """Within the class, and in the helpers that it calls directly."""
+    """Search within the class, and in the helpers that it calls directly."""
     members: dict[str, types.FunctionType] = {}
     for base in reversed(cls.__mro__):
         if base is not nn.Module:

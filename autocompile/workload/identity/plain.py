@@ -1,4 +1,4 @@
-"""Plain values as short texts: equal for equal values, in every process."""
+"""Convert plain values to short texts that are equal for equal values in every process."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _DEEPEST, _LONGEST = 4, 120
 
 
 def text_of(value: Any) -> str | None:
-    """What a plain value is, or None for an object with attributes, whose value these are.
+    """Return the text of a plain value, or None for an object with attributes, whose attributes are its value.
 
-    Plain are numbers, text, numpy's and torch's scalars and dtypes, arrays, enumerations, functions and classes by
-    name, and containers of whatever. A long text ends in a digest of the whole.
+    Plain values are numbers, text, NumPy's and torch's scalars and dtypes, arrays, enumerations, functions and classes
+    by name, and containers of anything. A long text ends in a digest of the whole.
     """
     text = _text(value, 0)
     if text is None or len(text) <= _LONGEST:
@@ -57,13 +57,13 @@ def _container(value: Any, depth: int) -> str:
         return f"{{{', '.join(f'{name}: {item}' for name, item in pairs)}}}"
     texts = [str(_text(item, depth + 1)) for item in value]
     if isinstance(value, set | frozenset):
-        # Sorted: Python orders text in a set by a hash that is another one in every process.
+        # Sorted, because the order of strings in a set depends on a hash that differs in every process.
         return f"{{{', '.join(sorted(texts))}}}"
     return f"({', '.join(texts)})" if isinstance(value, tuple) else f"[{', '.join(texts)}]"
 
 
 def _within(value: Any, depth: int) -> str:
-    """An object in a container: its class, and its attributes, if it is neither a tensor nor a module."""
+    """Return the text of an object in a container: its class, and its attributes unless it is a tensor or a module."""
     name = type(value).__qualname__
     if isinstance(value, torch.Tensor | torch.nn.Module) or not hasattr(value, "__dict__") or depth >= _DEEPEST:
         return name
@@ -71,7 +71,7 @@ def _within(value: Any, depth: int) -> str:
 
 
 def _without_attributes(value: Any) -> str | None:
-    """An object written in C, as it prints itself, if that tells more than where it lies."""
+    """Return the text of an object written in C as it prints itself, unless that is only its address."""
     if hasattr(value, "__dict__") or isinstance(value, torch.Tensor | types.MethodType):
         return None
     text = repr(value)

@@ -1,9 +1,9 @@
-"""An optimizer's step as one compiled program, on the optimizer itself: its groups and its state stay as they are.
+"""Compile an optimizer's step to one program, in the optimizer itself: its groups and its state stay as they are.
 
-What is compiled is specialised on each number in the groups: a learning rate that a schedule changes would compile
-anew at every step (torch 2.13: a program for each value). So the program is given the rate as a tensor, for the length
-of a call; the group has its own number before and after it. A state that the first step makes would be a second
-program; so it is made ahead of that step, as torch makes it.
+A compiled program is specialised on each number in the groups. A learning rate that a schedule changes would recompile
+at every step (torch 2.13: one program per value). Therefore the program gets the rate as a tensor during a call; before
+and after it, the group holds its own number. State that the first step creates would require a second program.
+Therefore it is created before that step, in the same way as torch creates it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from torch.optim import SGD, Optimizer
 
 COMPILED = "compiled"
 Update = Callable[[Optimizer], None]
-# Makes of an update a program that does the same in one.
+# Compiles an update to one program that does the same.
 Compile = Callable[[Update], Update]
-# Settings of a group that each have a program of their own; with more, what changes is a schedule's.
+# The maximum number of compiled settings. If they change more often, a schedule changes them.
 _MOST_SETTINGS = 4
-# With these the update is written in operators that a compiler fuses over all parameters, counters included.
+# With these flags, the update uses operators that a compiler fuses over all parameters, including step counters.
 _TRACED = {"fused": False, "foreach": True, "capturable": True}
 
 
 def problem_of_compiling(kind: type[Optimizer], settings: list[dict[str, Any]]) -> str:
-    """Why a step of such an optimizer, with groups of these settings, is not compiled, or ""."""
+    """Return why the step of such an optimizer, with groups of these settings, cannot be compiled, or ""."""
     owner = _owner(kind)
     if not owner.__module__.startswith("torch.optim.") or not hasattr(kind, "_init_group"):
-        return f"the step of {kind.__name__} is not one of torch's own optimizers'"
+        return f"the step of {kind.__name__} is not one of torch's own that can be compiled"
     if any(own.get("differentiable") for own in settings):
         return f"{kind.__name__} is differentiable, so its step is recorded for gradients"
     if issubclass(kind, SGD) and any(own["momentum"] and own["dampening"] for own in settings):
-        return "with dampening the first step of SGD is another one than all that follow"
+        return "with dampening, the first step of SGD differs from all later steps"
     return ""
 
 
 class CompiledStep:
-    """Does an optimizer's steps, compiled at the first.
+    """Does an optimizer's steps with a program that the first step compiles.
 
-    `keeps_state`: whether state that is put back to how it was before the first step is made again on the same memory,
-    as trials put it back over and over, and what is compiled belongs to a memory.
+    With `keeps_state`, state is created in the same memory again after a restore to the time before the first step.
+    Trials restore it repeatedly, and compiled programs may depend on memory addresses.
     """
 
     def __init__(self, optimizer: Optimizer, compiled: Compile, *, keeps_state: bool = False) -> None:
@@ -57,19 +57,19 @@ class CompiledStep:
         self._settings: list[object] = []
 
     def __call__(self) -> None:
-        """Do one. Raises what the compiler raises, before anything is changed but state that was made."""
+        """Do one step. If the compiler raises, nothing has changed except that state was created."""
         self._make_state()
         with torch.no_grad(), self._traced():
             self._program(self._optimizer)
 
     def as_it_is(self) -> None:
-        """Do one without the compiler, in the optimizer's own implementation."""
+        """Do one step without the compiler, in the optimizer's own implementation."""
         with torch.no_grad():
             self._plain(self._optimizer)
 
     @property
     def is_for_many_settings(self) -> bool:
-        """Whether the settings as they are now would make one program too many: a schedule changes them."""
+        """Whether the current settings would require one program too many, because a schedule changes them."""
         own = [_numbers(group) for group in self._optimizer.param_groups]
         if own in self._settings:
             return False
@@ -80,7 +80,7 @@ class CompiledStep:
 
     @contextmanager
     def _traced(self) -> Iterator[None]:
-        """The groups as the program wants them."""
+        """Give the groups the values that the program needs."""
         groups = self._optimizer.param_groups
         while len(self._rates) < len(groups):
             self._rates.append(torch.tensor(0.0, dtype=torch.float64))
@@ -98,7 +98,7 @@ class CompiledStep:
                 group.update(own)
 
     def _make_state(self) -> None:
-        """What the first step of a parameter would make, made now."""
+        """Create now the state that a parameter's first step would create."""
         state = self._optimizer.state
         for group in self._optimizer.param_groups:
             new = [p for p in group["params"] if p.grad is not None and p not in self._stateless and not state.get(p)]
@@ -111,7 +111,7 @@ class CompiledStep:
 
     def _keep(self, parameter: nn.Parameter, group: dict[str, Any]) -> None:
         state = self._optimizer.state
-        if isinstance(self._optimizer, SGD) and group["momentum"]:  # which its first step makes of the gradient
+        if isinstance(self._optimizer, SGD) and group["momentum"]:  # SGD's first step makes it of the gradient
             state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
         if not state.get(parameter):
             self._stateless.add(parameter)
@@ -122,14 +122,14 @@ class CompiledStep:
 
 
 def put_compiled(optimizer: Optimizer, step: Callable[[], None]) -> None:
-    """Have the optimizer do its steps so, whoever calls it: hooks, schedulers and scalers find it as it was."""
+    """Make the optimizer do its steps in this way. Hooks, schedulers and scalers continue to work."""
 
     def update(own: Any, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        own._opt_called = True  # noqa: SLF001  as a scheduler notes it, to tell who comes first
+        own._opt_called = True  # noqa: SLF001  a scheduler checks the order of calls by it
         step()
         return loss
 
@@ -143,7 +143,7 @@ def _owner(kind: type[Optimizer]) -> type:
 
 
 def _plain_update(kind: type[Optimizer]) -> Update:
-    """The class's own step, without hooks and without what sets gradients off: a compiler breaks at either."""
+    """Return the class's own step without hooks and without no_grad, because both cause graph breaks."""
     step = inspect.unwrap(vars(_owner(kind))["step"])
 
     def update(optimizer: Optimizer) -> None:
@@ -158,7 +158,7 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _put_into(known: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
-    """The state that was there once, with what it is to hold now."""
+    """Write new state into the memory of the old one."""
     for name, value in fresh.items():
         if isinstance(value, torch.Tensor) and isinstance(known.get(name), torch.Tensor):
             known[name].copy_(value)

@@ -1,8 +1,8 @@
-"""Where each of several observed steps begins: at parameters that are the same for everybody who is compared.
+"""Define where each of several observed steps begins: at parameters that are equal for all implementations compared.
 
-Were each step to begin where the last one ended, errors would grow: where a gradient is at rounding level, Adam makes
-a step of full size of it, in a direction that is nobody's. So after each step the parameters are put to a place that
-depends on a seed alone, near to where they began. They do move, so a step that works with old ones is found out.
+If each step began where the previous one ended, errors would grow: where a gradient is at rounding level, Adam makes a
+full-size step in an arbitrary direction. Therefore, after each step, the parameters are moved to a place that depends
+only on a seed and is near their start. Because they do move, a step that works with outdated parameters is detected.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _SMALLEST = 1e-2
 
 @dataclass(frozen=True)
 class Course:
-    """`starts`: all parameters before the first step, copied. `dtypes`: what the user's model has them in.
+    """The starting points of several steps.
 
-    `moved`: those that need a gradient. Places are rounded to the user's dtype, so that they are the same in float64.
+    `starts` holds copies of all parameters before the first step. `dtypes` are those of the user's model. `moved` names
+    the parameters that need a gradient. Places are rounded to the user's dtype, so that they are the same in float64.
     """
 
     starts: Mapping[str, torch.Tensor]
@@ -32,9 +33,10 @@ class Course:
     seed: int
 
     def place(self, name: str, number: int) -> torch.Tensor:
-        """Where a parameter is at the beginning of a step, in the dtype of its start.
+        """Return a parameter's values at the beginning of a step, in the dtype of its start.
 
-        Before the first step it is where it was. Afterwards each element is off by some 1/16 of their root mean square.
+        Before the first step these are its start. Afterwards each element deviates by about 1/16 of their root mean
+        square.
         """
         start = self.starts[name]
         if number == 0 or name not in self.moved:

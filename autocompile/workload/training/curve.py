@@ -1,4 +1,4 @@
-"""How a training goes on: many steps over the batches in turn."""
+"""The course of a training: many steps over the batches in turn."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from autocompile.workload.training.step import TrainingStep
 
 @dataclass(frozen=True)
 class Curve:
-    """The loss of each step, and the norm of all parameters together after it; or of each call of a closure."""
+    """The loss of each step (or closure call), and the norm of all parameters together after it."""
 
     losses: tuple[float, ...]
     norms: tuple[float, ...]
 
     def __len__(self) -> int:
-        """How many steps there are."""
+        """Return the number of steps."""
         return len(self.losses)
 
 
@@ -37,12 +37,12 @@ def curve_of(
     limit_s: float = math.inf,
     shaken: int | None = None,
 ) -> Curve:
-    """Do so many steps from where it is now, each with the next of the samples; it leaves no trace.
+    """Do this many steps from the current state, each with the next sample, and restore all state afterwards.
 
-    Where the optimizer calls for the loss itself, it does its own steps, until the closure was called so many times.
-    `seed`: of the random numbers that the steps draw. After `limit_s` seconds it ends early. `shaken`: before each step
-    the elements of all parameters that learn are moved by up to one rounding, by numbers drawn from this seed, so that
-    it is the same training in all but its roundings.
+    An optimizer that calls its closure itself does its own steps, until the closure was called `steps` times. `seed` is
+    for the random numbers that the steps draw. The curve ends early after `limit_s` seconds. With `shaken`, all
+    parameters that are trained are moved before each step by up to one rounding error per element, by random numbers
+    from this seed. This is then the same training with other rounding errors.
     """
     losses: list[float] = []
     norms: list[float] = []
@@ -71,7 +71,7 @@ def curve_of(
 
 
 class _Over(Exception):
-    """Ends an optimizer's step in its middle."""
+    """Ends an optimizer's step before it is complete."""
 
 
 def _search(
@@ -80,7 +80,7 @@ def _search(
     learn: Callable[[Sample], torch.Tensor],
     is_over: Callable[[], bool],
 ) -> None:
-    """Have the optimizer do its own steps, each with the next of the samples, and call for the loss as it likes."""
+    """Let the optimizer do its own steps, each with the next sample, and call its closure as often as it does."""
 
     def on(sample: Sample) -> torch.Tensor:
         if is_over():
@@ -103,6 +103,6 @@ def _shake(step: TrainingStep, moves: torch.Generator) -> None:
 
 @torch.no_grad()
 def _norm(step: TrainingStep) -> float:
-    """In double precision, so that what is lost in a millionth of it is seen."""
+    """Return the norm in double precision, so that a change by a millionth of it is visible."""
     own = [torch.linalg.vector_norm(p, dtype=torch.float64) for p in step.parameters.values() if p.is_floating_point()]
     return float(torch.linalg.vector_norm(torch.stack(own))) if own else 0.0

@@ -1,4 +1,4 @@
-"""A batch, cut along its first axis into equal parts, whose mean losses add up to that of the whole."""
+"""Split a batch along its first axis into equal parts, whose mean losses average to that of the whole."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from autocompile.workload.training.training import known
 
 
 def parts_of(batch: Any, count: int) -> list[Any]:
-    """So many equal parts of a batch, on its own memory; the batch alone where it cannot be cut so: see `uncut`.
+    """Split a batch into `count` equal parts, without a copy, or return it whole if that is not possible: see `uncut`.
 
-    Each tensor with an axis is cut along its first one; whatever else the batch holds, every part has.
+    Each tensor that has an axis is split along its first one. Everything else in the batch is part of each piece.
     """
     if count == 1 or uncut(batch, count):
         return [batch]
@@ -23,7 +23,7 @@ def parts_of(batch: Any, count: int) -> list[Any]:
 
 
 def uncut(batch: Any, count: int) -> str:
-    """Why a batch cannot be cut into so many equal parts, or ""."""
+    """Return why a batch cannot be split into this many equal parts, or ""."""
     sizes = {leaf.shape[0] for leaf in pytree.tree_leaves(known(batch)) if _has_axis(leaf)}
     if not sizes:
         return "no tensor of a batch has an axis"

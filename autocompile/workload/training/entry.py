@@ -1,4 +1,4 @@
-"""What those who decide know of a training, and what makes it another one."""
+"""Describe a training for those parts that decide on candidates, and digest what distinguishes it from others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autocompile.workload.training.training import Training, own_loss
 
 
 def entry_of(module: nn.Module, training: Training) -> tuple[TrainingEntry, str]:
-    """The entry, and a digest of the loss and of what the optimizer does, its state aside.
+    """Return the entry, and a digest of the loss and of the optimizer, without the optimizer's state.
 
     Only copies are trained to find out. Raises InvalidWorkload as `recipe_for` does.
     """
@@ -38,10 +38,10 @@ def entry_of(module: nn.Module, training: Training) -> tuple[TrainingEntry, str]
 
 
 def _without(recipe: Recipe, parameters: dict[str, nn.Parameter]) -> dict[str, str]:
-    """The implementations that there is nothing to try of, with why."""
+    """Return the implementations that are not tried, each with the reason."""
     if recipe.by_closure:
         return dict.fromkeys(
-            ("foreach", "fused", COMPILED), f"{recipe.kind.__name__}'s update is no part of a closure call"
+            ("foreach", "fused", COMPILED), f"{recipe.kind.__name__}'s update is not part of a closure call"
         )
     settings = [group.settings for group in recipe.groups]
     on_cpu = all(parameters[name].device.type == "cpu" for group in recipe.groups for name in group.names)
@@ -49,17 +49,17 @@ def _without(recipe: Recipe, parameters: dict[str, nn.Parameter]) -> dict[str, s
     reasons = {}
     for name in ("foreach", "fused"):
         if all(own.get(name) for own in settings):
-            reasons[name] = f"the optimizer is {name} as it is given"
+            reasons[name] = f"the optimizer is already {name}"
             continue
         try:
             recipe.implemented(name).check(parameters)
         except InvalidWorkload as fault:
             reasons[name] = fault.fault
     if is_default:
-        reasons.setdefault("foreach", "torch takes it by default here")
+        reasons.setdefault("foreach", "torch uses it by default here")
     held = {name for group in recipe.groups for name in group.names}
     if any(parameter.requires_grad and name not in held for name, parameter in parameters.items()):
-        reasons["fp16"] = "a scaler of the loss leaves the gradients scaled that the optimizer does not hold"
+        reasons["fp16"] = "a loss scaler does not unscale gradients of parameters that the optimizer does not hold"
     problem = problem_of_compiling(recipe.kind, settings)
     if problem:
         reasons[COMPILED] = problem

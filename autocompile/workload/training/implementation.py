@@ -1,4 +1,4 @@
-"""An optimizer's implementation, changed in the optimizer itself: its state, its groups and its hooks stay."""
+"""Change an optimizer's implementation in the optimizer itself. Its state, its groups and its hooks stay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OTHER = {"foreach": "fused", "fused": "foreach"}
 
 
 def problem_of(optimizer: Optimizer, parameters: Parameters, name: str) -> str:
-    """Why an optimizer of these parameters has no implementation of this name, or "".
+    """Return why an optimizer of these parameters has no implementation of this name, or "".
 
     Raises InvalidWorkload as `recipe_of` does.
     """
@@ -27,27 +27,28 @@ def problem_of(optimizer: Optimizer, parameters: Parameters, name: str) -> str:
 
 
 def put_on(optimizer: Optimizer, name: str) -> None:
-    """Have it work by the implementation of this name, or by its own where that is "".
+    """Switch the optimizer to the implementation of this name, or to its own if the name is "".
 
-    Its state is laid out as its parameters are now, and its counters lie where the implementation reads them.
+    Its state gets the memory layout that its parameters have now, and its counters move to the device on which the
+    implementation reads them.
     """
-    name = "" if name == COMPILED else name  # which is done to its step, and leaves its settings as they are
+    name = "" if name == COMPILED else name  # compiling changes the step, not the settings
     for group in optimizer.param_groups:
         if name:
             group.update(overridden(group, {name: True, _OTHER[name]: False}))
         for parameter in group["params"]:
             held = optimizer.state.get(parameter, {})
             held.update({key: placed(key, value, parameter, group) for key, value in held.items()})
-    if name and hasattr(optimizer, "_step_supports_amp_scaling"):  # what a scaler of gradients goes by
+    if name and hasattr(optimizer, "_step_supports_amp_scaling"):  # read by GradScaler
         optimizer._step_supports_amp_scaling = name == "fused"  # noqa: SLF001
-    # As at the end of load_state_dict: what its class keeps beside is made to fit.
+    # As at the end of load_state_dict, so that the class adapts what else it keeps.
     optimizer.__setstate__({"state": optimizer.state, "param_groups": optimizer.param_groups})
 
 
 class AsGiven:
-    """An optimizer's settings, and how its parameters lie in memory, as they are when this is made.
+    """An optimizer's settings, and its parameters' memory layouts, at the time when this is made.
 
-    What is saved later is put back into that form, so that a loop without this library goes on from it.
+    State that is saved later is converted back to this form, so that a loop without this library can continue from it.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -57,7 +58,7 @@ class AsGiven:
         self._layouts = [(parameter.shape, parameter.stride()) for parameter in parameters]
 
     def restored(self, saved: dict[str, Any]) -> dict[str, Any]:
-        """What `state_dict` gives, as it would be without a plan; the optimizer itself stays."""
+        """Convert the result of `state_dict` to what it would be without a plan. The optimizer itself is unchanged."""
         groups = [{**group, **flags} for group, flags in zip(saved["param_groups"], self._flags, strict=False)]
         state = {index: self._laid_out(index, held) for index, held in saved["state"].items()}
         return {**saved, "state": state, "param_groups": [*groups, *saved["param_groups"][len(groups) :]]}

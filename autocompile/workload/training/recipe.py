@@ -1,4 +1,4 @@
-"""What an optimizer is made of, apart from the tensors that it trains: so that another is made for a copy of them."""
+"""Describe an optimizer apart from the tensors that it trains, so that another one can be made for copies of them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Recipe:
-    """An optimizer's class, groups and state, with parameters by name; `make` is the user's function, if there is one.
+    """An optimizer's class, groups and state, with parameters by name.
 
-    `state` is by parameter; all tensors are copies. Of one that goes `by_closure` there is none: what it has seen
-    of the loss so far has no part in the next call of a closure, and in the middle of its step it is not whole.
+    `make` is the user's function, if there is one. `state` is by parameter, and all of its tensors are copies. An
+    optimizer that is `by_closure` has none in its recipe: its past losses do not affect the next closure call, and in
+    the middle of its step the state is incomplete.
     """
 
     kind: type[Optimizer]
@@ -46,13 +47,14 @@ class Recipe:
 
     @property
     def by_closure(self) -> bool:
-        """Whether its steps call for the loss themselves."""
+        """Whether its steps call the closure themselves, as often as they need."""
         return calls_its_closure(self.kind)
 
     def build(self, parameters: Parameters) -> Optimizer:
-        """The same optimizer for these parameters, with state of its own.
+        """Make the same optimizer for these parameters, with a copy of the state.
 
-        Raises InvalidWorkload if its class refuses what it is asked for, as a device without a fused implementation.
+        Raises InvalidWorkload if its class refuses the settings, for example on a device without a fused
+        implementation.
         """
         optimizer = self._made_by_class(parameters) if self.make is None else self._made_by_user(parameters)
         self.check(parameters)
@@ -64,30 +66,33 @@ class Recipe:
         return optimizer
 
     def foreach(self) -> Recipe:
-        """With the implementation that works on many tensors at once. Raises InvalidWorkload if there is none."""
+        """Return it with the implementation that works on many tensors at once.
+
+        Raises InvalidWorkload if there is none.
+        """
         return self._with("foreach", "fused")
 
     def fused(self) -> Recipe:
-        """With the implementation that does a whole update in one kernel. Raises InvalidWorkload if there is none.
+        """Return it with the implementation that updates in one kernel. Raises InvalidWorkload if there is none.
 
-        Whether the device has it is asked when it is built.
+        Whether the device supports it is checked when the optimizer is built.
         """
         return self._with("fused", "foreach")
 
     def implemented(self, name: str) -> Recipe:
-        """With the implementation of this name, `foreach`, `fused` or `compiled`; "" is the one that was given."""
+        """Return it with the implementation `foreach`, `fused` or `compiled`, or unchanged if the name is ""."""
         ways = {"": lambda: self, "foreach": self.foreach, "fused": self.fused, COMPILED: self.compiled}
         return ways[name]()
 
     def compiled(self) -> Recipe:
-        """As it was given, for a step that is compiled. Raises InvalidWorkload if that cannot be."""
+        """Return it for a step that is compiled. Raises InvalidWorkload if that is not possible."""
         problem = problem_of_compiling(self.kind, [group.settings for group in self.groups])
         if problem:
             raise InvalidWorkload(problem, where=_WHERE, remedy="leave it as given")
         return replace(self, make=None)
 
     def in_float64(self) -> Recipe:
-        """The plainest implementation, on state in double precision."""
+        """Return it with the plainest implementation, and with its state in double precision."""
         plain = {"foreach": False, "fused": False}
         wide = pytree.tree_map(widened, (self.defaults, [group.settings for group in self.groups], self.state))
         defaults, settings, state = wide
@@ -106,9 +111,9 @@ class Recipe:
         return replace(self, defaults=overridden(self.defaults, flags), groups=groups, make=None)
 
     def check(self, parameters: Parameters) -> None:
-        """Raises InvalidWorkload where the implementation asked for is fused, and there is none for such parameters.
+        """Raise InvalidWorkload if the fused implementation is requested but does not support these parameters.
 
-        A step is done on one number of each kind: whether a device has one is told no sooner.
+        To find out, this does a step on one number for each device and dtype, because torch reports it no earlier.
         """
         held = [parameters[name] for group in self.groups if group.settings.get("fused") for name in group.names]
         for device, dtype in dict.fromkeys((parameter.device, parameter.dtype) for parameter in held):
@@ -117,7 +122,7 @@ class Recipe:
             settings = next(group.settings for group in self.groups if group.settings.get("fused"))
             try:
                 self._constructed([{**_unnamed(settings), "params": [number]}]).step()
-            except Exception as fault:  # torch's, or a user's class
+            except Exception as fault:  # from torch or from a user's class
                 raise InvalidWorkload(
                     f"{self.kind.__name__} has no fused implementation for {_words(dtype)} on {device}: {_line(fault)}",
                     where=_WHERE,
@@ -134,7 +139,7 @@ class Recipe:
         ]
         try:
             return self._constructed(groups)
-        except Exception as fault:  # whatever a user's class raises
+        except Exception as fault:  # a user's class may raise anything
             raise InvalidWorkload(
                 f"{self.kind.__name__} cannot be made for a copy of the model: {_line(fault)}",
                 where=_WHERE,
@@ -150,7 +155,7 @@ class Recipe:
         optimizer = _called(self.make, parameters)
         if tuple(_names(optimizer, parameters)) != tuple(group.names for group in self.groups):
             raise InvalidWorkload(
-                "made other groups of parameters when it was called again",
+                "made different parameter groups when it was called again",
                 where=_WHERE,
                 remedy="make the groups from the parameters that it is given",
             )
@@ -160,10 +165,10 @@ class Recipe:
 
 
 def recipe_for(optimizer: Optimizer | MakeOptimizer, parameters: Parameters) -> Recipe:
-    """The recipe of a user's optimizer, which may be a function that makes one of all parameters.
+    """Return the recipe of a user's optimizer, or of the optimizer that a user's function makes of all parameters.
 
-    Raises InvalidWorkload if it holds none of the parameters, or others; if it keeps state that belongs to no
-    parameter; or if the function makes something else.
+    Raises InvalidWorkload if the optimizer holds none of the parameters, or others too; if it keeps state that belongs
+    to no parameter; or if the function returns something else.
     """
     if isinstance(optimizer, Optimizer):
         return recipe_of(optimizer, parameters)
@@ -171,9 +176,9 @@ def recipe_for(optimizer: Optimizer | MakeOptimizer, parameters: Parameters) -> 
 
 
 def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer | None = None) -> Recipe:
-    """The recipe of an optimizer as it is now. Raises InvalidWorkload as `recipe_for` does.
+    """Return the recipe of an optimizer as it is now. Raises InvalidWorkload as `recipe_for` does.
 
-    Hooks of the user's on it are no part of it, nor is a scheduler.
+    The user's hooks and schedulers are not part of it.
     """
     recipe = stateless_recipe_of(optimizer, parameters)
     if recipe.by_closure:
@@ -184,7 +189,10 @@ def recipe_of(optimizer: Optimizer, parameters: Parameters, make: MakeOptimizer 
 
 
 def stateless_recipe_of(optimizer: Optimizer, parameters: Parameters) -> Recipe:
-    """The same without the optimizer's state, which may be as large as the model. Raises as `recipe_of` does."""
+    """Return the recipe without the optimizer's state, which may be as large as the model.
+
+    Raises as `recipe_of` does.
+    """
     kind = type(optimizer)
     settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     groups = tuple(
@@ -201,14 +209,14 @@ def stateless_recipe_of(optimizer: Optimizer, parameters: Parameters) -> Recipe:
 
 
 def widened(leaf: Any) -> Any:
-    """A copy of a tensor of real or complex numbers in double precision; anything else as it is."""
+    """Return a copy of a real or complex floating-point tensor in double precision. Return anything else unchanged."""
     if not isinstance(leaf, torch.Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
         return leaf
     return leaf.detach().to(torch.complex128 if leaf.is_complex() else torch.float64, copy=True)
 
 
 def _names(optimizer: Optimizer, parameters: Parameters) -> list[tuple[str, ...]]:
-    """The names of each group's parameters."""
+    """Return the names of each group's parameters."""
     known = {id(parameter): name for name, parameter in parameters.items()}
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     strange = [parameter for parameter in held if id(parameter) not in known]
@@ -221,9 +229,9 @@ def _names(optimizer: Optimizer, parameters: Parameters) -> list[tuple[str, ...]
     if strange:
         count, first = len(strange), tuple(strange[0].shape)
         raise InvalidWorkload(
-            f"holds {count} parameter{'s' * (count > 1)} that the model has not (first: of shape {first})",
+            f"holds {count} parameter{'s' * (count > 1)} that the model does not have (first: of shape {first})",
             where=_WHERE,
-            remedy="make what is trained a part of the model",
+            remedy="make everything that is trained a part of the model",
         )
     return [tuple(known[id(parameter)] for parameter in group["params"]) for group in optimizer.param_groups]
 
@@ -239,18 +247,18 @@ def _called(make: MakeOptimizer | None, parameters: Parameters) -> Optimizer:
 
 
 def calls_its_closure(kind: type[Optimizer]) -> bool:
-    """Whether a step of such an optimizer cannot be without a closure: it calls for the loss as often as it likes."""
+    """Return whether such an optimizer requires a closure. It then calls the closure as often as it needs."""
     return _has_to_be_given_one(kind.step)
 
 
-@cache  # asked at every step, and reading a signature takes longer than some steps' hooks
+@cache  # called at every step, and reading a signature takes longer than some steps' hooks
 def _has_to_be_given_one(step: Callable[..., Any]) -> bool:
     closure = inspect.signature(step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def overridden(settings: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """With these values in the place of those that are there."""
+    """Return the settings with these values, as far as they have such keys."""
     return settings | {name: value for name, value in values.items() if name in settings}
 
 
@@ -267,9 +275,9 @@ def _words(dtype: torch.dtype) -> str:
 
 
 def placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, Any]) -> Any:
-    """State as an implementation wants it.
+    """Return state as an implementation needs it.
 
-    Counters of steps lie beside the parameter where the implementation reads them there, else on the CPU.
+    Step counters are on the parameter's device if the implementation reads them there, otherwise on the CPU.
     """
     if key != "step" or not isinstance(value, torch.Tensor):
         return laid_out(value, parameter.shape, parameter.stride())
@@ -277,7 +285,10 @@ def placed(key: str, value: Any, parameter: nn.Parameter, settings: dict[str, An
 
 
 def laid_out(value: Any, shape: torch.Size, stride: tuple[int, ...]) -> Any:
-    """State of a parameter's shape lies in memory as the parameter does: fused implementations walk over both."""
+    """Give state of the parameter's shape the parameter's memory layout.
+
+    Fused implementations iterate over both at once.
+    """
     if not isinstance(value, torch.Tensor) or value.shape != shape or value.stride() == stride:
         return value
     return torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)

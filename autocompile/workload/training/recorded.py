@@ -1,4 +1,4 @@
-"""A loss as a script's own code computed it: what was recorded of that, done again."""
+"""Replay a loss as a script's own code computed it, from the recorded operations."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-# Where a batch has the number of its tape; its other entries are tensors.
+# The key of a batch's tape number. The batch's other entries are tensors.
 TAPE = "tape"
 _HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
 class Made:
-    """In the place of a tensor that an operation before has made."""
+    """A placeholder for a tensor that an earlier operation made."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Given:
-    """In the place of a tensor that the batch has by this name; `needs_gradient`: as a leaf that has one."""
+    """A placeholder for a tensor of the batch, by name. With `needs_gradient`, it is a leaf that needs one."""
 
     name: str
     needs_gradient: bool = False
@@ -32,14 +32,14 @@ class Given:
 
 @dataclass(frozen=True)
 class Constant:
-    """In the place of a tensor that is the same for all batches, as a parameter of another model's is."""
+    """A placeholder for a tensor that is the same for all batches, such as a parameter of another model."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Own:
-    """In the place of a parameter of the model's, by its name."""
+    """A placeholder for a parameter of the model, by name."""
 
     name: str
 
@@ -49,10 +49,10 @@ Place = Made | Given | Constant | Own
 
 @dataclass(frozen=True)
 class Operation:
-    """A function of torch, or with None a call of the model, on arguments with places where tensors are.
+    """A function of torch, or a call of the model (None), with placeholders for the tensors in its arguments.
 
-    `results`: the numbers of the tensors in what it returns, in order; where it returns nothing, that of its first
-    argument, which it has changed.
+    `results` are the numbers of the tensors in its result, in order. If it returns None, it has changed its first
+    argument, and `results` is the number of that.
     """
 
     function: Callable[..., Any] | None
@@ -63,7 +63,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Tape:
-    """The operations that make a loss, in order, and the number of the loss."""
+    """The operations that compute a loss, in order, and the number of the loss."""
 
     operations: tuple[Operation, ...]
     loss: int
@@ -75,18 +75,18 @@ class Tape:
 
 
 class RecordedLoss:
-    """The loss of a model on a batch, by the tape that the batch names.
+    """The loss of a model on a batch, computed by the tape that the batch names.
 
-    The model is called in the precision that is asked for around the loss. What it then gives is made single precision
-    again, and the operations after it are done without autocast, as the script does them outside of the model. The loss
-    is multiplied by `count`, the batches of a step, as the script has divided it by that where it means to.
+    The model is called under the autocast that surrounds the loss. Its outputs are then converted to single precision,
+    and the operations after it run without autocast, as the script runs them outside the model. The loss is multiplied
+    by `count`, the number of batches in a step, because the script has divided it by that number if it means to.
     """
 
     def __init__(self, tapes: Sequence[Tape], constants: Sequence[torch.Tensor], count: int) -> None:
         self.tapes, self.constants, self.count = tuple(tapes), tuple(constants), count
 
     def __call__(self, model: Any, batch: Mapping[str, Any]) -> torch.Tensor:
-        """The loss, with its graph."""
+        """Return the loss, with its graph."""
         tape = self.tapes[batch[TAPE]]
         values: dict[int, torch.Tensor] = {}
         leaves: dict[str, torch.Tensor] = {}
@@ -113,7 +113,7 @@ class RecordedLoss:
 
 
 def tensors_of(made: Any) -> Iterator[torch.Tensor]:
-    """The tensors in what a call returns, in order; objects that torch does not know are looked into."""
+    """Yield the tensors in the result of a call, in order, including those in the attributes of unknown objects."""
     for leaf in pytree.tree_leaves(made):
         if isinstance(leaf, torch.Tensor):
             yield leaf
@@ -124,7 +124,7 @@ def tensors_of(made: Any) -> Iterator[torch.Tensor]:
 
 
 class _Parameters:
-    """A model's parameters by name, looked up only where one is asked for."""
+    """A model's parameters by name, looked up when the first one is requested."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._known = model, None
@@ -138,7 +138,7 @@ class _Parameters:
 
 
 def _called(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the model; under autocast what it gives is in single precision, as the script's own code expects."""
+    """Call the model. Under autocast, convert its outputs to single precision, as the script's own code expects."""
     made = model(*args, **kwargs)
     kind = next((one.device.type for one in tensors_of(made)), "cpu")
     if not torch.is_autocast_enabled(kind):
@@ -155,7 +155,7 @@ def _plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 
 
 def _filled(tree: Any, found: Callable[[Any], Any]) -> Any:
-    """With tensors in their places; plain containers are gone through here, as that is done at every step."""
+    """Replace placeholders by tensors. Plain containers are handled without pytree, because this runs at every step."""
     if isinstance(tree, Place):
         return found(tree)
     if type(tree) is dict:

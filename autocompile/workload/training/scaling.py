@@ -1,4 +1,4 @@
-"""A loss that is scaled for its gradients: in float16 small ones would be zero, and too large ones infinite."""
+"""Scale a loss for its gradients: in float16, small gradients would become zero and large ones infinite."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from autocompile.core.errors import UsageError
 
 
 class Scaler(torch.amp.GradScaler):
-    """Torch's own, which also tells of a step that is done on gradients which it has scaled and nobody unscaled."""
+    """Torch's GradScaler, which also detects an optimizer step on gradients that are still scaled."""
 
     _has_scaled = _is_stepping = False
 
     def scale(self, outputs: Any) -> Any:
-        """As its base class's; gradients of what it gives are scaled from here on."""
+        """Scale as the base class does. From here on, gradients of the result are scaled."""
         self._has_scaled = self.is_enabled()
         return super().scale(outputs)
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> float | None:
-        """As its base class's."""
+        """Do a step as the base class does."""
         self._is_stepping = True
         try:
             return super().step(optimizer, *args, **kwargs)
@@ -32,20 +32,20 @@ class Scaler(torch.amp.GradScaler):
             self._is_stepping = False
 
     def update(self, new_scale: float | torch.Tensor | None = None) -> None:
-        """As its base class's; the step is over."""
+        """Update the scale as the base class does. The step is then over."""
         self._has_scaled = False
         super().update(new_scale)
 
     @contextmanager
     def undone_if_it_raises(self, optimizer: Optimizer) -> Iterator[None]:
-        """Where a step within is broken off, also by Ctrl-C, forget it; else torch refuses every later one.
+        """If the step is interrupted, also by Ctrl-C, forget it. Otherwise torch would refuse every later step.
 
         The scale stays as it is.
         """
         try:
             yield
         except BaseException:
-            if self.is_enabled():  # else it keeps no states
+            if self.is_enabled():  # when disabled, it keeps no state
                 self._forget(optimizer)
             raise
 
@@ -55,16 +55,19 @@ class Scaler(torch.amp.GradScaler):
             self._has_scaled = False
 
     def check(self, *_given: Any) -> None:
-        """A hook of an optimizer's steps. Raises UsageError where one is done beside it on scaled gradients."""
+        """Raise UsageError if a step is done on scaled gradients without this scaler.
+
+        A hook of the optimizer's steps.
+        """
         if self._has_scaled and not self._is_stepping:
             raise UsageError(
-                "its gradients are scaled, as they are of a loss in float16",
+                "its gradients are still scaled, because the loss is computed in float16",
                 where="step.optimizer",
-                remedy="call step.scaler.step(step.optimizer) and step.scaler.update(), and before you clip gradients "
-                "step.scaler.unscale_(step.optimizer)",
+                remedy="call step.scaler.step(step.optimizer) and step.scaler.update(); before you clip gradients, "
+                "also call step.scaler.unscale_(step.optimizer)",
             )
 
 
 def scaler_for(autocast: str, device_type: str) -> Scaler:
-    """For losses computed in this precision; of others than float16 it leaves all as it is."""
+    """Return a scaler for losses computed in this precision. It is disabled unless that is float16."""
     return Scaler(device_type, enabled=autocast == "float16")

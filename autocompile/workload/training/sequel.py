@@ -1,4 +1,4 @@
-"""What an optimizer should make of gradients, whatever these are."""
+"""Compute what an optimizer should make of given gradients."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from autocompile.workload.training.recipe import Recipe, widened
 
 @dataclass(frozen=True)
 class OptimizerSequel:
-    """The optimizer's part of several steps, done again in double precision from the gradients that were observed.
+    """The optimizer's part of several steps, repeated in double precision from the gradients that were observed.
 
-    Whether the gradients are right is another question. Judged together with them, an optimizer would have to be
-    forgiven nearly everything: Adam turns the error of a gradient near zero into one as large as a whole update. From
-    one and the same gradient it computes the same to within some roundings in any implementation, so that weight decay
-    which is lost is seen, although it is less than a thousandth of an update.
+    Whether the gradients are correct is checked separately. If both were judged together, the tolerance for an
+    optimizer would have to be very large: Adam turns the error of a gradient near zero into one as large as a whole
+    update. From the same gradient, all implementations compute the same up to a few rounding errors. Therefore even
+    missing weight decay is detected, although it is less than a thousandth of an update.
     """
 
     recipe: Recipe
     course: Course
 
     def of(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
-        """The updates, and the optimizer's state after them, by the names that an observation has for them.
+        """Return the updates, and the optimizer's state after them, by their names in an observation.
 
-        Of calls of a closure nothing follows: its optimizer makes of several what it makes.
+        Nothing follows from calls of a closure, because the optimizer combines several of them in its own way.
         """
         if self.recipe.by_closure:
             return {}
@@ -49,7 +49,7 @@ class OptimizerSequel:
         return {**updates, **dict(optimizer_leaves(optimizer, parameters))}
 
     def spacing(self, name: str) -> torch.Tensor | None:
-        """For an update, how far apart two values of the parameter are that can be told apart, an element each."""
+        """Return, for an update, the distance between neighbouring values of the parameter, for each element."""
         starts = {update_of(own): own for own in self.course.starts}
         if name not in starts:
             return None
@@ -59,19 +59,19 @@ class OptimizerSequel:
 
 
 def update_of(name: str) -> str:
-    """Under which name an observation has by how much a parameter was changed, all steps together."""
+    """Return the name in an observation of a parameter's change over all steps."""
     return f"update of {name}"
 
 
 def had_gradient(name: str) -> str:
-    """Under which name an observation has in which of the steps a parameter got a gradient."""
+    """Return the name in an observation of the steps in which a parameter got a gradient."""
     return f"steps with a gradient of {name}"
 
 
 def optimizer_leaves(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter]) -> Iterator[tuple[str, Any]]:
-    """The tensors in an optimizer's state, copied, each with what it is called.
+    """Yield copies of the tensors in an optimizer's state, each with its name.
 
-    Counters are given on the CPU, as they lie elsewhere in some implementations.
+    Step counters are copied to the CPU, because their device depends on the implementation.
     """
     for name, parameter in parameters.items():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -81,6 +81,6 @@ def optimizer_leaves(optimizer: Optimizer, parameters: Mapping[str, nn.Parameter
 
 
 def _gradient(leaves: Mapping[str, Any], name: str, number: int) -> torch.Tensor | None:
-    """What was observed in this step, in double precision; None if there was none."""
+    """Return the gradient observed in this step, in double precision, or None if there was none."""
     steps = leaves.get(had_gradient(name), ())
     return widened(leaves[gradient_of(name)][steps.index(number)]) if number in steps else None

@@ -1,8 +1,8 @@
-"""What several steps of training did, by the model's own names for its parts.
+"""Observe what several training steps do, by the model's own names for its parts.
 
-Told are the loss of each step, and the gradient's norm where it is clipped; each parameter's gradients, a row for every
-step that gave one, as the optimizer found them; by how much the steps changed each parameter and each buffer; and the
-optimizer's state after the last.
+An observation contains the loss of each step, and the gradient's norm if it is clipped. It contains each parameter's
+gradients as the optimizer got them, one row for each step that had one. It also contains the change of each parameter
+and buffer over all steps, and the optimizer's state after the last step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autocompile.workload.training.sequel import had_gradient, optimizer_leaves,
 
 
 class Learning(Protocol):
-    """What does the steps: see `step.TrainingStep`."""
+    """The object that does the steps: see `step.TrainingStep`."""
 
     module: nn.Module
     optimizer: Optimizer
@@ -31,14 +31,14 @@ class Learning(Protocol):
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """By name."""
+        """The parameters by name."""
 
     def work(self, sample: Sample) -> torch.Tensor:
-        """Do a step; the loss."""
+        """Do a step and return the loss."""
 
 
 def observe_several(step: Learning, sample: Sample, course: Course) -> Observation:
-    """Do the steps on copies of the sample. Random numbers are drawn on and on, so each has dropout of its own."""
+    """Do the steps on copies of the sample. The random numbers continue, so each step has different dropout."""
     module = step.module
     buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     losses, norms, seen = [], [], _Seen()
@@ -68,7 +68,7 @@ class _Seen:
         self._updates: dict[str, torch.Tensor] = {}
 
     def take(self, parameters: dict[str, nn.Parameter], begins: dict[str, torch.Tensor], number: int) -> None:
-        """What a step left."""
+        """Record the results of a step."""
         for name, parameter in parameters.items():
             if parameter.grad is not None:
                 gradient = parameter.grad.detach()
@@ -80,7 +80,7 @@ class _Seen:
                 self._updates[name] = self._updates[name] + update if name in self._updates else update
 
     def leaves(self) -> dict[str, Any]:
-        """All of it, by name."""
+        """Return everything by name."""
         gradients = {gradient_of(name): torch.stack(steps) for name, steps in self._gradients.items()}
         steps = {had_gradient(name): tuple(numbers) for name, numbers in self._steps.items()}
         return {**gradients, **steps, **{update_of(name): update for name, update in self._updates.items()}}
@@ -94,7 +94,7 @@ def put(parameters: Mapping[str, nn.Parameter], places: Mapping[str, torch.Tenso
 
 
 def _changes(module: nn.Module, before: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """By how much each buffer was changed; those that hold no real numbers as they are now."""
+    """Return the change of each buffer. Of buffers without floating-point numbers, return the current values."""
     leaves: dict[str, Any] = {}
     for name, buffer in module.named_buffers():
         if name in before and buffer.is_floating_point() and buffer.shape == before[name].shape:

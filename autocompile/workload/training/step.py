@@ -1,4 +1,4 @@
-"""A step of training: the gradients of a loss, and what the optimizer makes of them."""
+"""A training step: the gradients of a loss, and the optimizer's update."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from autocompile.workload.training.training import Training
 from autocompile.workload.training.widening import Widening
 
 _WHERE = "training.loss"
-# A scale is halved whenever gradients overflow; from 65536 so many times lead below anything of use.
+# A scale is halved whenever gradients overflow. From 65536, this many halvings lead below any useful scale.
 _SETTLING = 24
 
 
 class TrainingStep(Step):
-    """One step of training on a sample, whose arguments are the batches that it accumulates over.
+    """One training step on a sample, whose arguments are the batches that it accumulates over.
 
-    Gradients are cleared; of each batch the loss is computed and its gradients are added, divided by the number of
-    batches; the gradients of all parameters are clipped; the optimizer does its step. The model is in the mode that the
-    user has set. Where the optimizer calls for the loss itself (`by_closure`), the work is one such call: all of this
-    but the optimizer's step.
+    A step clears the gradients, computes the loss of each batch, adds its gradients divided by the number of batches,
+    clips the gradients of all parameters, and calls the optimizer. The model stays in the mode that the user has set.
+    If the optimizer calls its closure itself (`by_closure`), the work is one closure call: all of this except the
+    optimizer's step.
 
-    It trains the `module` itself, and an optimizer of its own: the user's is only read. `model` is what the loss is
-    given, where that is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss
-    is computed, or is ""; `float32`: what its products and its gradients' are computed in, as in a plan. `recipe` is a
-    variant of the user's optimizer. Each batch is cut into `micro_batches` equal parts, whose gradients are added,
-    divided by their number. `norm` is the gradient's before it was last clipped. A loss in float16 is scaled by a
-    `scaler`, whose scale is no state of the step: it stays where it has settled. Raises InvalidWorkload where no recipe
-    can be had of the optimizer.
+    It trains the `module` itself, with a separate optimizer; the user's is only read. `model` is passed to the loss, if
+    it is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss is computed, or
+    is "". `float32` is the precision of float32 products in the loss and its gradients, as in a plan. `recipe` is a
+    variant of the user's optimizer. Each batch is split into `micro_batches` equal parts, whose gradients are added,
+    divided by their number. `norm` is the norm of the gradient before it was last clipped. A loss in float16 is scaled
+    by a `scaler`, whose scale is not part of the step's state: it keeps the value at which it has settled. Raises
+    InvalidWorkload if no recipe of the optimizer can be made.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class TrainingStep(Step):
 
     @property
     def parameters(self) -> dict[str, nn.Parameter]:
-        """All of the module's, each once, by the first of its names."""
+        """All parameters of the module, each once, by the first of its names."""
         return dict(self.module.named_parameters())
 
     @property
     def recipe(self) -> Recipe:
-        """Of the optimizer as it is now."""
+        """The recipe of the optimizer as it is now."""
         return recipe_of(self.optimizer, self.parameters, self._make)
 
     @property
@@ -86,7 +86,7 @@ class TrainingStep(Step):
         return State(self.module, learns=True, optimizers=(self.optimizer,))
 
     def work(self, sample: Sample) -> torch.Tensor:
-        """The loss, detached: the mean over the batches."""
+        """Do a step and return the detached loss, averaged over the batches."""
         self.begin("other")
         self.clear()
         losses = [self.learn(batch, len(sample.args)) for batch in sample.args]
@@ -95,11 +95,11 @@ class TrainingStep(Step):
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
 
     def clear(self) -> None:
-        """Forget the gradients."""
+        """Clear the gradients."""
         self.module.zero_grad()
 
     def learn(self, batch: Any, count: int) -> torch.Tensor:
-        """Add the gradients of a batch, one of `count`; its loss, detached, divided by their number."""
+        """Add the gradients of one of `count` batches. Return its detached loss, divided by `count`."""
         parts = parts_of(batch, self.micro_batches)
         first, *others = (self._learn_part(part, count * len(parts)) for part in parts)
         return sum(others, start=first)
@@ -112,10 +112,10 @@ class TrainingStep(Step):
                 loss = loss / count
             self.begin("backward")
             self.scaler.scale(loss).backward()
-        return loss.detach().clone()  # a CUDA graph writes the next one where this one is
+        return loss.detach().clone()  # a CUDA graph writes the next loss to the same memory
 
     def loss(self, batch: Any) -> torch.Tensor:
-        """The loss of a batch. Raises InvalidWorkload if it is no scalar tensor, or needs no gradient."""
+        """Return the loss of a batch. Raises InvalidWorkload if it is not a scalar tensor that needs a gradient."""
         with self._precision():
             loss = self.training.loss(self.model, batch)
         check_loss(loss)
@@ -129,9 +129,9 @@ class TrainingStep(Step):
         return nullcontext()
 
     def update(self) -> None:
-        """Clip the gradients that there are, and have the optimizer do its step, unless scaled ones overflowed.
+        """Clip the gradients, and do the optimizer's step unless scaled gradients overflowed.
 
-        One that calls for the loss itself does none.
+        For an optimizer that calls its closure itself, no optimizer step is done.
         """
         self.scaler.unscale_(self.optimizer)
         if self.training.clip_norm is not None:
@@ -143,25 +143,25 @@ class TrainingStep(Step):
             self.scaler.update()
 
     def check(self, sample: Sample) -> None:
-        """Do it once, and put everything back. Raises InvalidWorkload where it is no step that can be tuned.
+        """Do the work once and restore everything. Raises InvalidWorkload if this step cannot be tuned.
 
-        So it is where the loss is no scalar, needs no gradient, is not finite, or is not that of the model.
+        That is the case if the loss is not a scalar, needs no gradient, is not finite, or does not depend on the model.
         """
         with self.preserved():
             loss = self.work(sample)
             held = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
             reached = any(parameter.grad is not None for parameter in held)
         if not bool(torch.isfinite(loss)):
-            raise InvalidWorkload(f"is {loss.item()}", where=_WHERE, remedy="give batches of which it is finite")
+            raise InvalidWorkload(f"is {loss.item()}", where=_WHERE, remedy="give batches for which it is finite")
         if not reached:
             raise InvalidWorkload(
-                "gives no parameter that the optimizer holds a gradient",
+                "gives no gradient to any parameter that the optimizer holds",
                 where=_WHERE,
                 remedy="compute it from the output of the `model` that it is given",
             )
 
     def first_call(self, sample: Sample) -> Sample | None:
-        """What the loss of the first batch gives the model, when it first calls it; None if it does not."""
+        """Return the arguments of the first call of the model for the first batch, or None if there is none."""
         calls: list[Sample] = []
         hook = self.module.register_forward_pre_hook(
             lambda _module, args, kwargs: calls.append(Sample(args, kwargs)), prepend=True, with_kwargs=True
@@ -171,10 +171,10 @@ class TrainingStep(Step):
         return calls[0] if calls else None
 
     def observe(self, sample: Sample, seed: int, *, draws: int | None = None) -> Observation:
-        """Do several steps, and tell what they did; see `several`. It leaves no trace.
+        """Do several steps and return what they did; see `several`. All state is restored afterwards.
 
-        Where one of them was skipped, as the scale of its loss made gradients overflow, all are done again with the
-        scale that it has come to. One that never settles is told as it is.
+        If a step was skipped because the scale of its loss made gradients overflow, all steps are repeated with the new
+        scale. If the scale never settles, the last observation is returned.
         """
         for _ in range(_SETTLING):
             scale = self.scaler.get_scale()
@@ -186,7 +186,7 @@ class TrainingStep(Step):
         return seen
 
     def settle(self, sample: Sample) -> None:
-        """Find a scale of the loss with which no gradient overflows, where it is scaled; it leaves no other trace."""
+        """Find a scale of the loss with which no gradient overflows, if the loss is scaled. Only the scale changes."""
         for _ in range(_SETTLING if self.scaler.is_enabled() else 0):
             scale = self.scaler.get_scale()
             with self.preserved():
@@ -195,7 +195,7 @@ class TrainingStep(Step):
                 return
 
     def figures(self, sample: Sample) -> dict[str, torch.Tensor]:
-        """The loss, and the norm of the gradient."""
+        """Return the loss, and the norm of the gradient."""
         loss = self.work(sample)
         gradients = [parameter.grad for parameter in self.parameters.values() if parameter.grad is not None]
         norm = nn.utils.get_total_norm(gradients) if self.norm is None else self.norm
@@ -205,14 +205,18 @@ class TrainingStep(Step):
         return OptimizerSequel(self.recipe, self._course(seed))
 
     def twin(self) -> Self:
-        """With a model and an optimizer of its own; asked of what is not compiled, as the baseline is.
+        """Return a copy with a separate model and optimizer.
 
-        Its gradients are cleared, as they are at the beginning of a step.
+        Call this only on a step that is not compiled, such as the baseline. The copy's gradients are cleared, as at the
+        beginning of a step.
         """
         return self._with(*copy.deepcopy((self.model, self.module)), self.recipe)
 
     def in_float64(self) -> TrainingStep:
-        """With parameters, buffers and the optimizer's state in double precision; without autocast and compiler."""
+        """Return a copy with parameters, buffers and optimizer state in float64, without autocast and compiler.
+
+        Its scaler is disabled.
+        """
         module = copy.deepcopy(self.module).double()
         other = self._with(module, module, self.recipe.in_float64())
         other.autocast, other.float32, other.widens = "", "", True
@@ -234,14 +238,14 @@ class TrainingStep(Step):
 
 
 def check_loss(loss: Any) -> None:
-    """Raises InvalidWorkload where a loss is no scalar tensor, or needs no gradient."""
+    """Raise InvalidWorkload if a loss is not a scalar tensor, or needs no gradient."""
     if not isinstance(loss, torch.Tensor):
         raise InvalidWorkload(
-            f"returned a {type(loss).__name__}, no tensor", where=_WHERE, remedy="return the loss as a scalar tensor"
+            f"returned a {type(loss).__name__}, not a tensor", where=_WHERE, remedy="return the loss as a scalar tensor"
         )
     if loss.dim() > 0:
         raise InvalidWorkload(
-            f"returned a tensor of shape {tuple(loss.shape)}, no scalar",
+            f"returned a tensor of shape {tuple(loss.shape)}, not a scalar",
             where=_WHERE,
             remedy="return its mean or its sum",
         )

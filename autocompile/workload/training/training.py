@@ -1,4 +1,4 @@
-"""How a user trains: the loss of a batch, the optimizer, and what happens between the two."""
+"""Describe how a user trains: the loss of a batch, the optimizer, and the operations between them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 
 
 def own_loss(model: Any, batch: Any) -> torch.Tensor:
-    """The `.loss` of the model's output on a batch.
+    """Return the `.loss` of the model's output on a batch.
 
-    A mapping is given as keyword arguments, a tuple or a list as positional ones, anything else as the one argument.
+    A mapping is passed as keyword arguments, a tuple or a list as positional ones, anything else as the only argument.
     Raises InvalidWorkload if the output has no loss.
     """
     if isinstance(batch, Mapping):
@@ -44,18 +44,18 @@ def own_loss(model: Any, batch: Any) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A step of training, as the user's own loop has it.
+    """A training step, as in the user's own loop.
 
-    `optimizer`: an optimizer, of which the class, the groups and the state are taken and which is never touched; or a
-    function from a list of all the model's parameters to an optimizer. `loss`: a function of the model and a batch,
-    which returns a scalar tensor that needs a gradient; by default the `.loss` of the model's output. `accumulate`: how
-    many batches make one step; the loss of each is divided by their number. `clip_norm`: to which norm the gradient of
-    all parameters together is clipped, or None. `batch`: how many samples a batch may have: as many as were given
-    (`fixed`), what is found to take the least time a sample (`tune`), or one of a sequence of sizes. What is learned
-    changes with it, and so may the learning rate that is right: this is for you to judge.
+    `optimizer`: an optimizer, whose class, groups and state are copied and which is never changed; or a function that
+    takes a list of all the model's parameters and returns an optimizer. `loss`: a function of the model and a batch
+    that returns a scalar tensor that needs a gradient; by default the `.loss` of the model's output. `accumulate`: the
+    number of batches in one step; the loss of each is divided by this number. `clip_norm`: the norm to which the
+    gradient of all parameters together is clipped, or None. `batch`: how many samples a batch may have: as many as were
+    given (`fixed`), the number that takes the least time per sample (`tune`), or one of a sequence of sizes. Another
+    batch size changes what is learned, and may require another learning rate: that is for you to judge.
 
-    Raises InvalidValue if `accumulate` is below 1, `clip_norm` is not above 0, `batch` cannot be read, or `optimizer`
-    or `loss` is of another kind.
+    Raises InvalidValue if `accumulate` is below 1, if `clip_norm` is not above 0, if `batch` is invalid, or if
+    `optimizer` or `loss` has the wrong type.
     """
 
     optimizer: Optimizer | MakeOptimizer
@@ -89,10 +89,10 @@ class Training:
             )
 
     def samples_of(self, batches: Sequence[Any]) -> tuple[Sample, ...]:
-        """The batches as samples, one a step: its arguments are the batches that the step accumulates over.
+        """Return the batches as samples, one per step.
 
-        The last step is filled up from the first batches. Raises InvalidWorkload if there is no batch, or if they are
-        put together differently.
+        A sample's arguments are the batches that the step accumulates over. The last step is filled up with the first
+        batches. Raises InvalidWorkload if there is no batch, or if the batches have different structures.
         """
         if not batches:
             raise InvalidWorkload("there is no batch", where="batches", remedy="give at least one")
@@ -101,7 +101,7 @@ class Training:
                 raise InvalidWorkload(
                     f"is {_parts(batch)}, and batches[0] is {_parts(batches[0])}",
                     where=f"batches[{position}]",
-                    remedy="give batches of one structure",
+                    remedy="give batches of the same structure",
                 )
         starts = range(0, len(batches), self.accumulate)
         return tuple(
@@ -111,9 +111,10 @@ class Training:
 
 
 def steps_of(batches: Any, training: Training) -> tuple[Sample, ...]:
-    """The samples of batches as users give them: a list is several, anything else is one.
+    """Return the samples of batches as users give them: a list contains several batches, anything else is one.
 
-    More than 64 are thinned evenly. Raises InvalidWorkload as `samples_of` does, and where a batch holds no tensor.
+    More than 64 batches are thinned evenly. Raises InvalidWorkload as `samples_of` does, and if a batch contains no
+    tensor.
     """
     many = [known(batch) for batch in (batches if isinstance(batches, list) else [batches])]
     step = max(1.0, len(many) / MAX_SAMPLES)
@@ -121,16 +122,16 @@ def steps_of(batches: Any, training: Training) -> tuple[Sample, ...]:
     for position, batch in enumerate(chosen):
         if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(batch)):
             where = f"batches[{position}]" if len(many) > 1 else "batches"
-            raise InvalidWorkload("there is no tensor in it", where=where, remedy="give what your loss takes")
+            raise InvalidWorkload("contains no tensor", where=where, remedy="give what your loss takes")
     return training.samples_of(chosen)
 
 
 def known(batch: Any) -> Any:
-    """A mapping of another class, whose tensors pytree does not find (as tokenizers give them), as a dict."""
+    """Convert a mapping whose tensors pytree does not find, such as a tokenizer's result, to a dict."""
     return dict(batch) if isinstance(batch, Mapping) and pytree.tree_is_leaf(batch) else batch
 
 
 def _parts(batch: Any) -> str:
-    """A batch's structure, in words."""
+    """Return a batch's structure in words."""
     names = [name for name, _leaf in named_leaves(batch)[0] if name]
     return f"a {type(batch).__name__} with {', '.join(names)}" if names else f"a {type(batch).__name__}"

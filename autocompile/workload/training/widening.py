@@ -1,4 +1,4 @@
-"""Double precision for what a loss brings along: weights of classes, masks, tables that belong to no model."""
+"""Double precision for tensors of a loss that belong to no model: class weights, masks, tables."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch.utils import _pytree as pytree
 
 
 class Widening(TorchFunctionMode):
-    """Where a function is given tensors in double precision and others of less, these are widened for it.
+    """If a function gets tensors in double precision and others of lower precision, converts the latter to double.
 
-    What a function writes into stays as it is.
+    Functions that write into a tensor get their arguments unchanged.
     """
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call it."""
+        """Call the function."""
         kwargs = kwargs or {}
         leaves = pytree.tree_leaves((args, kwargs))
         mixed = len({leaf.dtype for leaf in leaves if _is_float(leaf)}) > 1

@@ -1,1 +1,1 @@
-"""A user's script as it is, run and watched: which modules it calls, with what, how often and for how long."""
+"""Run a user's unchanged script and watch which modules it calls, with what, how often and for how long."""

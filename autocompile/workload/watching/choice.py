@@ -1,4 +1,4 @@
-"""Which of the modules that a script calls is tuned, and on what."""
+"""Choose which of the modules that a script calls is tuned, and on which inputs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:  # both import transformers
     from autocompile.workload.generating.generation import Generation
     from autocompile.workload.generating.seen import Generated
 
-# Fewer calls than that are worth a word.
+# With fewer calls than this, the report notes that tuning gains little.
 _FEW = 10
-# What takes less of the script's time is not told of.
+# Modules that take less than this share of the script's time are not reported.
 _WORTH_TELLING = 0.05
-# Beside what takes most of the time, a training is worth tuning from this share of it on.
+# A training is preferred to other calls if it takes at least this share of the longest use's time.
 _WORTH_TUNING = 0.1
 
 
@@ -35,9 +35,9 @@ _HOW = "define `model`, `inputs`, `loss` (a function of the model and a batch) a
 
 @dataclass(frozen=True)
 class Subject:
-    """A module, in one of its uses: its calls that train nothing, with a `lesson` its training, or text it `generated`.
+    """A module in one of its uses: calls that train nothing, training (its `lesson`), or text that it `generated`.
 
-    `with_gradients`: whether these were enabled in those calls, though none were computed.
+    `with_gradients` tells whether gradients were enabled in those calls, though none were computed.
     """
 
     tally: Tally
@@ -47,18 +47,18 @@ class Subject:
 
     @property
     def seconds(self) -> float:
-        """What its calls took, and in training gradients and updates; in generating, prompts."""
+        """The time of its calls. In training it includes gradients and updates; in generating, prompts."""
         generating = self.generated.seconds + self.generated.prefill_s if self.generated else 0.0
         return self.tally.seconds + (self.lesson.seconds if self.lesson else 0.0) + generating
 
     @property
     def kind(self) -> str:
-        """Its class."""
+        """The name of the module's class."""
         return type(self.tally.module).__name__
 
     @property
     def told(self) -> str:
-        """How often it was used."""
+        """How often the module was used, in words."""
         if self.generated is not None:
             calls, steps = _times(self.generated.calls), self.generated.steps
             return f"asked to generate {calls}, in {steps:,} decode step{'s' * (steps != 1)}"
@@ -68,23 +68,23 @@ class Subject:
 
 
 def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, whole: bool) -> Chosen:
-    """The module of that name, in the use that took most of its time; or the one that takes most, trainings first.
+    """Choose the module of that name, in its longest use, or else the module that takes the most time, trainings first.
 
-    `names`: the script's variables. `whole`: whether it ran to its end. Raises InvalidWorkload where no module was
-    called, none has that name, or the one that is to be tuned is trained in a way that cannot be done again.
+    `names` are the script's variables. `whole` tells whether the script ran to its end. Raises InvalidWorkload if no
+    module was called, if no module has that name, or if the chosen module is trained in a way that cannot be repeated.
     """
     if sight.began is None:
         raise InvalidWorkload(
             "called no torch module in its own process",
             where=where,
-            remedy="have it do that (what it starts other processes for is not seen), or define `model` and `inputs`",
+            remedy="call the model there (other processes are not watched), or define `model` and `inputs`",
         )
     seconds = time.perf_counter() - sight.began
     subjects = list(_subjects(sight))
     wanted = by_worth(_named(subjects, name, names, where), named=bool(name))
     _check_gradients(sight, wanted, name, where)
     if not wanted:
-        said = "calls no module that has parameters, and takes tensors"
+        said = "calls no module that has parameters and takes tensors"
         raise InvalidWorkload(said, where=where, remedy="define `model` and `inputs`")
     own, found = _first_to_tune(wanted, name, where)
     made = None if own.generated is None else _generation(own.generated, own.kind, where)
@@ -109,10 +109,10 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
 
 
 def by_worth(subjects: Sequence[Subject], *, named: bool) -> list[Subject]:
-    """Those that took most of the time first.
+    """Sort the uses by time, the longest first.
 
-    Unless one was asked for, trainings come before calls that took more: the beginning of a script may evaluate more
-    than all of it does.
+    Unless a module is `named`, trainings come before calls that took longer, because the beginning of a script may
+    spend more time on evaluation than the rest.
     """
     most = max((one.seconds for one in subjects), default=0.0)
 
@@ -123,21 +123,21 @@ def by_worth(subjects: Sequence[Subject], *, named: bool) -> list[Subject]:
 
 
 def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: str) -> None:
-    """Raises InvalidWorkload for a script that mostly computes gradients, and takes no step by them."""
+    """Raise InvalidWorkload for a script that mostly computes gradients, but does no optimizer step."""
     if name or not sight.lessons.derived or sight.lessons.stepped:
         return
     learning = sum(tally.seconds for (_key, learns), tally in sight.tallies.items() if learns)
     if learning >= max((one.seconds for one in wanted), default=0.0):
-        said = f"computes gradients ({_times(sight.lessons.derived)}), and no optimizer of torch's was seen to use them"
-        remedy = f"watch it for longer with --watch, as no step may have come to its end; or {_HOW}"
+        said = f"computes gradients ({_times(sight.lessons.derived)}), but no torch optimizer was seen to use them"
+        remedy = f"watch it longer with --watch, because no step may have been completed yet; or {_HOW}"
         raise InvalidWorkload(said, where=where, remedy=remedy if sight.ended else _HOW)
 
 
 def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Subject, Taught | None]:
-    """The first of them, with its training, if it is that.
+    """Return the first use that can be tuned, and its training if it is one.
 
-    Of a module that was named, its calls without gradients are taken where its training cannot be done again; else
-    raises InvalidWorkload for that.
+    If the first use is a training that cannot be repeated, a named module's calls without gradients are tuned instead.
+    Otherwise this raises InvalidWorkload.
     """
     own = wanted[0]
     if own.lesson is None:
@@ -149,13 +149,13 @@ def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Su
         if called is not None:
             return called, None
         seen = f"{_steps(own.lesson)} of {type(own.lesson.optimizer).__name__}"
-        said = f"trains {own.kind} ({seen}), which cannot be repeated: {fault}"
-        remedy = f"{_HOW}, and its steps are tuned; or name a module that it calls without gradients, with --module"
+        said = f"trains {own.kind} ({seen}), but this training cannot be repeated: {fault}"
+        remedy = f"{_HOW} to tune its steps; or use --module to name a module that it calls without gradients"
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
 
 
 def _subjects(sight: Sight) -> Iterator[Subject]:
-    """The uses of modules that could be tuned."""
+    """Yield the uses of modules that could be tuned."""
     lessons = {id(one.module): one for one in sight.lessons.stepped}
     for generated in sight.generations.seen:
         if generated.steps or generated.left:
@@ -169,14 +169,14 @@ def _subjects(sight: Sight) -> Iterator[Subject]:
 
 
 def _generation(generated: Generated, kind: str, where: str) -> Generation:
-    """Its decode step as a workload. Raises InvalidWorkload where it cannot be that."""
+    """Return its decode step as a workload. Raises InvalidWorkload if that is not possible."""
     from autocompile.workload.generating.generation import generation_of  # noqa: PLC0415  imports transformers
 
     try:
         return generation_of(generated)
     except NotTunable as fault:
         said = f"generates text with {kind}, whose decode step cannot be tuned: {fault}"
-        remedy = "generate token by token, or name another module that it calls, with --module"
+        remedy = "generate token by token, or use --module to name another module that it calls"
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
 
 
@@ -199,7 +199,7 @@ def _named(subjects: Sequence[Subject], name: str, names: Mapping[str, Any], whe
     if not found:
         known = ", ".join(dict.fromkeys(one.kind for one in subjects)) or "none"
         raise InvalidWorkload(
-            f"calls no module {name} itself, to train it or without gradients",
+            f"calls no module {name} itself, neither to train it nor without gradients",
             where=where,
             remedy=f"name one that it calls: {known}",
         )
@@ -207,49 +207,49 @@ def _named(subjects: Sequence[Subject], name: str, names: Mapping[str, Any], whe
 
 
 def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Iterator[str]:
-    ended = "to its end" if entry.whole else "and ended"
+    ended = "until it ended" if entry.whole else "and then stopped"
     yield (
         f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was {own.told}, which took "
-        f"{entry.share:.0%} of that"
+        f"{entry.share:.0%} of that time"
     )
     if entry.whole and entry.calls < _FEW:
         uses = own.lesson.words.many if own.lesson else "calls"
-        yield f"little is paid back in so few {uses}: --calls N says how many a process makes"
+        yield f"tuning gains little for so few {uses}: use --calls N to give the number that a process makes"
     if own.generated is not None and own.generated.prefill_s:
         yield from _of_generating(own.generated)
     for other in subjects:
         share = other.seconds / entry.seconds
         if other.tally.module is not own.tally.module and share >= _WORTH_TELLING:
-            yield f"{other.kind}, {other.told} ({share:.0%}), is not tuned; --module {other.kind} does that"
+            yield f"{other.kind}, {other.told} ({share:.0%}), is not tuned; use --module {other.kind} to tune it"
     yield from _of_its_own_ways(entry, own)
 
 
 def _of_generating(generated: Generated) -> Iterator[str]:
     prompts = generated.prefill_s / (generated.prefill_s + generated.seconds)
-    yield f"prompts took {prompts:.0%} of generating, and are computed as they are: what is tuned are decode steps"
+    yield f"prompts took {prompts:.0%} of generating and are not tuned: only decode steps are"
     for reason, count in generated.left.items():
-        yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} left to the model: {reason}"
+        yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} not tuned: {reason}"
 
 
 def _of_its_own_ways(entry: ScriptEntry, own: Subject) -> Iterator[str]:
-    """What the script does with the module beside calling it, and what becomes of that."""
+    """Yield notes on how the script uses the module besides calling it, and how `autocompile run` treats that."""
     if own.lesson is not None and own.lesson.is_scaled:
-        yield "the script scales its loss by a GradScaler, which goes on as it is; what is told here is without it"
+        yield "the script scales its loss with a GradScaler, which keeps working; the results here are without it"
     if entry.autocast and own_autocast(own.tally.module):
         yield (
-            f"the script has wrapped its forward() in autocast ({entry.autocast}), in whose place `autocompile run` "
-            "computes in the recommendation's own precision; figures here are beside the model's own"
+            f"the script has wrapped its forward() in autocast ({entry.autocast}); `autocompile run` replaces it with "
+            "the recommendation's precision; the results here are relative to the model's own precision"
         )
     elif entry.autocast:
-        leaves = "computes in the recommendation's own precision" if own.lesson else "leaves it as it is"
+        leaves = "uses the recommendation's precision instead" if own.lesson else "does not change such calls"
         yield (
-            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` {leaves}: remove "
-            "the autocast, as the recommendation has its own precision; figures here are beside the model's own"
+            f"the script calls it under autocast ({entry.autocast}), and `autocompile run` {leaves}: remove the "
+            "autocast, because the recommendation sets the precision; the results here are relative to the model's own"
         )
     if entry.is_compiled:
-        yield "the script compiles it itself, and what is told here is beside the model as it is, eager"
+        yield "the script compiles it itself; the results here are relative to the eager model"
     if entry.with_gradients:
         yield (
-            "the script calls it with gradients enabled, where `autocompile run` leaves it as it is: put "
-            "torch.no_grad() around the calls"
+            "the script calls it with gradients enabled, and `autocompile run` does not change such calls: put "
+            "torch.no_grad() around them"
         )

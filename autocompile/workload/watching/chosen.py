@@ -1,4 +1,4 @@
-"""What of a watched script is tuned."""
+"""The part of a watched script that is tuned."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:  # imports transformers
 
 @dataclass(frozen=True)
 class Chosen:
-    """A module, its calls or the batches that it is trained on, and what was seen of them; `notes` are worth telling.
+    """A module, its calls or the batches that it is trained on, and `notes` for the user.
 
-    `training`: how it is trained, None where it is called. `generation`: how it generates text, where `module` is its
-    decode step. `feeding`: the DataLoader whose batches it is called with, if there is one.
+    `training` is how it is trained, or None if it is only called. `generation` is how it generates text; `module` is
+    then its decode step. `feeding` is the DataLoader whose batches it is called with, if there is one.
     """
 
     module: nn.Module

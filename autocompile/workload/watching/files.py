@@ -1,4 +1,4 @@
-"""While a script is watched, nothing of the user's is overwritten: what it writes goes to a scratch directory."""
+"""Redirect what a watched script writes to a scratch directory, so that none of the user's files are overwritten."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from autocompile.workload.watching.overlay.patches import Patches
 from autocompile.workload.watching.overlay.refusals import Heard, leave, listen, refusals
 from autocompile.workload.watching.overlay.view import View, is_mark, real
 
-_PROGRAMS = "the script starts other programs, whose files are not kept apart: "
+_PROGRAMS = "the script starts other programs, whose files are not redirected: "
 _SYSTEM = ("/dev", "/proc", "/sys")
 _active: list[View] = []
 
 
 class KeptFiles:
-    """What a watched script wrote, and what could not be kept apart."""
+    """The files that a watched script wrote, and the programs whose files could not be redirected."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -33,15 +33,15 @@ class KeptFiles:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know, in words; nothing if all that the script wrote was kept apart."""
+        """Notes for the user. There are none if everything that the script wrote was redirected."""
         return (_PROGRAMS + ", ".join(self._programs),) if self._programs else ()
 
     def where(self, path: str | os.PathLike[str]) -> Path:
-        """Where a file lies that the script names so: in the scratch directory if the script wrote it."""
+        """Return where a file of this name is: in the scratch directory if the script wrote it."""
         return Path(self._view.located(self._view.absolute(path))[1])
 
     def written(self) -> tuple[Path, ...]:
-        """The files that the script wrote, at the paths that they have for the script, sorted."""
+        """Return the files that the script wrote, by the paths that the script sees, sorted."""
         found = []
         pending = [self._view.scratch]
         while pending:
@@ -54,7 +54,7 @@ class KeptFiles:
         return tuple(sorted(found))
 
     def started(self) -> Heard:
-        """What notes the programs that the script starts."""
+        """Return the audit functions that note the programs that the script starts."""
         return {
             "subprocess.Popen": lambda program, arguments, *_: self._note(arguments or program),
             "os.exec": lambda program, *_: self._note(program),
@@ -63,7 +63,7 @@ class KeptFiles:
         }
 
     def spawning(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """In front of what multiprocessing starts processes with that are not forked."""
+        """Wrap the function by which multiprocessing starts processes without forking, to note them."""
 
         def spawn(path: Any, arguments: Any, *rest: Any) -> Any:
             if self._view.active and not any("resource_tracker" in str(argument) for argument in arguments):
@@ -79,21 +79,22 @@ class KeptFiles:
 
 @contextlib.contextmanager
 def writes_kept_in(scratch: Path, *, free: Iterable[Path] = (), guarded: Iterable[Path] = ()) -> Iterator[KeptFiles]:
-    """Within it, what this Python program writes goes into `scratch`, and it sees the files as if it had not.
+    """Redirect what this Python program writes to `scratch`. The program sees its files at the usual paths.
 
-    It lies there by its absolute path. What was neither written nor removed is read from where it is, uncopied. A file
-    that is changed in part is copied first; so are a database that is opened with sqlite3, and a directory that is
-    renamed. Processes that are forked share the view. Programs that are started do not: they run in the user's own
-    directories and change what they change, and `notes` of what is yielded names them. Nor are files kept apart that a
-    library opens in code of its own (HDF5, Arrow, OpenCV); those of torch, safetensors, tokenizers, SQLite and gdbm
-    are. What Python's audit events show of other ways to change a file of the user's is refused with PermissionError.
+    In `scratch`, files have their absolute paths. Files that were neither written nor removed are read from their
+    original place and not copied. A file that is changed in part is copied first, and so are a database that is opened
+    with sqlite3 and a directory that is renamed. Forked processes share the view. Programs that are started do not:
+    they run in the user's own directories and change files there, and the `notes` of the result name them. Files that a
+    library opens in native code (HDF5, Arrow, OpenCV) are not redirected either, except those of torch, safetensors,
+    tokenizers, SQLite and gdbm. Other attempts to change a user's file are refused with PermissionError, as far as
+    Python's audit events show them.
 
-    May be written as they are: the system's temporary directory, /dev, /proc, /sys, `scratch` and what is `free`; but
-    not, of these, the current directory, where it lies beneath one of them, and what is `guarded`.
-    Raises RuntimeError if it is entered twice at a time. For Linux, as it reads /proc.
+    These places may be written directly: the system's temporary directory, /dev, /proc, /sys, `scratch` and the `free`
+    directories. The current directory and the `guarded` directories are redirected even if they are in one of these
+    places. Raises RuntimeError if it is entered again before it is left. Requires Linux, because it reads /proc.
     """
     if _active:
-        raise RuntimeError("Files are being kept apart already. Leave writes_kept_in before it is entered again.")
+        raise RuntimeError("Files are being redirected already. Leave writes_kept_in before you enter it again.")
     scratch.mkdir(parents=True, exist_ok=True)
     before = real.getcwd()
     view = View(str(scratch), [tempfile.gettempdir(), *_SYSTEM, *map(str, free)], [before, *map(str, guarded)])
@@ -113,13 +114,13 @@ def writes_kept_in(scratch: Path, *, free: Iterable[Path] = (), guarded: Iterabl
         _active.clear()
         if view.is_inside():
             real.chdir(before)
-        importlib.invalidate_caches()  # they know modules that the script wrote
+        importlib.invalidate_caches()  # they cache modules that the script wrote
 
 
 def _put_doors(view: View, kept: KeptFiles, patches: Patches) -> None:
     replaced = doors(view)
     spawn: Any = vars(util)["spawnv_passfds"]
-    # The class is one of Python 3.13: it takes functions of os by name when it is defined.
+    # This class of Python 3.13 stores functions of os as attributes when it is defined.
     globber = getattr(glob, "_StringGlobber", None)
     patches.replace({**replaced, spawn: kept.spawning(spawn)}, [*list(sys.modules.values()), globber])
     patches.announce(replaced)

@@ -1,4 +1,4 @@
-"""A function of a watched script: its calls by what they hold, and how they become a workload."""
+"""Watch a script's function: group its calls by the objects that they hold, and convert them to a workload."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from autocompile.workload.watching.tally import Tally
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_INSTEAD = "give a function that only computes, or tune a module that it calls, with --module"
+_INSTEAD = "give a function that only computes, or use --module to tune a module that it calls"
 _ON_CALLS = "--function"
 
 
 class Looks(Protocol):
-    """What decides when enough was seen, and knows of gradients."""
+    """Decides when enough calls were seen, and keeps track of gradients."""
 
     lessons: Any
     loaders: Any
@@ -42,7 +42,7 @@ class Looks(Protocol):
 
 @dataclass
 class _Use:
-    """Calls with the same objects held; `learns`: whether an output had a gradient."""
+    """Calls that hold the same objects. `learns` tells whether an output had a gradient."""
 
     function: Any
     held: Held
@@ -51,9 +51,9 @@ class _Use:
 
 
 class WatchedFunction:
-    """All of its calls; what it does besides computing is its `fault`, in words, or "".
+    """All calls of one function. `fault` tells what it does besides computing, or is "".
 
-    `unseen`: what it uses whose changes would not be seen, or "".
+    `unseen` names something that it uses whose changes would not be detected, or is "".
     """
 
     def __init__(self, name: str, sight: Looks) -> None:
@@ -65,13 +65,13 @@ class WatchedFunction:
         self.replaces = Replacement(self.name, self._called)
 
     def feeding(self) -> Feeding | None:
-        """The DataLoader whose batches it was called with."""
+        """Return the DataLoader whose batches it was called with."""
         found: Feeding | None = self._sight.loaders.feeding(self)
         return found
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """See the calls that are made within."""
+        """Watch the calls that are made within the context."""
         with function_replaced(self.replaces):
             yield
 
@@ -93,7 +93,7 @@ class WatchedFunction:
             use.tally.seconds += when_done() - began
         use.learns = use.learns or any(_has_gradient(leaf) for leaf in pytree.tree_leaves(output))
         if self._sight.lessons.derived > stepped:
-            self.fault = "computes gradients: name the module that it trains, with --module"
+            self.fault = "computes gradients: use --module to name the module that it trains"
         if before is not None:
             self._compare(before)
         return output
@@ -107,7 +107,7 @@ class WatchedFunction:
     def _compare(self, around: Surroundings) -> None:
         changed = around.moved()
         if changed and not self.fault:
-            self.fault = f"changes {changed}, which lies outside of it"
+            self.fault = f"changes {changed}, which is defined outside of it"
 
 
 def _has_gradient(leaf: Any) -> bool:
@@ -120,36 +120,36 @@ def _autocast(kind: str) -> str:
 
 
 def chosen_function(watched: WatchedFunction, began: float | None, where: str, *, whole: bool) -> Chosen:
-    """Its calls with the objects that most of its time was spent on.
+    """Return the function's calls with the objects that took most of its time.
 
-    Raises InvalidWorkload where there is no such function, it was never called, gets no tensors, or does something
-    besides computing.
+    Raises InvalidWorkload if there is no such function, if it was never called, if it gets no tensors, or if it does
+    something besides computing.
     """
     name, replaces = watched.name, watched.replaces
     if replaces.problem:
-        raise InvalidWorkload(replaces.problem, where=where, remedy="name one as pkg.mod:name, with --function")
+        raise InvalidWorkload(replaces.problem, where=where, remedy="use --function to name one as pkg.mod:name")
     if not watched.uses or began is None:
-        said = f"never calls {name}, or it was not seen to" if whole else f"did not call {name} while it was watched"
-        remedy = "name a function that it calls" if whole else "watch it longer, with --watch 5m"
+        said = f"never calls {name} in a way that is seen" if whole else f"did not call {name} while it was watched"
+        remedy = "name a function that it calls" if whole else "watch it longer, for example with --watch 5m"
         raise InvalidWorkload(said, where=where, remedy=remedy)
     uses = sorted(watched.uses.values(), key=lambda use: (not use.tally.kept, -use.tally.seconds))
     own = uses[0]
     if not own.tally.kept:
-        said = f"calls {name} without any tensor among its arguments, which is what a workload is made of"
-        raise InvalidWorkload(said, where=where, remedy="name a function that is given tensors, with --function")
+        said = f"calls {name} without any tensor among its arguments, but a workload needs one"
+        raise InvalidWorkload(said, where=where, remedy="use --function to name a function that is given tensors")
     if watched.fault:
-        said = f"{name} does more than compute, which what is compiled would not do: {watched.fault}"
+        said = f"{name} does more than compute, and a compiled program would not do that: {watched.fault}"
         raise InvalidWorkload(said, where=where, remedy=_INSTEAD)
     if watched.unseen:
-        said = f"{name} uses {watched.unseen}, whose later changes would not be seen"
-        remedy = "have it use plain values, tensors and modules; or name a module that it calls, with --module"
+        said = f"{name} uses {watched.unseen}, whose later changes would not be detected"
+        remedy = "let it use only plain values, tensors and modules; or use --module to name a module that it calls"
         raise InvalidWorkload(said, where=where, remedy=remedy)
     return _chosen(watched, own, uses, time.perf_counter() - began, whole=whole)
 
 
 def _chosen(watched: WatchedFunction, own: _Use, uses: list[_Use], seconds: float, *, whole: bool) -> Chosen:
     home = home_of(own.function)
-    if home is not None:  # with its globals as the script has set them, and not as importing it leaves them
+    if home is not None:  # a child process gets its globals as the script has set them, not as importing it leaves them
         cloudpickle.register_pickle_by_value(home)
     module = FunctionModule(str(watched.name), own.function, own.held)
     entry = ScriptEntry(
@@ -167,22 +167,22 @@ def _chosen(watched: WatchedFunction, own: _Use, uses: list[_Use], seconds: floa
 
 
 def _notes(entry: ScriptEntry, module: FunctionModule, uses: list[_Use]) -> Iterator[str]:
-    ended = "to its end" if entry.whole else "and ended"
+    ended = "until it ended" if entry.whole else "and then stopped"
     times = f"{entry.calls:,} time{'s' * (entry.calls != 1)}"
     kinds = ", ".join(dict.fromkeys(type(one).__name__ for one in module.children())) or "no module"
     yield (
         f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.function}, which calls {kinds}, was called "
-        f"{times}, which took {entry.share:.0%} of that"
+        f"{times}, which took {entry.share:.0%} of that time"
     )
     if len(uses) > 1:
-        yield f"it is called with {len(uses)} different models or objects; tuned is the one that took most of the time"
+        yield f"it is called with {len(uses)} different models or objects; the one that took the most time is tuned"
     if entry.autocast:
         yield (
-            f"the script calls it under autocast ({entry.autocast}), where `autocompile run` leaves it as it is: "
-            "remove the autocast, as the recommendation has its own precision"
+            f"the script calls it under autocast ({entry.autocast}), and `autocompile run` does not change such calls: "
+            "remove the autocast, because the recommendation sets the precision"
         )
     if entry.with_gradients:
         yield (
-            "what it returns has gradients, where `autocompile run` leaves it as it is: put torch.no_grad() around the "
-            "calls, or in it"
+            "what it returns has gradients, and `autocompile run` does not change such calls: put torch.no_grad() "
+            "around the calls or into the function"
         )

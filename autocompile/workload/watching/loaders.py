@@ -1,4 +1,4 @@
-"""The DataLoaders of a watched script: how long their batches took to come, and which modules they went to."""
+"""Watch a script's DataLoaders: how long their batches took to come, and which modules got them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from autocompile.workload.capture.stream import tried_otherwise
 from autocompile.workload.capture.written import digest_of
 
 _TIMING_S = 2.0
-# Below this share of the time that its module took, nothing is to be gained by it.
+# If loading takes less than this share of the module's time and its own together, other settings gain nothing.
 _WORTH_TRYING = 0.05
 
 
 @dataclass
 class Feeding:
-    """One loader: `batches` took `seconds` to come, but for the first of each pass.
+    """One loader: its `batches` took `seconds` to come, except the first batch of each pass.
 
-    `calls`: how often each module was called after a batch of it, by identity. `held`: see `digest_of`.
+    `calls` is how often each module, by id, was called after one of its batches. For `held`, see `digest_of`.
     """
 
     loader: DataLoader[Any]
@@ -41,10 +41,10 @@ class Feeding:
     calls: Counter[int] = field(default_factory=Counter)
 
     def pipeline(self, directory: Path, module_s: float, *, tries: bool, trains: bool) -> InputPipeline | None:
-        """What is known of it, for a module that took so many seconds; None where nothing can be said.
+        """Return what is known of the loader, for a module that took `module_s` seconds, or None if there is no timing.
 
-        It is tried with other settings where that `tries`, or where the script waits for it; of a training, it is kept
-        in `directory` to be tried while the model trains.
+        Other settings are tried if `tries` is set or if the script waits for the loader. The loader of a training is
+        written to `directory` instead, and tried while the model trains.
         """
         loader, own = self.loader, setting_of(self.loader)
         timing: LoaderTiming | None = None
@@ -56,7 +56,7 @@ class Feeding:
             return None
         known = InputPipeline(type(loader).__name__, timing, loader=facts_of(loader))
         if not has_a_twin(loader):
-            why = "it is no DataLoader as torch has it"
+            why = "it does not iterate like torch's own DataLoader"
             return replace(known, stays=why, fixed=why)
         is_waited_for = self.seconds > _WORTH_TRYING * (module_s + self.seconds)
         fixed = why_fixed(loader, self.held) if is_waited_for else "the script does not wait for it"
@@ -68,7 +68,7 @@ class Feeding:
 
 
 class WatchedLoaders:
-    """All of them, while the script runs."""
+    """All DataLoaders that the script uses while it runs."""
 
     def __init__(self) -> None:
         self._feeding: dict[int, Feeding] = {}
@@ -78,7 +78,7 @@ class WatchedLoaders:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """See what is loaded within."""
+        """Watch what is loaded within the context."""
         begins, comes = DataLoader._get_iterator, _BaseDataLoaderIter.__next__  # noqa: SLF001
 
         def get_iterator(loader: DataLoader[Any]) -> Any:
@@ -105,12 +105,12 @@ class WatchedLoaders:
             _BaseDataLoaderIter.__next__ = comes  # type: ignore[method-assign]
 
     def called(self, module: object) -> None:
-        """A module is called, with what came last."""
+        """Record that a module is called after the latest batch."""
         if self._latest is not None:
             self._latest.calls[id(module)] += 1
 
     def feeding(self, module: object) -> Feeding | None:
-        """The loader whose batches went to a module, the most of its calls; None if none did."""
+        """Return the loader whose batches went to a module most often, or None if no batch did."""
         most = max(self._feeding.values(), key=lambda one: one.calls[id(module)], default=None)
         return most if most is not None and most.calls[id(module)] else None
 

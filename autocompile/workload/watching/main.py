@@ -1,4 +1,4 @@
-"""A user's script, run as Python runs the program that it is given."""
+"""Run a user's script as Python runs the program that it is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autocompile.workload.function.naming import with_decorator
 if TYPE_CHECKING:
     from autocompile.workload.function.replacing import Replacement
 
-# A name that the script does not have.
+# A name that the script does not use.
 _DECORATOR = "__autocompile_replaces__"
 
 
@@ -29,14 +29,14 @@ def run_as_main(
     replaces: Replacement | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run the script at `path` as `__main__`, its `arguments` in `sys.argv` and its folder first on `sys.path`.
+    """Run the script at `path` as `__main__`, with its `arguments` in `sys.argv` and its folder first on `sys.path`.
 
-    With a `name`, as `python -m` runs the module of that name: within its package, the working directory first on
-    `sys.path`. `replaces`: in the place of which function another is put as the script defines it.
+    With a `name`, the script runs as `python -m` runs the module of that name: within its package, with the working
+    directory first on `sys.path`. `replaces` replaces one function when the script defines it.
 
-    All three stay, for what the script has left running. As Python does, it waits for threads that the script has left,
-    but no longer than until it `is_over`; those of a ThreadPoolExecutor, which wait for work without end, are left to
-    the interpreter's own end. Raises whatever the script does.
+    These changes stay, for threads that the script has left running. Like Python, this function waits for such threads,
+    but only until `is_over`. It does not wait for those of a ThreadPoolExecutor, which wait for work forever; the
+    interpreter ends them when it exits. Raises whatever the script raises.
     """
     file = path.absolute()
     module = ModuleType("__main__")
@@ -60,5 +60,5 @@ def run_as_main(
 
 
 def _pooled() -> Collection[threading.Thread]:
-    """The threads of executors, which Python has in a table of its own, to end them last."""
+    """Return the threads of executors, which Python keeps in a separate table, to end them last."""
     return getattr(concurrent.futures.thread, "_threads_queues", ())

@@ -1,4 +1,4 @@
-"""What a watched script prints: kept, from its beginning and its end, however much it is."""
+"""Limit what a watched script prints: its beginning and its end are kept."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# As much is kept of the beginning, and as much of the end.
+# This many bytes are kept of the beginning, and as many of the end.
 _KEPT = 512 * 1024
 _PIECE = 64 * 1024
-# Processes that the script has left may print on; nobody waits for them longer.
+# Processes that the script has left running may continue to print. They are awaited for at most this long.
 _PATIENCE_S = 1.0
 
 
 @contextmanager
 def limited_output(kept: int = _KEPT, *, shows: str = "") -> Iterator[None]:
-    """Within it, what this process and those that it starts print goes on to where it went, but no more than that.
+    """Limit the output of this process, and of those that it starts, within the context.
 
-    Of standard output and standard error together, the first `kept` bytes are passed on as they come, and the last ones
-    at the end. A process of its own does that, as code that holds Python's lock may print, too. All of it also goes to
-    the named pipe `shows`, if there is one, for as long as somebody reads there.
+    Of standard output and standard error together, the first `kept` bytes are passed on as they come, and the last
+    `kept` bytes at the end. A separate process does that, because native code that holds Python's lock may print too.
+    All output also goes to the named pipe `shows`, if there is one, as long as it has a reader.
     """
     reading, writing = os.pipe()
     before = os.dup(1), os.dup(2)
@@ -32,7 +32,7 @@ def limited_output(kept: int = _KEPT, *, shows: str = "") -> Iterator[None]:
     if reader == 0:
         os.close(writing)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with suppress(BaseException):  # a process of the script's copy of this one must not go on
+        with suppress(BaseException):  # the fork must never continue to run the script
             _pass_on(reading, before[0], kept, _Shown(shows))
         os._exit(0)
     os.close(reading)
@@ -55,7 +55,10 @@ def limited_output(kept: int = _KEPT, *, shows: str = "") -> Iterator[None]:
 
 
 def _by_line(*, on: bool) -> bool:
-    """Have each line written at once, so that it comes before what is printed by others later; what it was before."""
+    """Turn line buffering of standard output on or off, and return the previous state.
+
+    With line buffering, each line comes before what other processes print later.
+    """
     with suppress(Exception):  # the script may have closed or replaced it
         was = bool(sys.stdout.line_buffering)
         sys.stdout.reconfigure(line_buffering=on)  # type: ignore[union-attr]
@@ -69,15 +72,15 @@ class _Shown:
     def __init__(self, path: str) -> None:
         self._pipe: int | None = None
         if path:
-            with suppress(OSError):  # nobody reads there
+            with suppress(OSError):  # it has no reader
                 self._pipe = os.open(path, os.O_WRONLY)
 
     def write(self, piece: bytes) -> None:
-        """Write it, if anybody reads."""
+        """Write to the pipe, if it has a reader."""
         while self._pipe is not None and piece:
             try:
                 piece = piece[os.write(self._pipe, piece) :]
-            except OSError:  # nobody reads any more
+            except OSError:  # the reader has closed it
                 self._pipe = None
 
 

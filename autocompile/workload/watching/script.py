@@ -1,4 +1,4 @@
-"""A script that defines no workload, run as it is, for the calls that it makes."""
+"""Run a script that defines no workload, and watch the calls that it makes."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from autocompile.workload.watching.functions import chosen_function
 from autocompile.workload.watching.main import run_as_main
 from autocompile.workload.watching.sight import EnoughSeen, Sight
 
-# What is left when the process is.
+# Left only when the process ends.
 _LASTING = ExitStack()
-# Where what is downloaded once is kept.
+# Where libraries keep their downloads.
 _CACHES = Path.home() / ".cache"
-_INSTEAD_OF_INPUT = "have it take from its arguments, or from a file, what it asks for"
+_INSTEAD_OF_INPUT = "let it read this from its arguments or from a file"
 _HOW = "define `model` and `inputs`, or a function `workload()`"
 
 
 def watched(
     path: Path, arguments: Sequence[str], watching: Watching, *, name: str = "", own: Sequence[Path] = ()
 ) -> Chosen:
-    """What a script is to be tuned for, which is run as `__main__`, or the module `name`, until enough of it was seen.
+    """Run a script as `__main__`, or as the module `name`, until enough was seen, and return what is tuned.
 
-    What it writes is kept apart for as long as this process lives, as threads of its may; caches in the user's home
-    excepted, and directories that are this process's `own`. What of its model lies in modules beside the script
-    travels by value, so that no other process imports them, with whatever that does to files.
-    Raises InvalidWorkload where it raises, ends itself with an error, or calls nothing that can be tuned.
+    Files that the script writes are redirected until this process ends, because the script's threads may continue to
+    write. The caches in the user's home and the directories in `own` are exceptions. Code from modules in the script's
+    folder is pickled by value, so that no other process imports these modules, which might change files. Raises
+    InvalidWorkload if the script raises, exits with an error, or calls nothing that can be tuned.
     """
     sight, process, beside = Sight(watching), os.getpid(), path.absolute().parent
     scratch = Path(tempfile.mkdtemp())
@@ -48,7 +48,7 @@ def watched(
     try:
         told = tuple(_run(sight, path, arguments, name))
     finally:
-        if os.getpid() != process:  # one that the script has forked, which came to the script's end as well
+        if os.getpid() != process:  # a process that the script has forked, and that also reached the script's end
             os._exit(0)
     _send_by_value(beside)
     if sight.function is not None:
@@ -59,7 +59,7 @@ def watched(
 
 
 def _send_by_value(beside: Path) -> None:
-    within = str(beside).rstrip(os.sep) + os.sep  # of thousands of modules no Path is made
+    within = str(beside).rstrip(os.sep) + os.sep  # faster than a Path for each of thousands of modules
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if file and module.__name__ != "__main__" and file.startswith(within) and not is_installed(file):
@@ -67,7 +67,7 @@ def _send_by_value(beside: Path) -> None:
 
 
 def _run(sight: Sight, path: Path, arguments: Sequence[str], name: str) -> Iterator[str]:
-    """Run it to its end, or until enough was seen; what is to be told of its end."""
+    """Run the script to its end, or until enough was seen, and yield notes on its end."""
     with run_as_a_script(path, arguments) as heard, sight.open():
         try:
             replaces = sight.function.replaces if sight.function else None
@@ -78,7 +78,7 @@ def _run(sight: Sight, path: Path, arguments: Sequence[str], name: str) -> Itera
             if end.code and sight.began is None:
                 raise ended(end, heard.last_line, path, arguments, how=_HOW) from end
             if end.code:
-                yield f"the script ended itself with an error, by sys.exit({end.code!r}), after what was seen of it"
+                yield f"the script exited with an error, by sys.exit({end.code!r}), after its calls were recorded"
         except EOFError as fault:
             said = f"reads standard input, which is empty while it is watched ({describe_fault(fault)})"
             raise InvalidWorkload(said, where=shown(path), remedy=_INSTEAD_OF_INPUT) from fault
@@ -89,9 +89,9 @@ def _run(sight: Sight, path: Path, arguments: Sequence[str], name: str) -> Itera
 
 
 def _remedy(fault: Exception) -> str:
-    """What helps against a fault that a script has only by how it is run, or ""."""
+    """Return the remedy for a fault that comes only from how the script is run, or ""."""
     if isinstance(fault, ImportError) and "attempted relative import" in str(fault):
         return "it is part of a package: give its module's name, as in `autocompile tune -m package.module`"
     if isinstance(fault, NameError) and fault.name == "get_ipython":
-        return "that line is a notebook's command, and no Python: remove it"
+        return "that line is a notebook command and not Python: remove it"
     return ""

@@ -1,4 +1,4 @@
-"""What a running script does with modules, and when enough of it was seen."""
+"""Watch what a running script does with modules, and decide when enough was seen."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from autocompile.workload.watching.learning.lessons import Lessons
 from autocompile.workload.watching.loaders import WatchedLoaders
 from autocompile.workload.watching.tally import Tally
 
-# A call that is under way when the time is over may come to its end.
+# How long a call may continue after the time is over.
 _GRACE_S = 2.0
 
 
 class EnoughSeen(BaseException):
-    """Ends a watched script; no `except Exception` of its stops it."""
+    """Ends a watched script. Not an Exception, so that the script's `except Exception` does not catch it."""
 
 
 class Sight:
-    """The calls of each module by whether they had gradients, the `lessons` that it was given, the texts it generated.
+    """The calls of each module, with and without gradients, its `lessons` (training steps) and the texts it generated.
 
-    `began` is when the first module was called, on `time.perf_counter`, None before; `ended`: whether the script was
-    ended, as enough was seen, whatever it made of that.
+    `began` is when the first module was called, on `time.perf_counter`, or None before that. `ended` tells whether
+    autocompile ended the script because enough was seen, even if the script caught that.
     """
 
     def __init__(self, watching: Watching) -> None:
@@ -49,7 +49,7 @@ class Sight:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Watch what happens within."""
+        """Watch what happens within the context."""
         with ExitStack() as stack:
             watches = (self.lessons.open(), self.generations.open(), self.loaders.open(), self._alarm())
             for one in (outermost_calls(self._called), *watches):
@@ -60,11 +60,11 @@ class Sight:
 
     @property
     def learns(self) -> bool:
-        """Whether gradients are asked for, by an optimizer or otherwise."""
+        """Whether the script computes gradients, for an optimizer or otherwise."""
         return bool(self.lessons.stepped or self.lessons.derived)
 
     def looks(self) -> None:
-        """Note that something is called. Raises EnoughSeen where that is enough."""
+        """Record that something is called. Raises EnoughSeen if that is enough."""
         now = time.perf_counter()
         self.began = self.began or now
         if self._is_enough(now):
@@ -118,7 +118,10 @@ class Sight:
 
     @contextmanager
     def _alarm(self) -> Iterator[None]:
-        """Look once a second whether it is enough, as a script may wait, and call nothing; in the main thread alone."""
+        """Check once a second whether the time is over, because a script may wait without any call.
+
+        Main thread only.
+        """
 
         def look(_number: int, _frame: FrameType | None) -> None:
             if self.began is not None and time.perf_counter() - self.began > self._watching.seconds + _GRACE_S:

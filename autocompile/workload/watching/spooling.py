@@ -1,4 +1,4 @@
-"""What was seen of a script, as a workload."""
+"""Convert what was seen of a script to a workload."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from autocompile.workload.watching.chosen import Chosen
 
 
 def spool_seen(seen: Chosen, directory: Path, *, name: str, tries_loaders: bool = False) -> Workload:
-    """Write the module and its calls into `directory`, as `spool` does, and raises what that raises.
+    """Write the module and its calls into `directory`, as `spool` does. Raises what `spool` raises.
 
-    The share of each kind of call differs a little each time that a script is watched, and does not make it another
-    workload. The DataLoader that feeds it is tried with other settings where the script waits for it, and with
-    `tries_loaders` in any case.
+    The share of each kind of call differs slightly each time that a script is watched, so it is not part of the
+    workload's fingerprint. The DataLoader that feeds the module is tried with other settings if the script waits for
+    it, and always with `tries_loaders`.
     """
     if seen.generation is not None:
         plain = spool_generation(seen.generation, directory, name=name)

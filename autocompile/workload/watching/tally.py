@@ -1,4 +1,4 @@
-"""What was seen of a module's calls: how many of which kind, for how long, and samples of each kind."""
+"""Record a module's calls: how many of each kind, their time, and samples of each kind."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from torch.utils import _pytree as pytree
 
 from autocompile.workload.samples import Sample
 
-# Of a kind of call so many are kept, and of so many kinds; a loop may bring new ones without end.
+# Calls kept of each kind, and the maximum number of kinds; a loop may bring new kinds without end.
 _KEPT, _MOST_KINDS = 4, 64
-# Samples of all kinds together hold no more than that, but for the first.
+# The maximum memory of all samples together. The first sample may exceed it.
 _MOST_BYTES = 1024**3
-# So many samples stand for all calls, each kind by its share.
+# This many samples represent all calls, each kind by its share.
 _SAMPLES = 32
 
 
 @dataclass
 class Tally:
-    """The calls of one module or function, as far as they are of one use: with gradients, or without.
+    """The calls of one module or function in one use: with gradients, or without.
 
-    `seconds` that they took, all together; on a GPU, until they were started. `trains`: whether the module was in
-    training mode at the last one; `is_compiled`: whether the script had compiled it; `autocast`: the dtype of the
-    autocast around it, "" for none.
+    `seconds` is the time of all calls together; on a GPU, it includes waiting for the results. `trains` tells whether
+    the module was in training mode at the last call. `is_compiled` tells whether the script had compiled it. `autocast`
+    is the dtype of the autocast around it, or "".
     """
 
     module: Any
@@ -41,7 +41,7 @@ class Tally:
     held_bytes: int = 0
 
     def keep(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Count a call before it is made, and keep its arguments if there are few of its kind, and a tensor in them."""
+        """Count a call before it is made. Keep its arguments if they contain a tensor and few of its kind are kept."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
         self.calls += 1
         size = sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -58,7 +58,7 @@ class Tally:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """Kept calls, each kind at least once and else as often as its share says."""
+        """Kept calls, each kind at least once and otherwise in proportion to its share."""
         counted = sum(self.kinds[key] for key in self.kept)
         chosen: list[Sample] = []
         for key, kept in self.kept.items():
@@ -76,7 +76,7 @@ def _kind(leaf: Any) -> Hashable:
 
 
 def own_copy(leaf: Any) -> Any:
-    """As it is now, as a call may change it; of a tensor, the part of its memory that it covers."""
+    """Copy an argument, because a call may change it. Of a tensor, copy only the part of its memory that it covers."""
     if isinstance(leaf, torch.Tensor):
         if leaf.layout != torch.strided or type(leaf) is not torch.Tensor or not leaf.numel():
             return leaf.detach().clone()
@@ -85,5 +85,5 @@ def own_copy(leaf: Any) -> Any:
         return covered.as_strided(leaf.shape, leaf.stride())
     try:
         return copy.deepcopy(leaf)
-    except Exception:  # whatever an object of the user's raises; then it is kept as it is
+    except Exception:  # an object of the user may raise anything; it is then kept uncopied
         return leaf

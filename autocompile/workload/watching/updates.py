@@ -1,4 +1,4 @@
-"""The steps that optimizers do, whoever calls them, and how long their updates take."""
+"""Time the steps that optimizers do, wherever they are called from."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autocompile.workload.training.recipe import calls_its_closure
 
 @dataclass
 class _Update:
-    """The one under way: when it `began`, its `closure` as it is called, and the seconds in that."""
+    """The step under way: when it `began`, its wrapped `closure`, and the seconds spent in the closure."""
 
     began: float = 0.0
     in_closure: float = 0.0
@@ -30,15 +30,15 @@ class _Update:
 def timed_updates(
     told: Callable[[Optimizer, float], None], before: Callable[[Optimizer], None] = lambda _optimizer: None
 ) -> Iterator[None]:
-    """Tell of each step that was done, and its seconds: without those of a closure, which computes the loss.
+    """Call `told` with each optimizer step and its seconds, without those of a closure, which computes the loss.
 
-    Of an optimizer that calls for the loss itself, each call of its closure that came to an end is told of instead,
-    with 0 seconds, as there is no update in it. `before` is called as a step begins.
+    For an optimizer that calls its closure itself, `told` is called for each completed closure call instead, with 0
+    seconds, because such a call contains no update. `before` is called when a step begins.
     """
     update = _Update()
 
     def timed(optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
-        if closure is update.closure:  # a step that hands it on to that of its base class
+        if closure is update.closure:  # the step of a subclass passes it on to the step of its base class
             return closure
 
         def call() -> Any:

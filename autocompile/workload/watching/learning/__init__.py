@@ -1,1 +1,1 @@
-"""What a watched script trains, and how: recorded well enough to be done again."""
+"""Record how a watched script trains a module, in enough detail to repeat it."""

@@ -1,4 +1,4 @@
-"""The training steps that a script does, by the module that they train."""
+"""Record the training steps that a script does, by the module that they train."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from autocompile.workload.watching.learning.recorder import MOST_BYTES, STANDS_F
 from autocompile.workload.watching.learning.tape import Constants, NotRecorded, Round, round_of
 from autocompile.workload.watching.updates import timed_updates
 
-# So many steps of a module are recorded.
+# The maximum number of recorded steps of a module.
 _MOST_STEPS = 32
-_WRAPPED = (
-    "the script has put something of its own in the place of its forward(), which is not seen; write it into the class"
-)
+_WRAPPED = "the script has replaced its forward() by a function that cannot be recorded; write it into the class"
 
 
-_CLIPPED = "it clips gradients of a part of the parameters, or not by their norm, which is not tuned"
-_SCALED = "it scales several losses at once by a GradScaler; scale their sum, and call backward() once"
+_CLIPPED = "it clips the gradients of only some parameters, or not by their norm, which is not supported"
+_SCALED = "it scales several losses at once with a GradScaler; scale their sum, and call backward() once"
 
 
 @dataclass(frozen=True)
 class Start:
-    """A module and its optimizer before a step; `after`: its parameters and buffers after it, by name.
+    """A module and its optimizer before a step. `after` holds its parameters and buffers after the step, by name.
 
-    `gradients`: of the parameters after a call of a closure, which changes none of them; else empty.
+    `gradients` are those of the parameters after a call of a closure, which changes no parameter; otherwise it is
+    empty.
     """
 
     module: nn.Module
@@ -51,13 +50,13 @@ class Start:
 class Lesson:
     """What is known of the training of one module.
 
-    `steps` of its `optimizer` were done, of which `recorded` hold the rounds; `first` is the number of the one that
-    begins at `start`; `constants` are as they were in that one. `clip_norms`: to what norms gradients were clipped,
-    None where they were not. `seconds`: what the optimizer and the backward passes took. `problem`: why its steps
-    cannot be done again, or "". `is_scaled`: whether its losses were scaled. Of the step that is under way: its
-    `rounds`, whether the module `is_called`, and what is `pending` to be its start.
+    Its `optimizer` did `steps` steps. `recorded` holds the rounds of some of them. The step with the index `first` in
+    `recorded` begins at `start`, and `constants` have their values of that step. `clip_norms` counts the norms to which
+    gradients were clipped, None if they were not. `seconds` is the time of the optimizer and the backward passes.
+    `problem` tells why the steps cannot be repeated, or is "". `is_scaled` tells whether losses were scaled. Of the
+    step under way, it holds the `rounds`, whether the module `is_called`, and what is `pending` to become `start`.
 
-    Where the optimizer calls for the loss itself, each of these calls counts as a step.
+    If the optimizer calls its closure itself, each closure call counts as a step.
     """
 
     module: nn.Module
@@ -77,28 +76,28 @@ class Lesson:
 
     @property
     def words(self) -> Words:
-        """What its steps are called."""
+        """The words for its steps."""
         by_closure = self.optimizer is not None and calls_its_closure(type(self.optimizer))
         return words_of("closure" if by_closure else "training")
 
     def forget_step(self) -> None:
-        """Of the step that is under way nothing is to be kept."""
+        """Discard the step under way."""
         self.rounds, self.pending, self.is_called = [], None, False
 
     def take(self, made: Round) -> None:
-        """Keep what led to a loss. Raises NotRecorded where another one came of the same call of the module."""
+        """Keep what led to a loss. Raises NotRecorded if the same call of the module also led to another loss."""
         if any(made.calls & before.calls for before in self.rounds):
-            raise NotRecorded("several losses come of one call of the model; add them up, and call backward() once")
+            raise NotRecorded("several losses come from one call of the model; add them up, and call backward() once")
         self.rounds.append(made)
 
 
 def gradients_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """A copy of those that there are, by the parameter's name."""
+    """Return copies of the gradients that exist, by parameter name."""
     return {name: one.grad.detach().clone() for name, one in module.named_parameters() if one.grad is not None}
 
 
 class Lessons:
-    """All of them; told of calls, losses and steps as they come."""
+    """All lessons of a script, updated with each call, loss and step."""
 
     def __init__(self) -> None:
         self.of: dict[int, Lesson] = {}
@@ -110,12 +109,12 @@ class Lessons:
 
     @property
     def stepped(self) -> tuple[Lesson, ...]:
-        """Those in which an optimizer did a step."""
+        """The lessons in which an optimizer did a step."""
         return tuple(one for one in self.of.values() if one.steps)
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Record what happens within."""
+        """Record what happens within the context."""
         with ExitStack() as stack:
             stack.enter_context(timed_updates(self._stepped, self._steps))
             stack.enter_context(self._in_place_of(torch.autograd, "backward", self._backward))
@@ -142,7 +141,7 @@ class Lessons:
         return recorder.called(own, args, kwargs, lambda _own, *args, **kwargs: make(module, *args, **kwargs))
 
     def _begin(self, lesson: Lesson) -> None:
-        """Keep how all is before a step."""
+        """Copy the module and the optimizer's recipe before a step."""
         assert lesson.optimizer is not None
         if is_wrapped_otherwise(lesson.module):
             lesson.problem = _WRAPPED
@@ -155,7 +154,7 @@ class Lessons:
                 lesson.pending = module, recipe
         except InvalidWorkload as fault:
             lesson.problem = fault.fault
-        except Exception as fault:  # whatever a user's object makes of being copied
+        except Exception as fault:  # copying a user's object may raise anything
             lesson.problem = f"the model cannot be copied: {type(fault).__name__}: {fault}".split("\n", maxsplit=1)[0]
         lesson.first, lesson.rounds, lesson.constants = len(lesson.recorded), [], Constants()
 
@@ -175,7 +174,7 @@ class Lessons:
         return make(*args, **kwargs)
 
     def _take(self, roots: tuple[torch.Tensor, ...]) -> None:
-        """Keep what led to a loss, for the module that it is of."""
+        """Keep what led to a loss, in the lesson of its module."""
         try:
             with self._recorder.paused():
                 made = round_of(self._recorder, roots, lambda subject: self.of[id(subject)].constants)
@@ -208,7 +207,7 @@ class Lessons:
             return make(*args, **options)
 
     def _scales(self, make: Callable[..., Any], scaler: Any, outputs: Any) -> Any:
-        """A loss is multiplied by a scaler's factor, which its gradients are divided by before they are used."""
+        """Record that a scaler multiplies a loss by a factor. The gradients are divided by it before they are used."""
         if not scaler.is_enabled():
             return make(scaler, outputs)
         with self._recorder.paused():
@@ -224,7 +223,7 @@ class Lessons:
     def _steps_scaled(
         self, make: Callable[..., Any], scaler: Any, optimizer: Optimizer, *args: Any, **options: Any
     ) -> Any:
-        """A step that is left out, as gradients are not finite, is none."""
+        """Ignore a step that the scaler skips because gradients are not finite."""
         before = [lesson.steps for lesson in self.of.values()]
         made = make(scaler, optimizer, *args, **options)
         if before == [lesson.steps for lesson in self.of.values()]:
@@ -237,7 +236,7 @@ class Lessons:
             lesson.forget_step()
 
     def _steps(self, optimizer: Optimizer) -> None:
-        """A step begins, with the settings that the optimizer has now."""
+        """Take the optimizer's settings at the beginning of a step."""
         for lesson in self.of.values():
             if lesson.pending is not None and lesson.optimizer is optimizer:
                 module, recipe = lesson.pending
@@ -245,8 +244,8 @@ class Lessons:
                 lesson.pending = module, replace(now, state=recipe.state)
 
     def _stepped(self, optimizer: Optimizer, seconds: float) -> None:
-        """A step was done, its update in so many seconds: those of the modules that it trains are over."""
-        if float(getattr(optimizer, "found_inf", 0.0)):  # as a scaler tells a fused one, which then does nothing
+        """Record a step, whose update took this many seconds, for the modules that the optimizer trains."""
+        if float(getattr(optimizer, "found_inf", 0.0)):  # a scaler has told a fused optimizer to do nothing
             self._leave_out(optimizer)
             return
         trained = self._trained_by(optimizer)

@@ -1,4 +1,4 @@
-"""The operations that lead from a model's call to a loss, recorded while a script does them."""
+"""Record the operations that lead from a model's call to a loss, while a script does them."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Made, tensors_of
 from autocompile.workload.watching.tally import own_copy
 
-UNSEEN = "its loss goes through code that is not seen, as a torch.autograd.Function of its own, or compiled code"
-# Copies of tensors from outside hold no more than that; below the other, nobody looks whether they are needed.
+UNSEEN = "its loss goes through code that cannot be recorded, such as its own torch.autograd.Function or compiled code"
+# The maximum memory for copies of tensors from outside. Below the second value, unneeded copies are not searched for.
 MOST_BYTES, _LITTLE_BYTES = 1024**3, 64 * 1024**2
-# What a function that is put in the place of another has it by.
+# The attribute of a replacement function that holds the original function.
 STANDS_FOR = "_stands_for"
-# What holds no tensor.
+# Types that hold no tensor.
 _PLAIN = {int, float, bool, str, type(None), slice, torch.dtype, torch.device, torch.Size}
 
 
 @dataclass(frozen=True)
 class Outer:
-    """In the place of a tensor that no operation has made which was recorded: its number among those."""
+    """A placeholder for a tensor from outside, which no recorded operation made: its number."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A tensor from outside, as it was when it was seen: the `tensor` itself, weakly, and a `copy` of what it held.
+    """A tensor from outside: a weak reference to the `tensor`, and a `copy` of its values when it was first seen.
 
-    `needs_gradient`: whether it was a leaf that needs one. `problem`: why it cannot be kept, or "".
+    `needs_gradient` tells whether it was a leaf that needs a gradient. `problem` tells why it cannot be kept, or is "".
     """
 
     tensor: Callable[[], torch.Tensor | None]
@@ -49,16 +49,17 @@ class Seen:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The size of the copy in bytes."""
         return 0 if self.copy is None else self.copy.numel() * self.copy.element_size()
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """An operation; `module` is what was called, None for a function. Tensors are `Made` or `Outer` in `leaves`.
+    """An operation.
 
-    `models`: by identity, those whose outputs it comes from. `random`: torch's random numbers before a module was
-    called. `factor`: how many times as large the result was as what is recorded makes it.
+    `module` is the module that was called, or None for a function. In `leaves`, tensors are `Made` or `Outer`. `models`
+    are the ids of the models whose outputs it depends on. `random` is torch's random state before a module was called.
+    `factor` is the ratio of the script's result to that of the recorded operation.
     """
 
     function: Callable[..., Any] | None
@@ -72,10 +73,10 @@ class Recorded:
 
 
 class Recorder(TorchFunctionMode):
-    """Records what is done with the outputs of models, and with parameters, where that leads to a gradient.
+    """Records operations on models' outputs and on parameters that lead to a gradient.
 
-    What needs no gradient comes from outside: a target, a mask, what was detached. A function that a script has written
-    for autograd is not seen; what it gives is then unexplained.
+    Tensors that need no gradient come from outside: a target, a mask, a detached tensor. A torch.autograd.Function of
+    the script is not seen, and the origin of its result is unknown.
     """
 
     def __init__(self) -> None:
@@ -124,29 +125,29 @@ class Recorder(TorchFunctionMode):
         return made
 
     def scaled(self, tensor: torch.Tensor, made: torch.Tensor, factor: float) -> None:
-        """Record that `made` is `tensor` multiplied by a factor, which is left out where it is done again."""
+        """Record that `made` is `tensor` multiplied by a factor. The factor is left out when the tape is replayed."""
         number = self._number(tensor)
         if number is not None:
             leaves, spec = pytree.tree_flatten(((Made(number),), {}))
             self._note(torch.clone, None, (leaves, spec), (made,), factor=factor)
 
     def is_seeing(self) -> bool:
-        """Whether what is done now leads to gradients of the script's, and is not traced or transformed."""
+        """Return whether operations now lead to gradients of the script, and are not traced or transformed."""
         is_apart = is_tracing() or peek_interpreter_stack() is not None  # type: ignore[no-untyped-call]
         return self.records and torch.is_grad_enabled() and not is_apart
 
     def follows_another(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether one of these is an output of another model than this one, or was made from one."""
+        """Return whether an argument is an output of another model, or was made from one."""
         numbers = [self._number(one) for one in tensors_of((args, kwargs))]
         return any(number is not None and self.by_result[number].models - {id(module)} for number in numbers)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        """Which of the results of the operations this is, or None."""
+        """Return the number of this tensor among the results of the operations, or None."""
         return self._number(tensor)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within it nothing is recorded, nor in the way of what is called."""
+        """Record nothing within the context, and do not intercept calls there."""
         if _get_current_function_mode() is not self:  # type: ignore[no-untyped-call]
             before, self.records = self.records, False
             try:
@@ -161,7 +162,7 @@ class Recorder(TorchFunctionMode):
             _push_mode(self)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """Stop, and let all go that was recorded; where no other mode is in between, be in the way of nothing more."""
+        """Stop recording and release everything. Also stop intercepting calls, unless another mode is active."""
         self.records = False
         self.by_result, self.outer = {}, {}
         self._numbers, self._outer_numbers = {}, {}
@@ -170,14 +171,14 @@ class Recorder(TorchFunctionMode):
             self._has_left = True
 
     def _tidy(self) -> None:
-        """Where much is held, let go what is not needed any more; where all of it is needed, everything."""
+        """If much memory is held, release what is not needed. If that is not enough, stop recording."""
         if self._held_bytes > 2 * self._pruned_bytes + _LITTLE_BYTES:
             self._prune()
         if self._held_bytes > MOST_BYTES:
             self.forget()
 
     def _prune(self) -> None:
-        """Let go what no tensor comes from that is still there."""
+        """Release operations that no living tensor depends on."""
         self._numbers = {key: held for key, held in self._numbers.items() if held[0]() is not None}
         kept: dict[int, Recorded] = {}
         pending = [number for _tensor, number in self._numbers.values()]
@@ -197,7 +198,7 @@ class Recorder(TorchFunctionMode):
         return held[1] if held is not None and held[0]() is tensor else None
 
     def _place(self, leaf: Any) -> Any:
-        """What stands for an argument: it is looked at before the operation, which may change it."""
+        """Return the placeholder for an argument, made before the operation may change the argument."""
         if not isinstance(leaf, torch.Tensor):
             holds = next(tensors_of(leaf), None) is not None
             return Outer(self._kept(Seen(lambda: None, None, problem=_hidden(leaf)))) if holds else own_copy(leaf)
@@ -215,7 +216,7 @@ class Recorder(TorchFunctionMode):
         return number
 
     def _kept(self, seen: Seen) -> int:
-        """Its number."""
+        """Keep a tensor from outside and return its number."""
         self._held_bytes += seen.size
         self.outer[self._next_outer] = seen
         self._next_outer += 1
@@ -243,7 +244,7 @@ class Recorder(TorchFunctionMode):
                 self._numbers[id(tensor)] = ref(tensor), number
 
     def _copy_of(self, place: Outer) -> Made:
-        """A tensor from outside that is written into: a copy of it takes its place, each time anew."""
+        """Record a copy of a tensor from outside that is written into. Each replay writes into a new copy."""
         places, spec = pytree.tree_flatten(((place,), {}))
         number = self._next
         self._next += 1
@@ -252,22 +253,22 @@ class Recorder(TorchFunctionMode):
 
 
 def _has_no_graph(tensor: torch.Tensor) -> bool:
-    """Whether no operation has made it that a gradient would go through: a parameter is not made by what fills it."""
+    """Return whether no graph leads to a tensor: it is a leaf, such as a parameter, or needs no gradient."""
     return tensor.is_leaf or not tensor.requires_grad
 
 
 def _changes_of(tensor: torch.Tensor) -> int:
-    """How often it was written into."""
-    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001  torch tells no other way
+    """Return how often a tensor was written into."""
+    return 0 if tensor.is_inference() else tensor._version  # noqa: SLF001  torch has no public way
 
 
 def _concerns(args: Any, kwargs: Any) -> bool:
-    """Whether a tensor is among them that needs a gradient."""
+    """Return whether a tensor that needs a gradient is among the arguments."""
     return any(map(_needs_gradient, args)) or any(map(_needs_gradient, kwargs.values()))
 
 
 def _needs_gradient(one: Any) -> bool:
-    """Of plain arguments without the help of pytree, which takes several times as long."""
+    """Check plain arguments without pytree, which takes several times as long."""
     if isinstance(one, torch.Tensor):
         return one.requires_grad
     kind = type(one)
@@ -283,7 +284,7 @@ def _hidden(holder: Any) -> str:
 
 
 def _as_function(func: Any, args: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """What can be sent to another process, for what was called: a property of a tensor is got by its name."""
+    """Return a function that can be pickled: a property of a tensor becomes a getattr of its name."""
     property_name = getattr(getattr(func, "__self__", None), "__name__", "")
     if getattr(func, "__name__", "") == "__get__" and property_name:
         return getattr, (args[0], property_name)

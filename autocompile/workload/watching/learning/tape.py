@@ -1,4 +1,4 @@
-"""From what was recorded to the tape of one loss: the operations that lead to it, and the tensors from outside."""
+"""Convert recorded operations to the tape of one loss: its operations, and the tensors from outside."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Constant, Given, Made, Operation, Own, Tape
 from autocompile.workload.watching.learning.recorder import UNSEEN, Outer, Recorded, Recorder, Seen
 
-# Before the path of an argument: `[0]` for those by position, `[1]` for those by name.
+# Prefixes of argument paths: `[0]` for those by position, `[1]` for those by name.
 _FIRST = "[0]"
 
 
 class NotRecorded(Exception):
-    """Why a loss cannot be made again from what was recorded."""
+    """A loss cannot be computed again from what was recorded. The message tells why."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One loss and what it was made from: its `tape`, the tensors that are `given` by name, and its `value`, unscaled.
+    """One loss and its origin: its `tape`, the tensors that are `given` by name, and its unscaled `value`.
 
-    `subject`: the module that was called, in `calls`, by the numbers of what they gave. `random`: torch's random
-    numbers before each call.
+    `subject` is the module that was called. `calls` identifies these calls by the numbers of their results. `random` is
+    torch's random state before each call.
     """
 
     subject: nn.Module
@@ -41,19 +41,19 @@ class Round:
 
     @property
     def size(self) -> int:
-        """Bytes of what is given."""
+        """The size of the given tensors in bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.given.values())
 
 
 class Constants:
-    """Tensors that are the same in all rounds, as the parameters of a model that is not the subject."""
+    """Tensors that are the same in all rounds, such as the parameters of a model that is not the subject."""
 
     def __init__(self) -> None:
         self.tensors: list[torch.Tensor] = []
         self._numbers: dict[int, tuple[torch.Tensor, int]] = {}
 
     def place(self, tensor: torch.Tensor, seen: Seen) -> Constant:
-        """Where it stands; it has the value that it had at first."""
+        """Return a tensor's place. Its value is the one it had when it was first seen."""
         assert seen.copy is not None
         if id(tensor) not in self._numbers:
             self._numbers[id(tensor)] = tensor, len(self.tensors)
@@ -62,9 +62,9 @@ class Constants:
 
 
 def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Callable[[nn.Module], Constants]) -> Round:
-    """What led to this loss. Raises NotRecorded where something in it was not seen, or it is not of one module."""
+    """Return what led to this loss. Raises NotRecorded if a part was not seen, or if several modules led to it."""
     if len(roots) != 1 or roots[0].numel() != 1:
-        raise NotRecorded("gradients are computed of several tensors at once, or of one that is no scalar")
+        raise NotRecorded("backward() is called on several tensors at once, or on one that is not a scalar")
     number = recorder.number_of(roots[0])
     if number is None:
         raise NotRecorded(UNSEEN)
@@ -83,7 +83,7 @@ def round_of(recorder: Recorder, roots: Sequence[torch.Tensor], constants: Calla
 
 
 def _needed(recorder: Recorder, number: int) -> list[Recorded]:
-    """The operations that a result takes, in the order in which they were done."""
+    """Return the operations that a result depends on, in the order in which they were done."""
     found: dict[int, Recorded] = {}
     pending = [number]
     while pending:
@@ -95,7 +95,7 @@ def _needed(recorder: Recorder, number: int) -> list[Recorded]:
 
 
 class _Writer:
-    """Writes operations for one module; numbers and names are the same for rounds that do the same."""
+    """Writes operations for one module. Rounds that do the same get the same numbers and names."""
 
     def __init__(self, recorder: Recorder, subject: nn.Module, constants: Constants) -> None:
         self._recorder, self._constants = recorder, constants

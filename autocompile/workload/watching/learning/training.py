@@ -1,4 +1,4 @@
-"""What was seen of a module's training, as a Training that every process can do; and the proof that it is the same."""
+"""Convert a recorded training to a Training that any process can do, and prove that it does the same."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from autocompile.workload.training.training import Training
 from autocompile.workload.watching.learning.lessons import Lesson, Start, gradients_of
 from autocompile.workload.watching.learning.tape import Round
 
-# How far the update of a step that is done again may be from the script's, relative to its own norm: in full precision,
-# and where the script computes in half.
+# The maximum deviation of a repeated step's update from the script's, relative to the update's norm: in full precision,
+# and if the script computes in half precision.
 _NEAR, _NEAR_IN_HALF = 1e-3, 0.1
-# Of batches that are all of one form no more are kept.
+# If all batches have the same form, this many steps' batches are kept.
 _ENOUGH = 4
 
 
 class Unteachable(Exception):
-    """Why a script's training cannot be tuned."""
+    """A script's training cannot be tuned. The message tells why."""
 
 
 @dataclass(frozen=True)
 class Taught:
-    """A module as it was before one of its steps, the batches from there on, and how it is trained on them."""
+    """A module as it was before one of its steps, the batches from that step on, and how it is trained on them."""
 
     module: nn.Module
     batches: list[dict[str, Any]]
@@ -40,16 +40,16 @@ class Taught:
 
 
 def taught(lesson: Lesson, *, autocast: str) -> Taught:
-    """The training of a lesson, `autocast` being the dtype that the script computes in, or "".
+    """Return the training of a lesson. `autocast` is the dtype that the script computes in, or "".
 
-    Its first step is done again from where the script was before it, and has to lead to where the script was after it.
-    Raises Unteachable where it does not, or where there is too little to go by.
+    The first recorded step is repeated from the script's state before it, and must lead to the script's state after it.
+    Raises Unteachable if it does not, or if too little was recorded.
     """
     if lesson.problem:
         raise Unteachable(lesson.problem)
     if lesson.start is None:
         raise Unteachable(
-            f"one {lesson.words.one} of it was seen, which only says what is trained; a second one would be recorded"
+            f"only one {lesson.words.one} of it was seen, which shows what is trained; the next one would be recorded"
         )
     module, steps = lesson.start.module, _alike(lesson.recorded[lesson.first :])
     tapes = {one.tape.key: one.tape for step in steps for one in step}
@@ -64,7 +64,7 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
             accumulate=len(steps[0]),
             clip_norm=lesson.clip_norms.most_common(1)[0][0],
         )
-        # Without the script's scaler, small gradients would be lost in float16.
+        # The check runs without the script's scaler, so small gradients would be lost in float16.
         checked = "" if autocast == "float16" else autocast
         step = TrainingStep(module, training, autocast=checked, device_type=device)
         _check(step, steps[0], batches, lesson.start, _NEAR_IN_HALF if autocast else _NEAR)
@@ -72,20 +72,20 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
         raise
     except UsageError as fault:
         raise Unteachable(fault.fault) from fault
-    except Exception as fault:  # whatever the user's code raises when it is called once more
+    except Exception as fault:  # the user's code may raise anything when it is called again
         said = f"{type(fault).__name__}: {fault}".split("\n", maxsplit=1)[0]
-        raise Unteachable(f"its step, done again, raised {said}") from fault
+        raise Unteachable(f"its step raised an exception when it was repeated: {said}") from fault
     return Taught(module, _thinned(batches, len(steps[0])), training)
 
 
 def _alike(steps: Sequence[tuple[Round, ...]]) -> list[tuple[Round, ...]]:
-    """The first step, and those that are put together as it is."""
+    """Return the first step, and the steps that have the same structure."""
     first = [set(one.given) for one in steps[0]]
     return [step for step in steps if [set(one.given) for one in step] == first]
 
 
 def _thinned(batches: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """A few steps' batches, where all are of one form."""
+    """Return the batches of a few steps if all batches have the same form, or else all batches."""
     forms = {describe(Sample((batch,), {})) for batch in batches}
     return batches[: _ENOUGH * count] if len(forms) == 1 else batches
 
@@ -93,9 +93,9 @@ def _thinned(batches: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
 def _check(
     step: TrainingStep, rounds: Sequence[Round], batches: Sequence[dict[str, Any]], start: Start, near: float
 ) -> None:
-    """Do the step again, and compare its losses, its update and its buffers with the script's.
+    """Repeat the step, and compare its losses, its update and its buffers with the script's.
 
-    Where the optimizer calls for the loss itself, its gradients stand for the update.
+    If the optimizer calls its closure itself, the gradients are compared instead of the update.
     """
     before = {name: one.detach().clone() for name, one in step.parameters.items()}
     with step.preserved():
@@ -104,7 +104,7 @@ def _check(
             with _random_as_it_was(step.module, one):
                 loss = float(step.learn(batch, len(rounds)))
             if not abs(loss - one.value) <= near * max(abs(one.value), near):
-                raise Unteachable(f"its loss, computed again on the same batch, is {loss:.6g}, and was {one.value:.6g}")
+                raise Unteachable(f"its loss on the same batch was {one.value:.6g}, but is {loss:.6g} when repeated")
         step.update()
         after = start.after
         if step.by_closure:
@@ -113,12 +113,12 @@ def _check(
             _check_update(step, before, after, near)
         for name, buffer in step.module.named_buffers():
             if name in after and _distance(buffer, after[name]) > near * max(_distance(after[name]), near):
-                raise Unteachable(f"its step, done again, changes the buffer {name} otherwise")
+                raise Unteachable(f"its step changes the buffer {name} differently when it is repeated")
 
 
 @contextmanager
 def _random_as_it_was(module: nn.Module, made: Round) -> Iterator[None]:
-    """Each call of the module begins with the random numbers that it began with in the script."""
+    """Start each call of the module with the random state that it had in the script."""
     states = iter(made.random)
 
     def restore(*_: Any) -> None:
@@ -138,8 +138,8 @@ def _check_update(
     if not moved:
         raise Unteachable("the step that was recorded changes no parameter; its learning rate may be 0 at the start")
     if not off <= near * moved:
-        differs = f"its step, done again, changes the parameters otherwise (by {off / moved:.0%})"
-        raise Unteachable(f"{differs}: the script does something with gradients or parameters that is not seen")
+        differs = f"its step changes the parameters differently when it is repeated (by {off / moved:.0%})"
+        raise Unteachable(f"{differs}: the script does something with gradients or parameters that was not recorded")
 
 
 def _check_gradients(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor], near: float) -> None:
@@ -150,11 +150,11 @@ def _check_gradients(ours: Mapping[str, torch.Tensor], theirs: Mapping[str, torc
     if ours.keys() == theirs.keys():
         off = math.hypot(*(_distance(gradient, theirs[name]) for name, gradient in ours.items()))
     if not off <= near * size:
-        differs = f"its closure, called again, gives other gradients (off by {off / size:.0%})"
-        raise Unteachable(f"{differs}: the script does something with gradients that is not seen")
+        differs = f"its closure gives different gradients when it is called again (by {off / size:.0%})"
+        raise Unteachable(f"{differs}: the script does something with gradients that was not recorded")
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor | None = None) -> float:
-    """The norm of the difference, or of one alone, in double precision."""
+    """Return the norm of the difference, or of one tensor alone, in double precision."""
     wide = one.detach().double()
     return float(torch.linalg.vector_norm(wide if other is None else wide - other.double()))

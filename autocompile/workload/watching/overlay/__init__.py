@@ -1,1 +1,1 @@
-"""Files as a watched script sees them: the user's, under its own writes."""
+"""Files as a watched script sees them: the user's files, overlaid with what the script wrote."""

@@ -1,6 +1,6 @@
-"""What a watched script changes among files and directories: done in the scratch directory, as the system would do it.
+"""Apply a watched script's changes to files and directories in the scratch directory, as the system would do it.
 
-Each function takes paths that are absolute, and raises the OSError that the system would raise.
+Each function takes absolute paths, and raises the OSError that the system would raise.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _UNNAMED = getattr(os, "O_TMPFILE", 0)
 
 
 def writes(flags: int) -> bool:
-    """Whether what is opened with them may be changed, or made."""
+    """Return whether these flags of os.open may change or create a file."""
     return bool(flags & _WRITING)
 
 
 def opened(view: View, path: str, flags: int) -> str:
-    """Where to open a file with these flags of os.open."""
+    """Return the path to open for a file and these flags of os.open."""
     alone = flags & os.O_CREAT and flags & os.O_EXCL
     resolved, here = view.located(path, follow=not (alone or flags & os.O_NOFOLLOW))
     if not writes(flags) or view.is_free(resolved):
@@ -57,12 +57,12 @@ def opened(view: View, path: str, flags: int) -> str:
 
 
 def owned(view: View, path: str, *, follow: bool = True) -> str:
-    """Where to change what is there already: its contents, its times, its mode."""
+    """Return the path at which to change something that exists: its contents, its times, its mode."""
     return view.owned(view.located(path, follow=follow)[0])
 
 
 def make(view: View, path: str, call: Callable[[str], Any]) -> None:
-    """Have `call` make something at a path where nothing is: a directory, a link, a pipe."""
+    """Let `call` create something at a path where nothing exists: a directory, a link, a pipe."""
     resolved, here = view.located(path, follow=False)
     if view.is_free(resolved):
         call(resolved)
@@ -99,7 +99,7 @@ def remove_directory(view: View, path: str) -> None:
 
 
 def rename(view: View, source: str, target: str) -> None:
-    """Move a file or a directory, over what is there."""
+    """Move a file or a directory, and replace what is at the target."""
     (old, here), (new, there) = view.located(source, follow=False), view.located(target, follow=False)
     if view.is_free(old) and view.is_free(new):
         real.rename(old, new)
@@ -120,7 +120,7 @@ def rename(view: View, source: str, target: str) -> None:
 
 
 def link(view: View, source: str, target: str) -> None:
-    """A second name. A file of the user's is copied first, as what is written to the one is written to the other."""
+    """Create a hard link. A user's file is copied first, because writing to one name changes the other too."""
     (old, here), (new, there) = view.located(source, follow=False), view.located(target, follow=False)
     if not exists(here):
         raise fault(_nowhere_or_file(view, parent_of(old)), source)
@@ -134,7 +134,7 @@ def link(view: View, source: str, target: str) -> None:
 
 
 def _room(view: View, resolved: str) -> str:
-    """The place for something new in a directory, where nothing says any more that it was removed."""
+    """Return the scratch path for a new entry of a directory, after removing the mark that an old one was removed."""
     _check_room(view, resolved)
     above = f"{view.dug(parent_of(resolved)).rstrip('/')}/{name_of(resolved)}"
     if is_mark(above):
@@ -151,14 +151,14 @@ def _check_room(view: View, resolved: str) -> None:
 
 
 def _nowhere_or_file(view: View, resolved: str) -> int:
-    """Why a directory is missing: there is none, or what should hold it is a file."""
+    """Return the error for a missing directory: it does not exist, or a file is in its place."""
     while resolved != "/" and not exists(view.place(resolved)):
         resolved = parent_of(resolved)
     return errno.ENOENT if is_directory(view.place(resolved)) else errno.ENOTDIR
 
 
 def _discard(view: View, resolved: str) -> None:
-    """Take something out of the view that may be taken out."""
+    """Remove an entry from the view, once all checks have passed."""
     above = _room(view, resolved)
     if is_directory(above):
         _remove_emptied(above)
@@ -170,14 +170,14 @@ def _discard(view: View, resolved: str) -> None:
 
 
 def _remove_emptied(above: str) -> None:
-    """A directory that holds nothing but word of what was removed."""
+    """Remove a scratch directory that holds only marks of removed entries."""
     for name in real.listdir(above):
         real.unlink(f"{above}/{name}")
     real.rmdir(above)
 
 
 def _whole(view: View, resolved: str) -> str:
-    """Where it lies, once it is the script's with all that is in it."""
+    """Copy something to the scratch directory with all of its contents, and return its path there."""
     place: str = view.owned(resolved)
     if view.is_free(resolved) or not is_directory(place):
         return place
@@ -190,7 +190,7 @@ def _whole(view: View, resolved: str) -> str:
 
 
 def _cover(resolved: str, above: str) -> None:
-    """Hide what lies at the place of a directory that has just come there."""
+    """Hide the user's files at the place of a directory that has just been moved there."""
     if not is_directory(above):
         return
     with contextlib.suppress(OSError):
@@ -223,6 +223,6 @@ def _check_empty(view: View, resolved: str, here: str) -> None:
 
 
 def _check_may_write(place: str) -> None:
-    """What the script may not do as it is, it may not do while it is watched."""
+    """Refuse what the script may not do when it is not watched either."""
     if not real.access(place, os.W_OK):
         raise fault(errno.EACCES, place)

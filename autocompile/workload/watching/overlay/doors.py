@@ -1,6 +1,7 @@
-"""Python's own ways to files, each in front of a view: the same arguments and results, at another place.
+"""Replacements ("doors") for Python's own file functions, which work on a view.
 
-What a script took of them by name goes on to work when the view has ended: it then is the function behind it.
+They take the same arguments and return the same results, but act at another place. A door that the script still holds
+when the view has ended calls the original function.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LINKS_THEMSELVES = {"lstat", "readlink", "lchown"}
 
 
 def doors(view: View) -> dict[Door, Door]:
-    """What to put in the place of each function."""
+    """Return the door that replaces each function."""
 
     def read(path: str, follow: bool) -> str:
         return view.located(path, follow=follow)[1]
@@ -54,12 +55,12 @@ def doors(view: View) -> dict[Door, Door]:
 
 
 def _known(names: str) -> list[str]:
-    """Those that this system has."""
+    """Return the names that this system has."""
     return [name for name in names.split() if hasattr(real, name)]
 
 
 def _at(view: View, name: str, place: Callable[[str, bool], str]) -> Door:
-    """One path, and something that is done at the place to which it leads."""
+    """Make a door for a function that takes one path, and acts on the place to which the path leads."""
     original, follows = getattr(real, name), name not in _LINKS_THEMSELVES
 
     @functools.wraps(original)
@@ -75,7 +76,7 @@ def _at(view: View, name: str, place: Callable[[str, bool], str]) -> Door:
 
 
 def _entered(view: View, path: str) -> str:
-    """The user's own directory, if there is one: other programs that the script starts find there what they need."""
+    """Return the user's own directory if it exists, so that programs that the script starts find their files there."""
     resolved, here = view.located(path)
     return resolved if is_directory(here) and is_directory(resolved) else here
 
@@ -156,7 +157,7 @@ def _file(view: View) -> Door:
         rest = (mode, buffering, encoding, errors, newline)
         if not view.active or isinstance(file, int):
             return real.open_file(file, *rest, closefd, opener)
-        if opener is not None:  # which says itself what it opens
+        if opener is not None:  # the opener decides itself what it opens
             return _named(real.open_file(opener(file, flags_of(mode)), *rest), file)
         with Told(view, file):
             place = changes.opened(view, view.absolute(file), flags_of(mode))
@@ -166,13 +167,13 @@ def _file(view: View) -> Door:
 
 
 def flags_of(mode: str) -> int:
-    """What `open` with this mode asks of the system."""
+    """Return the flags that `open` with this mode passes to the system."""
     kind = next((letter for letter in mode if letter in "rwax"), "r")
     made = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "a": os.O_CREAT | os.O_APPEND, "x": os.O_CREAT | os.O_EXCL}[kind]
     return made | os.O_CLOEXEC | (os.O_RDWR if "+" in mode else os.O_RDONLY if kind == "r" else os.O_WRONLY)
 
 
 def _named(stream: Any, name: Any) -> Any:
-    """With the name that the script gave it, as it may print it, or open it again."""
+    """Set the name that the script gave to the file, because the script may print it or open it again."""
     getattr(getattr(stream, "buffer", stream), "raw", getattr(stream, "buffer", stream)).name = os.fspath(name)
     return stream

@@ -1,6 +1,7 @@
-"""Libraries that hand a path to code which is not Python's: each function with where its path stands.
+"""Libraries that pass a path to native code: each function, and the position of its path argument.
 
-It is the same whether the script imports them or its caller has: a door is put there as soon as a module is complete.
+It makes no difference whether the script imports such a library or it was imported before. Its door is installed as
+soon as the module is complete.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _CHANGED = os.O_RDWR | os.O_CREAT
 
 
 class Way(NamedTuple):
-    """A function of a library, and which of its arguments is a path, by number and name."""
+    """A function of a library, and the number and name of its path argument."""
 
     module: str
     function: str
@@ -46,14 +47,14 @@ def _written_into(view: View, path: str, _: dict[str, Any]) -> str:
 
 
 def _suffixed(view: View, path: str, _: dict[str, Any]) -> str:
-    """A database in files that are named after the path."""
+    """Return the path of a database that is stored in several files named after the path."""
     whole = view.absolute(path)
     for suffix in (".db", ".pag", ".dir"):
         resolved, here = view.located(whole + suffix)
         if here == resolved and exists(here):
             view.owned(resolved)
     folder, name = os.path.split(whole)
-    return os.path.join(view.dug(view.located(folder)[0]), name)  # noqa: PTH118  a string, as all ways here
+    return os.path.join(view.dug(view.located(folder)[0]), name)  # noqa: PTH118  a string, like the other paths here
 
 
 def _changed(view: View, path: str, _: dict[str, Any]) -> str:
@@ -65,7 +66,7 @@ def _mapped(view: View, path: str, options: dict[str, Any]) -> str:
 
 
 def _database(view: View, path: str, options: dict[str, Any]) -> str:
-    """SQLite does not say in advance whether it will write, so a database is copied, with its journals."""
+    """Copy a database and its journals, because SQLite does not tell in advance whether it will write."""
     if not path or path == ":memory:":
         return path
     if options.get("uri") and path.startswith("file:"):
@@ -109,14 +110,14 @@ WAYS = (
 
 
 class Libraries:
-    """The ways of libraries that are imported by and by."""
+    """Installs doors for the libraries in WAYS as they are imported."""
 
     def __init__(self, view: View, patches: Patches) -> None:
         self._view, self._patches = view, patches
         self._awaited = list(WAYS)
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Called first of the finders of modules: finds those that are awaited, to know when they are complete."""
+        """Find the awaited modules, before all other finders, and install their doors when they are complete."""
         self.settle()
         if not any(way.module == name for way in self._awaited):
             return None
@@ -134,7 +135,7 @@ class Libraries:
         return executed
 
     def settle(self, complete: str = "") -> None:
-        """Put a door in front of what has been imported meanwhile, `complete` being the last of it."""
+        """Install doors for the modules imported so far. `complete` is the module that has just been executed."""
         if not self._view.active:
             return
         for way in [way for way in self._awaited if way.module in sys.modules]:
@@ -155,7 +156,7 @@ class Libraries:
 
 
 def _is_being_imported(module: str) -> bool:
-    """Whether its own code may still do something with the function, such as add its documentation."""
+    """Return whether the module's code may still use the function, for example to add its documentation."""
     return bool(getattr(getattr(sys.modules[module], "__spec__", None), "_initializing", False))
 
 
@@ -168,7 +169,7 @@ def _owner(way: Way) -> tuple[Any, str]:
 
 
 def _family(module: str) -> Iterator[Any]:
-    """The modules that may hold the function by name: those of its package, or of the one that wraps it."""
+    """Yield the modules that may hold the function by name: those of its package, or of the package that wraps it."""
     root = {"_gdbm": "dbm"}.get(module, module.partition(".")[0])
     return (found for name, found in list(sys.modules.items()) if name == module or name.partition(".")[0] == root)
 
@@ -190,6 +191,6 @@ def _door(view: View, original: Any, way: Way) -> Callable[..., Any]:
 
 
 def _asked(way: Way, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that `place` looks at, also where they are given by position."""
+    """Return the options that `place` reads, including those given by position."""
     name, number = ("uri", 7) if way.place is _database else ("shared", 1)
     return options | {name: args[number]} if number < len(args) else options

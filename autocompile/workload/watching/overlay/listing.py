@@ -1,4 +1,4 @@
-"""What a directory holds, as a watched script sees it: the user's files and its own, without those that it removed."""
+"""List a directory as a watched script sees it: the user's files and its own, without those that it removed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from autocompile.workload.watching.overlay.view import View, real
 
 
 class Entry:
-    """As os.DirEntry, which nobody else can make."""
+    """A replacement for os.DirEntry, which Python code cannot create."""
 
     __slots__ = ("_entry", "_view", "_whole", "name", "path")
 
     def __init__(self, view: View, entry: os.DirEntry[str], whole: str, given: Any) -> None:
-        """`whole` is the absolute path, `given` the directory as the script named it, None if by a descriptor."""
+        """`whole` is the absolute path. `given` is the directory as the script named it, or None for a descriptor."""
         self._view, self._entry, self._whole = view, entry, whole
         self.name: Any = os.fsencode(entry.name) if isinstance(given, bytes) else entry.name
         self.path: Any = self.name if given is None else os.path.join(given, self.name)  # noqa: PTH118
@@ -60,7 +60,7 @@ class Entry:
 
 
 class Entries:
-    """As what os.scandir returns."""
+    """A replacement for what os.scandir returns."""
 
     def __init__(self, entries: Iterator[Entry]) -> None:
         self._entries = entries
@@ -82,7 +82,7 @@ class Entries:
 
 
 def listdir(view: View) -> Callable[..., Any]:
-    """As os.listdir."""
+    """Return a replacement for os.listdir."""
 
     @functools.wraps(real.listdir)
     def door(path: Any = None) -> Any:
@@ -97,7 +97,7 @@ def listdir(view: View) -> Callable[..., Any]:
 
 
 def scandir(view: View) -> Callable[..., Any]:
-    """As os.scandir, whose own result it is where the script has changed nothing in the directory."""
+    """Return a replacement for os.scandir. It returns os.scandir's own result if the script changed nothing there."""
 
     @functools.wraps(real.scandir)
     def door(path: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Functions replaced for a while, wherever modules know them, and put back."""
+"""Replace functions for a while, in all modules that hold them, and restore them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OURS = __name__.rpartition(".")[0]
 
 
 class Patches:
-    """What was replaced, so that it can be put back."""
+    """Records what was replaced, so that it can be restored."""
 
     def __init__(self) -> None:
         self._undone: list[Callable[[], Any]] = []
@@ -25,7 +25,7 @@ class Patches:
         )
 
     def replace(self, functions: Mapping[Any, Any], owners: Iterable[Any]) -> None:
-        """Replace functions by others wherever modules (or classes) hold them by any name."""
+        """Replace functions in all modules (or classes) that hold them, under any name."""
         others = {id(function): (function, door) for function, door in functions.items()}
         for owner in owners:
             held = getattr(owner, "__dict__", None)
@@ -38,12 +38,12 @@ class Patches:
                     self.put(owner, name, door if inner is value else staticmethod(door))
 
     def first(self, known: list[Any], member: Any) -> None:
-        """Put something before the other members of a list."""
+        """Insert something before the other members of a list."""
         known.insert(0, member)
         self._undone.append(functools.partial(known.remove, member))
 
     def announce(self, functions: Mapping[Any, Any]) -> None:
-        """Say of the new ones what `os` says of the old: which take descriptors, or do not follow links."""
+        """Register the replacements where `os` lists what takes descriptors or does not follow links."""
         for known in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
             added = {door for function, door in functions.items() if function in known}
             known.update(added)

@@ -1,7 +1,7 @@
-"""What Python would do to files by a way that leads past the view: refused, as nothing of the user's may be changed.
+"""Refuse changes to the user's files that bypass the view.
 
-Python tells its audit hooks of it before it is done. A hook stays for as long as the process lives, so there is one,
-and it listens only while a view is active.
+Python calls audit hooks before such a change. A hook cannot be removed while the process lives. Therefore there is only
+one hook, which does something only while a view is active.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from autocompile.workload.watching.overlay.view import View, real
 
 Heard = dict[str, Callable[..., None]]
 _REASON = (
-    "the script is only being watched, and this would change a file of yours: it is written in a way that cannot be"
-    " led elsewhere. Use open() or a function of os"
+    "the script is only being watched, and this would change a file of yours in a way that cannot be redirected."
+    " Use open() or a function of os"
 )
-# Where in an event's arguments stand a path and, if it has one, the descriptor of its directory.
+# The positions of the path, and of its directory's descriptor if there is one, in an event's arguments.
 _PLACES: dict[str, list[tuple[int, int | None]]] = {
     "os.chmod": [(0, 2)],
     "os.chown": [(0, 3)],
@@ -41,7 +41,7 @@ _hooked: list[Any] = []
 
 
 def listen(heard: Heard) -> None:
-    """Call these functions with the arguments of the events of their names, until `leave`."""
+    """Call these functions with the arguments of the events of the same names, until `leave`."""
     if not _hooked:
         sys.addaudithook(_hook)
         _hooked.append(_hook)
@@ -49,7 +49,7 @@ def listen(heard: Heard) -> None:
 
 
 def leave() -> None:
-    """Hear nothing any more."""
+    """Stop calling the functions."""
     _heard.clear()
 
 
@@ -59,7 +59,7 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def refusals(view: View) -> Heard:
-    """For the events that would change something, a function that raises PermissionError where it is the user's."""
+    """Return, for each event that changes a file, a function that raises PermissionError for the user's files."""
 
     def opened(path: Any, _: Any, flags: int) -> None:
         if not isinstance(path, int) and writes(flags):
@@ -93,7 +93,7 @@ def _check(view: View, path: Any, directory: int = -1) -> None:
 
 
 def _is_special(place: str) -> bool:
-    """A pipe, a socket, a terminal: what is written there overwrites nothing."""
+    """Return whether this is a pipe, a socket or a terminal: writing to it overwrites nothing."""
     try:
         mode = real.stat(place).st_mode
     except OSError:

@@ -1,4 +1,4 @@
-"""Errors of the scratch directory, told as those of the paths that the script named."""
+"""Convert errors from the scratch directory to errors for the paths that the script named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autocompile.workload.watching.overlay.view import View, exists, parent_of
 
 
 class Told:
-    """Within it, an OSError names the path that the script gave, and is what the system would raise there."""
+    """A context in which an OSError names the path that the script gave, and has the error code of that path."""
 
     __slots__ = ("_given", "_second", "_view")
 
@@ -31,7 +31,7 @@ class Told:
             raise OSError(number, words, self._given, None, self._second) from None
 
     def _lies_in_directory(self) -> bool:
-        """Whether the system said that there is none only because the user has a file where the script made one."""
+        """Return whether the error comes only from a file of the user's where the script made a directory."""
         if isinstance(self._given, int):
             return False
         try:

@@ -1,11 +1,11 @@
-"""Where a file lies that a watched script names: in the scratch directory if the script wrote it, else where it was.
+"""Locate the files that a watched script names: in the scratch directory if the script wrote them.
 
 The scratch directory mirrors absolute paths, as the upper directory of an overlay file system does. A name that the
-script removed is a symbolic link to itself there, which nobody can follow. All of that is on disk, so processes that
-the script forks see what it wrote, and it sees what they wrote.
+script removed is marked there by a symbolic link to itself, which cannot be followed. All of this is on disk, so the
+script and the processes that it forks see each other's files.
 
-Paths are resolved here and not by the kernel: a link of the user's can lead to what the script wrote, and one of the
-script's to what is the user's.
+Paths are resolved here and not by the kernel, because a user's link may lead to a file that the script wrote, and a
+link that the script made may lead to a user's file.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ _NAMES = (
     "access chdir chmod chown getcwd getcwdb getxattr lchown link listdir listxattr lstat mkdir mkfifo mknod open"
     " readlink remove removexattr rename replace rmdir scandir setxattr stat statvfs symlink truncate unlink utime"
 )
-# The functions themselves: the names that modules know them by lead elsewhere while a script is watched.
+# The original functions. While a script is watched, their names in modules refer to the doors.
 real = SimpleNamespace(
     open_file=io.open,
     open_code=io.open_code,
     **{name: getattr(os, name) for name in _NAMES.split() if hasattr(os, name)},
 )
-_MARK = "./././"  # before its own name, so that it is no link of the script's
+_MARK = "./././"  # in front of the mark's own name, to distinguish it from a link that the script made
 _MOST_LINKS = 40  # as many as Linux follows
 
 
 class View:
-    """The files, as the script sees them.
+    """The files as the script sees them.
 
-    A path that was resolved has no link on the way to its last part; methods that take one say `resolved`.
+    Parameters called `resolved` are paths without links, except possibly in the last part.
     """
 
     def __init__(self, scratch: str, free: Iterable[str], guarded: Iterable[str]) -> None:
-        """`free` are directories that may be written as they are, `guarded` those beneath them that may not."""
+        """`free` are directories that may be written directly. `guarded` are directories within them that may not."""
         self.scratch = os.path.realpath(scratch)
         self.active = True
         self._missing = f"{self.scratch}/.missing"
         places = {os.path.realpath(place): True for place in free}
         places |= {place: False for place in map(os.path.realpath, guarded) if not places.get(place)}
         places[self.scratch] = True
-        # The longest decides, so they are asked in that order.
+        # The longest matching path decides, so the paths are sorted by length.
         self._places = [(f"{place}/", places[place]) for place in sorted(places, key=len, reverse=True)]
         self._directories: dict[str, str] = {"": "", "/": ""}
 
     def absolute(self, path: Any, directory: int | None = None) -> str:
-        """A path as the script says it, from its current directory or from that of the descriptor."""
+        """Make a path absolute, relative to the script's current directory or to the descriptor's directory."""
         text = os.fsdecode(path)
         if not text:
             raise fault(errno.ENOENT, text)
@@ -66,7 +66,7 @@ class View:
         return self._seen(real.getcwd())
 
     def is_inside(self) -> bool:
-        """Whether the current directory is one that only the script made."""
+        """Return whether the current directory is one that only the script made."""
         return bool(real.getcwd() != self.current())
 
     def of_descriptor(self, descriptor: int) -> str:
@@ -77,7 +77,10 @@ class View:
         return place.removeprefix(self.scratch) or "/" if inside else place
 
     def located(self, path: str, *, follow: bool = True) -> tuple[str, str]:
-        """An absolute path resolved, and where it lies. `follow`: resolved also where its last part is a link."""
+        """Resolve an absolute path, and return it and its place.
+
+        With `follow`, a link as the last part is resolved too.
+        """
         head, _, name = path.rstrip("/").rpartition("/")
         if name in ("", ".", ".."):
             resolved = self._directory(path) or "/"
@@ -90,7 +93,7 @@ class View:
         return resolved, here
 
     def place(self, resolved: str) -> str:
-        """Where it lies; of what was removed, a path at which nothing lies."""
+        """Return where a file is. For a removed file, return a path that does not exist."""
         if self.is_free(resolved):
             return resolved
         above = self.above(resolved)
@@ -103,7 +106,7 @@ class View:
         return self._missing if stat.S_ISLNK(status.st_mode) and is_mark(above) else above
 
     def above(self, resolved: str) -> str:
-        """Where it lies if the script wrote it."""
+        """Return the file's place in the scratch directory, if the script wrote it."""
         return f"{self.scratch}{resolved}"
 
     def is_free(self, resolved: str) -> bool:
@@ -114,11 +117,11 @@ class View:
         return False
 
     def forget(self) -> None:
-        """Links or directories have changed: nothing that was resolved before holds."""
+        """Discard the cache of resolved paths, because links or directories have changed."""
         self._directories = {"": "", "/": ""}
 
     def entries(self, resolved: str) -> dict[str, os.DirEntry[str]]:
-        """What a directory holds, by name, where the script has changed something in it."""
+        """Return the entries of a directory by name, if the script has changed something in it."""
         found: dict[str, os.DirEntry[str]] = {}
         with contextlib.suppress(OSError), real.scandir(resolved) as theirs:
             found.update((entry.name, entry) for entry in theirs)
@@ -137,7 +140,7 @@ class View:
         return list(self.entries(resolved)) if self.is_changed(resolved) else real.listdir(self.place(resolved))
 
     def dug(self, resolved: str) -> str:
-        """Where what is written into a directory goes; it is made there as it is at its own place."""
+        """Return the place for new files of a directory, after making the directory there as it is at its own place."""
         if self.is_free(resolved):
             return resolved
         self._mirror(resolved)
@@ -152,7 +155,7 @@ class View:
                 real.mkdir(above, mode | stat.S_IRWXU)
 
     def owned(self, resolved: str, *, contents: bool = True) -> str:
-        """Where it lies, once it is the script's: copied if need be, with or without its contents."""
+        """Return the script's own copy of a file, made if need be, with or without its contents."""
         here = self.place(resolved)
         if here != resolved or self.is_free(resolved):
             return here
@@ -176,15 +179,16 @@ class View:
                     shutil.copyfileobj(source, target, 1 << 20)
         real.chmod(part, stat.S_IMODE(status.st_mode))
         real.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
-        with contextlib.suppress(FileExistsError):  # another thread or process was first
+        with contextlib.suppress(FileExistsError):  # another thread or process has made it already
             real.link(part, above)
         real.unlink(part)
 
     def _directory(self, path: str, followed: int = 0) -> str:
-        """An absolute path, resolved to its last part, without a slash at its end: the root is empty.
+        """Resolve an absolute path to its last part, without a trailing slash. The root is "".
 
-        Raises OSError if there is no directory to go up from, or links lead in a circle; `followed` says how many led
-        here. The system would not notice, as a link in the scratch directory leads it out to the user's file.
+        Raises OSError if there is no directory to go up from, or if links form a circle; `followed` is the number of
+        links that led here. The system would not notice such errors, because a link in the scratch directory may lead
+        to the user's file.
         """
         known = self._directories.get(path)
         if known is not None:
@@ -208,7 +212,7 @@ class View:
 
     @staticmethod
     def _target(place: str) -> str | None:
-        """What a link says, or None if it is none."""
+        """Return the target of a link, or None if this is not a link."""
         try:
             return str(real.readlink(place)) if stat.S_ISLNK(real.lstat(place).st_mode) else None
         except OSError:
@@ -220,28 +224,28 @@ def _joined(directory: str, target: str) -> str:
 
 
 def fault(number: int, path: str) -> OSError:
-    """The error that the system would raise."""
+    """Return the error that the system would raise."""
     return OSError(number, os.strerror(number), path)
 
 
 def parent_of(resolved: str) -> str:
-    """The directory that a path lies in."""
+    """Return the directory that contains a path."""
     return resolved.rpartition("/")[0] or "/"
 
 
 def name_of(resolved: str) -> str:
-    """A path's last part."""
+    """Return a path's last part."""
     return resolved.rpartition("/")[2]
 
 
 def mark(above: str) -> None:
-    """Leave word in the scratch directory that nothing lies here any more."""
+    """Mark in the scratch directory that the file was removed."""
     with contextlib.suppress(FileExistsError):
         real.symlink(f"{_MARK}{name_of(above)}", above)
 
 
 def is_mark(above: str) -> bool:
-    """Whether that is what lies there."""
+    """Return whether this path is such a mark."""
     try:
         return bool(real.readlink(above) == f"{_MARK}{name_of(above)}")
     except OSError:
@@ -249,7 +253,7 @@ def is_mark(above: str) -> bool:
 
 
 def exists(place: str) -> bool:
-    """Whether anything lies there, be it a link that leads nowhere."""
+    """Return whether something exists here, including a link that leads nowhere."""
     try:
         real.lstat(place)
     except OSError:
@@ -258,7 +262,7 @@ def exists(place: str) -> bool:
 
 
 def is_directory(place: str) -> bool:
-    """Whether a directory lies there, and not a link to one."""
+    """Return whether this is a directory, and not a link to one."""
     try:
         return stat.S_ISDIR(real.lstat(place).st_mode)
     except OSError:
