@@ -1,4 +1,4 @@
-"""Fixtures for all tests. What lies in tests/real runs torch and is marked so."""
+"""Fixtures for all tests. Tests in tests/real run torch and are marked `real`."""
 
 import signal
 

@@ -1,4 +1,4 @@
-"""A bench for single trials."""
+"""A bench that runs single trials."""
 
 from msgspec.structs import replace
 from servings import AHEAD

@@ -1,4 +1,4 @@
-"""What runs on clusters in the tests, and how they are looked at."""
+"""The workload and the helpers for tests on clusters."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Models, loaders and datasets that profiles are tested on."""
+"""Models, loaders and datasets for the tests of profiles."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""The examples of scripts that train, as they are: each is tuned, and run with what is recommended."""
+"""The example training scripts, unmodified: each is tuned and run with its recommendation."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Models as files that run without this library: what their examples compute, and in one line why there is none."""
+"""Models as files that run without this library: their results, and a one-line reason if an export fails."""
 
 import os
 import subprocess

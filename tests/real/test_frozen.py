@@ -1,4 +1,4 @@
-"""Programs that hold their weights, in a file beside the code that all processes share."""
+"""Programs that contain their weights, in a separate file next to the code that all processes share."""
 
 import json
 import logging

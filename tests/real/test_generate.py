@@ -1,4 +1,4 @@
-"""Text that transformers' `generate` makes: its decode step is what is tuned, and the tokens stay the same."""
+"""Text generation with `generate` of transformers: the decode step is tuned, and the tokens stay the same."""
 
 import re
 import subprocess

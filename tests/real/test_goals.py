@@ -1,4 +1,4 @@
-"""Goals with real children: batches that are proved, sizes that do not fit, compiles that cannot pay back."""
+"""Goals with real child processes: proved batches, sizes that do not fit, and compilations that cannot pay off."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""A loaded module in its model's place: attributes, methods that call the model, and what it refuses."""
+"""A loaded module in place of its model: attributes, methods that call the model, and what it refuses."""
 
 import copy
 import inspect

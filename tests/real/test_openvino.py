@@ -1,4 +1,4 @@
-"""Programs that OpenVINO runs: what they take, what they give, and what cannot be made one."""
+"""Programs of OpenVINO: their inputs, their outputs, and models that cannot be converted."""
 
 import os
 import subprocess

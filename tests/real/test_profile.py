@@ -1,4 +1,4 @@
-"""What a profile says of models whose nature is known, and of inputs that cannot be profiled."""
+"""Profiles of models with known properties, and of inputs that cannot be profiled."""
 
 import inspect
 import itertools

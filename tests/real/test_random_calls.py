@@ -1,4 +1,4 @@
-"""Models that draw random numbers when they are called: compiled, and verified exactly and by distribution."""
+"""Models that draw random numbers when called: compiled, and verified exactly or by distribution."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A run on a Ray cluster of one node, which is processes here."""
+"""A run on a Ray cluster of one node, whose processes are local."""
 
 import shutil
 import socket

@@ -1,4 +1,4 @@
-"""`autocompile run`: a script as it is, with a recommendation applied, from the command line."""
+"""`autocompile run` on the command line: an unmodified script with a recommendation applied."""
 
 import json
 import signal

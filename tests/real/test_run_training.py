@@ -1,4 +1,4 @@
-"""A script that trains, run with a recommendation applied: its own loop, its model and its optimizer as planned."""
+"""A training script with a recommendation applied: its own loop, with its model and optimizer as planned."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""A runtime that another distribution brings, and what is built through the runtimes that there are."""
+"""A runtime from another distribution, and everything that is built through the catalogue of runtimes."""
 
 import json
 import os

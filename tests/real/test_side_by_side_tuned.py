@@ -1,4 +1,4 @@
-"""Two workers on this machine: caches that another child has filled, and a run that is killed while one is paused."""
+"""Two workers on this machine: caches filled by another child, and a run killed while one worker is paused."""
 
 import itertools
 import json

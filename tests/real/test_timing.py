@@ -1,4 +1,4 @@
-"""Paired timing on a clock that only the subjects move."""
+"""Paired timing, on a clock that only the subjects advance."""
 
 import os
 import random

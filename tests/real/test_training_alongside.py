@@ -1,4 +1,4 @@
-"""Some dozens of steps beside eager: what drifts is found, and what is right is not accused, in both precisions."""
+"""Several dozen steps next to eager: drift is found, and correct steps are accepted, in both precisions."""
 
 import math
 from contextlib import contextmanager

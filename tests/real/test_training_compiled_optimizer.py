@@ -1,4 +1,4 @@
-"""The optimizer's step, compiled: in trials, prepared, under a schedule, and as the snippet has it."""
+"""The compiled optimizer step: in trials, prepared, with a scheduler, and in the snippet."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`autocompile.prepare`: a recommendation on the user's own model and optimizer, compared with plain loops."""
+"""`autocompile.prepare`: a recommendation applied to the user's model and optimizer, compared with plain loops."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What a profile says of a step of training: its phases, their work, and what holds its memory, exactly."""
+"""Profiles of a training step: its phases, their work, and exactly what holds its memory."""
 
 import threading
 import time

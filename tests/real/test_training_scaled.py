@@ -1,4 +1,4 @@
-"""Losses in float16, scaled for their gradients: opened here by a plan, as a search opens them on GPUs alone."""
+"""Losses scaled for gradients in float16: enabled here by a plan; a search enables them only on GPUs."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A training, tuned from end to end: in memory, and from the command line."""
+"""A training tuned from end to end: in memory and from the command line."""
 
 import hashlib
 import json

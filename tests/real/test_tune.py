@@ -1,4 +1,4 @@
-"""The whole path as a user walks it: scripts, notebooks, the command line, kills and resumptions."""
+"""The complete path of a user: scripts, notebooks, the command line, killed and resumed runs."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Scripts that train, as people write them: what is seen of a step is enough to do it again, in any process."""
+"""Typical training scripts: what watching records of a step is enough to repeat it in any process."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A runner without processes and a clock without time."""
+"""A runner without processes and a clock that does not wait."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The compiler's cache, carried to a machine with a GPU: Triton's files, and what it builds with."""
+"""The compiler's cache, carried to a machine with a GPU: the files of Triton, and the requirements to build with it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A search on several lanes: candidates are compiled side by side and measured one by one, with the same verdict."""
+"""A search with several lanes: candidates are compiled in parallel and measured one by one, with the same verdict."""
 
 import io
 from itertools import combinations, product

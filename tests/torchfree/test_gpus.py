@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs, each field by itself."""
+"""The description of the GPUs by NVML; each field is read separately."""
 
 from types import SimpleNamespace
 

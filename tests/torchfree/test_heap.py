@@ -1,4 +1,4 @@
-"""The heap's thresholds: said in the snippet, set where nobody else has set them."""
+"""The thresholds of the heap: shown in the snippet, and set only if nothing else has set them."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What no linter checks of the house: the size of its parts, and that each runtime keeps to its room."""
+"""Rules of this repository that no linter checks: the sizes of its parts, and the separation of the runtimes."""
 
 import ast
 import tomllib

@@ -1,4 +1,4 @@
-"""The run's time with several tasks under way: what was worked, what passed, and who is charged for what."""
+"""The time of a run with several tasks at once: work, elapsed time, and which task is charged for what."""
 
 import pytest
 from builders import measurement

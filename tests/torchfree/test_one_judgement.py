@@ -1,4 +1,4 @@
-"""Winner, table, envelope, trade-offs and words of one report come from one judgement: random studies, and judges."""
+"""All parts of a report come from one judgement: checked with random studies and other judges."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Replay in several lanes: who runs beside whom, and answers in the order of the recording's clock."""
+"""Replay with several lanes: which tasks run in parallel, and results in the order of the recording's clock."""
 
 import pytest
 from builders import workload

@@ -1,4 +1,4 @@
-"""How often a run asks its study's database, which may be far away."""
+"""The number of statements that a run sends to its study's database, which may be far away."""
 
 import math
 from functools import partial
