@@ -81,7 +81,7 @@ def packed(tmp_path):
     def pack(model, *args, axes=(), plan=PLAN, **kwargs):
         program = runtime.compile_ahead(model, plan, Sample(args, kwargs), axes, tmp_path, "program0")
         guard = Guard(program, model, torch.device("cpu"))
-        # It has its weights.
+        # The program contains its weights.
         run = runtime.load(program, Files(tmp_path), None, Watch(model))
 
         def called(*args, **kwargs):

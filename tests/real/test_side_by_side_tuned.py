@@ -16,7 +16,7 @@ from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.runtime.inductor.settings import compiled
 
-# What is packed in a few seconds.
+# A search whose artifact is packed in a few seconds.
 PACKED = """
 [search]
 max_trials = 5

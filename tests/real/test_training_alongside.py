@@ -35,7 +35,8 @@ OPTIMIZERS = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01),
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4),
 }
-# Where it is more, over 32 steps, than bfloat16 itself is off. Before batch normalization no size of weights matters.
+# Cases whose drift over 32 steps exceeds the error of bfloat16. The scale of weights before batch normalization does
+# not matter.
 SEEN_IN_BFLOAT16 = {("AdamW", "transformer"), ("AdamW", "lstm"), ("AdamW", "mlp")}
 
 

@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
 ]
 PLAN = replace(compiled(only_updates=True), optimizer="compiled")
-# Compiles as torch does, and leaves out the machine code, which takes seconds.
+# Compiles as torch does, but generates no machine code, which would take seconds.
 TRACED = "aot_eager"
 
 

@@ -31,7 +31,7 @@ from autocompile.workload.training.training import Training
 pytestmark = pytest.mark.usefixtures("one_thread")
 HALF = Plan(autocast="float16")
 ACCEPTANCE = Acceptance(published_tolerance("float16"))
-# Of so large a loss, the first scales make the gradients overflow.
+# With such a large loss, the gradients overflow at the first scales.
 LARGE = 100.0
 
 

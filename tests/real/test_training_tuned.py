@@ -20,7 +20,7 @@ from autocompile.core.errors import InvalidRecommendation, InvalidValue, NotExpo
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+# More than these runs need even on a busy machine: they end when their strategy ends.
 AMPLE = "400s"
 COMPILED = EAGER.replace("max_trials = 3", "max_trials = 2").replace("'eager'", "'inductor'")
 

@@ -15,7 +15,7 @@ import pytest
 from places import REPOSITORY
 
 AUTOCOMPILE = [sys.executable, "-m", "autocompile"]
-# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+# More than these runs need even on a busy machine: they end when their strategy ends.
 AMPLE = "400s"
 
 LIGHT = """
