@@ -1,4 +1,4 @@
-# Two commands for users: `make demo`, `make test`. Developers: `make check` for the inner loop.
+# For users: `make demo` and `make test`. For developers: `make check`, the quick checks.
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ REC := build/demo
 
 .PHONY: demo test check lint types contracts gpu clean
 
-# pip, with torch pinned: an open range would pull several GB of CUDA packages onto a CPU machine.
+# pip installs with torch pinned: an open range would install several GB of CUDA packages on a CPU machine.
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,examples]"
@@ -35,7 +35,7 @@ types: $(VENV)/installed
 contracts: $(VENV)/installed
 	$(BIN)/lint-imports
 
-# On a machine with an NVIDIA GPU and nothing prepared but torch, in calls of ten minutes: see studies/gpu/run.py.
+# For a machine with an NVIDIA GPU where only torch is installed, in calls of ten minutes: see studies/gpu/run.py.
 gpu:
 	$(PYTHON) studies/gpu/run.py $(if $(WHEELS),--wheels $(WHEELS)) $(if $(PART),--part $(PART)) \
 		$(if $(DEVICE),--device $(DEVICE)) $(if $(STEPS),--steps $(STEPS))

@@ -1,11 +1,11 @@
-"""Fixtures for all tests. What lies in tests/real runs torch and is marked so."""
+"""Fixtures for all tests. Tests in tests/real run torch and are marked `real`."""
 
 import signal
 
 import pytest
 from places import REPOSITORY
 
-# Files that take minutes, the longest first. They begin first, so that at the end no process waits for one of them.
+# Files that take minutes, the longest first. They start first, so that no process waits for one of them at the end.
 LONG = (
     "test_tune.py",
     "test_run_script.py",
@@ -43,14 +43,14 @@ def turn(item):
 
 @pytest.fixture(scope="session", autouse=True)
 def ctrl_c():
-    """Heard by what tests start, also where these run in the background of a shell, which has them ignore it."""
+    """Let child processes receive Ctrl-C even if the tests run as a background job, which ignores SIGINT."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def user_cache(tmp_path_factory):
-    """One toolchain cache for the whole session, and none of the user's; and bytecode, which not everybody forbids."""
+    """Use one toolchain cache for the whole session, not the user's; and allow bytecode, as is the default."""
     patch = pytest.MonkeyPatch()
     patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     patch.setenv("AUTOCOMPILE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))

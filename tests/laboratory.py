@@ -1,4 +1,4 @@
-"""A bench for single trials."""
+"""A bench that runs single trials."""
 
 from msgspec.structs import replace
 from servings import AHEAD
@@ -13,9 +13,9 @@ from autocompile.workload.generating.spooling import spool_generation
 from autocompile.workload.spool import spool
 
 TIMING = Timing(precision=0.2, limit_s=0.5)
-# They end what hangs, and say nothing of how long a task may take on a machine that does other things, too.
+# This limit only ends tasks that hang. It does not limit how long a task may take on a busy machine.
 _HANGS = Limits(120.0)
-# A strategy that ends when it has tried a few, however busy the machine is.
+# A strategy that ends after a few trials, even on a busy machine.
 EAGER = """
 [search]
 max_trials = 3
@@ -32,7 +32,7 @@ limit_s = 0.5
 
 
 def reply_to(runner, task, limits, *, cache):
-    """What comes of a task that runs alone."""
+    """Return the reply to a task that runs alone."""
     return runner.submit(task, limits, cache=cache, exclusive=True).answer()
 
 

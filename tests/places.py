@@ -1,4 +1,4 @@
-"""Where things are."""
+"""Paths in the repository."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How artifacts of `torch.compile`'s plans can serve, the best first."""
+"""The ways to serve artifacts of `torch.compile` plans, the best first."""
 
 from autocompile.core.serving import AS_IT_IS, Serving
 

@@ -1,10 +1,9 @@
-"""One study, asked for many numbers of calls, and how far its answer is from the best that was measured.
+"""Ask one study about many numbers of calls, and compare each answer with the best measured candidate.
 
     python studies/amortized/answers.py --budget 10m
 
-Tunes MobileNetV2 and the stencil once each and, for each number of calls, compares the recommendation that
-`autocompile show --calls N` gives with the lowest measured `startup + N * latency` of all its trials. Appends to
-results/.
+Tunes MobileNetV2 and the stencil once each. For each number of calls, it compares the recommendation of
+`autocompile show --calls N` with the lowest measured `startup + N * latency` of all trials. Appends to results/.
 """
 
 import argparse
@@ -38,7 +37,7 @@ def main() -> None:
 
 
 def answers(name: str, budget: str, directory: Path) -> list[dict[str, Any]]:
-    """A row for each number of calls."""
+    """Return a row for each number of calls."""
     autocompile.optimize(*workload(name), budget=budget, output=directory, progress=False)
     document = read_document(directory)
     measured = [entry for entry in document.trials if entry.status == "measured"]
@@ -61,7 +60,7 @@ def answers(name: str, budget: str, directory: Path) -> list[dict[str, Any]]:
 
 
 def total_s(entry: TrialEntry, calls: int) -> float:
-    """What a process with so many calls takes, as measured."""
+    """Return the measured total seconds of a process with this number of calls."""
     return entry.startup_s + calls * entry.paired_ms.value / 1e3
 
 

@@ -1,8 +1,8 @@
-"""Whether budgets are kept: ten runs of the command line, and how long each took.
+"""Check that budgets are kept: run the command line ten times and record how long each run took.
 
     python studies/amortized/budgets.py
 
-Wall time of `autocompile tune`, the start of the interpreter included. Asked: at most 5% and 5 s more.
+The wall time of `autocompile tune` includes the start of the interpreter. A run may exceed its budget by 5% and 5 s.
 """
 
 import subprocess
@@ -42,7 +42,7 @@ def main() -> None:
                 [*command, "--output", f"{directory}/rec"], capture_output=True, text=True, check=False
             )
             took_s = time.perf_counter() - began
-        if ended.returncode not in (0, 1):  # no verdict, so nothing that says whether a budget is kept
+        if ended.returncode not in (0, 1):  # no verdict, so this run does not show whether the budget is kept
             sys.exit(ended.stderr)
         row = {"number": number, "model": name, "budget_s": budget_s, "took_s": round(took_s, 2)}
         append({"kind": "budgets", **row, "status": ended.returncode, "said": ended.stderr.strip()[-200:]})

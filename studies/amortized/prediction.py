@@ -1,10 +1,11 @@
-"""Whether predicted total times come true: fresh processes that make N calls, against `startup + N * latency`.
+"""Compare predicted total times, `startup + N * latency`, with fresh processes that make N calls.
 
     python studies/amortized/prediction.py
 
-For each model, eager and plain `torch.compile` are measured as trials are (three processes), which predicts; then fresh
-interpreters run the plain-torch snippet for N calls, timed from when torch is imported and the model is there, with
-a compiler cache that holds the machine's one-off results only. Appends to results/.
+For each model, eager and plain `torch.compile` are measured like trials, in three processes; this gives the prediction.
+Then fresh interpreters run the plain-torch snippet for N calls. Their time counts from when torch is imported and the
+model is built. Their compiler cache contains only what the toolchain check left in it, nothing of the model. Appends to
+results/.
 """
 
 import json
@@ -53,7 +54,7 @@ def main() -> None:
 
 
 def check(name: str, plan: Plan) -> list[dict[str, object]]:
-    """A row for each number of calls."""
+    """Return a row for each number of calls."""
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
@@ -75,7 +76,7 @@ def check(name: str, plan: Plan) -> list[dict[str, object]]:
 
 
 def predicted(runner: LocalRunner, directory: Path, name: str, plan: Plan) -> tuple[float, float]:
-    """Start-up and latency in seconds, as a run has them."""
+    """Return start-up and latency in seconds, measured as in a run."""
     reply_to(runner, ToolchainTask("cpu"), Limits(120.0), Toolchain, cache="toolchain")
     work = spool(*workload(name), directory / "workload")
     reference, timing = str(directory / "reference.pt"), Timing(precision=0.02, limit_s=4.0)
@@ -94,7 +95,7 @@ def predicted(runner: LocalRunner, directory: Path, name: str, plan: Plan) -> tu
 
 
 def actual_s(directory: Path, name: str, plan: Plan, calls: int, run: int) -> float:
-    """Seconds that a fresh interpreter takes for so many calls."""
+    """Return the seconds that a fresh interpreter takes for `calls` calls."""
     cache = directory / f"cache-{calls}-{run}"
     shutil.copytree(directory / "toolchain" / INDUCTOR.name, cache, ignore=_OF_PROGRAMS)
     code = directory / "snippet.py"
@@ -110,7 +111,7 @@ def actual_s(directory: Path, name: str, plan: Plan, calls: int, run: int) -> fl
 
 
 def child(name: str, code: str, calls: str) -> None:
-    """Run the snippet on a model that is there, and make the calls."""
+    """Build the model, then time the snippet and the calls."""
     model, inputs = workload(name)
     names = {"model": model}
     arguments = (inputs,) if not isinstance(inputs, dict) else ()

@@ -1,4 +1,4 @@
-"""What was recorded: one JSON object a line, one file for each kind of machine and version of torch."""
+"""The recorded rows: one JSON object per line, one file for each kind of machine and version of torch."""
 
 import json
 import sys
@@ -12,17 +12,17 @@ from machine import by_cores, described, results_path  # noqa: E402
 
 
 def path() -> Path:
-    """The file of this machine; its first line describes the machine."""
+    """Return the results file of this machine; its first line describes the machine."""
     return results_path(HERE / "results", by_cores(), described("cpu", "cores", "cpu_features", "torch"))
 
 
 def done(kind: str, **fields: Any) -> list[dict[str, Any]]:
-    """The rows of this kind that have these values."""
+    """Return the rows of this kind that have these values."""
     rows = [json.loads(line) for line in path().read_text().splitlines()]
     return [row for row in rows if row["kind"] == kind and all(row.get(name) == v for name, v in fields.items())]
 
 
 def append(row: dict[str, Any]) -> None:
-    """Keep one more."""
+    """Append a row."""
     with path().open("a") as stream:
         stream.write(json.dumps(row) + "\n")

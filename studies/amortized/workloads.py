@@ -1,4 +1,4 @@
-"""Models whose amortized time is studied: two that compiling helps much, and three of everyday kinds."""
+"""The models of the study: a stencil, MobileNetV2, a small image classifier and a transformer encoder."""
 
 import os
 
@@ -21,7 +21,7 @@ class Stencil(nn.Module):
         self.steps = steps
 
     def forward(self, u: torch.Tensor) -> torch.Tensor:
-        """(height, width) in and out, periodic."""
+        """Map (height, width) to (height, width), periodic."""
         for _ in range(self.steps):
             around = u.roll(1, 0) + u.roll(-1, 0) + u.roll(1, 1) + u.roll(-1, 1)
             u = u + 0.1 * (around - 4 * u) + 0.01 * u * (1 - u * u)
@@ -38,7 +38,7 @@ class Classifier(nn.Module):
         self.head = nn.Linear(32, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, 3, height, width) in, (batch, 10) out."""
+        """Map (batch, 3, height, width) to (batch, 10)."""
         x = torch.relu(conv2d(x, self.first))
         x = torch.relu(conv2d(x, self.second))
         return self.head(x.mean((2, 3)))
@@ -53,7 +53,7 @@ class Encoder(nn.Module):
         self.layers = nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, length, 192) in and out."""
+        """Map (batch, length, 192) to (batch, length, 192)."""
         return self.layers(x)
 
 
@@ -73,6 +73,6 @@ WORKLOADS: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 
 def workload(name: str) -> tuple[Any, Any]:
-    """Model and inputs, the same each time."""
+    """Return the model and its inputs, the same each time."""
     torch.manual_seed(0)
     return WORKLOADS[name]()

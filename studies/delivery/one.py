@@ -1,6 +1,6 @@
-"""One process of the study, which prints a JSON object.
+"""Run one process of the study and print a JSON object.
 
-python studies/delivery/one.py tune MODEL SECONDS DIRECTORY    # tune, and keep it in DIRECTORY
+python studies/delivery/one.py tune MODEL SECONDS DIRECTORY    # tune, and save the result in DIRECTORY
 python studies/delivery/one.py load MODEL DIRECTORY            # start as production does
 """
 
@@ -19,7 +19,7 @@ from autocompile.core.serving import Serving
 
 
 def tune(name: str, budget_s: float, directory: Path) -> dict[str, Any]:
-    """What was recommended and packed, and how long it took."""
+    """Tune; return what was recommended and packed, and how long it took."""
     model, inputs = model_of(name)
     began = time.perf_counter()
     rec = autocompile.optimize(
@@ -40,7 +40,7 @@ def tune(name: str, budget_s: float, directory: Path) -> dict[str, Any]:
 
 
 def load(name: str, directory: Path) -> dict[str, Any]:
-    """What `load` serves, how long loading and the first call take, and what is said of it."""
+    """Return what `load` serves, how long loading and the first call take, and its notes and warnings."""
     model, inputs = model_of(name)
     call = (lambda m: m(**inputs)) if isinstance(inputs, dict) else (lambda m: m(inputs))
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():

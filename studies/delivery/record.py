@@ -1,11 +1,11 @@
-"""What a short budget delivers: five models, tuned in 60 s and in 120 s, twice each, and started as production does.
+"""Measure what a short budget delivers: tune five models in 60 s and in 120 s, twice each, then load the results.
 
-    python studies/delivery/record.py            # some 35 minutes; run nothing else meanwhile
+    python studies/delivery/record.py            # about 35 minutes; run nothing else meanwhile
     python studies/delivery/record.py --only stencil --budget 60
     python studies/delivery/table.py > studies/delivery/README.md
 
-Every run and every start has a process of its own, and every start an empty compiler cache, as a new machine has.
-Runs are appended to results/, so that a recording that was ended goes on.
+Each tuning run and each start is a separate process. Each start has an empty compiler cache, as on a new machine.
+Runs are appended to results/, so an interrupted recording can be continued.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def delivered(name: str, budget_s: int) -> dict[str, Any]:
-    """One run, and one start of what it left."""
+    """Tune once, and start its result once."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = f"{scratch}/rec"
         tuned = child(["tune", name, str(budget_s), directory], {})
@@ -56,7 +56,7 @@ def delivered(name: str, budget_s: int) -> dict[str, Any]:
 
 
 def child(arguments: list[str], variables: dict[str, str]) -> dict[str, Any]:
-    """What a process of `one.py` printed last."""
+    """Run `one.py` in a process and return the JSON object that it printed last."""
     done = subprocess.run(
         [sys.executable, str(HERE / "one.py"), *arguments],
         env={**os.environ, **variables},
@@ -71,7 +71,7 @@ def child(arguments: list[str], variables: dict[str, str]) -> dict[str, Any]:
 
 
 def known(path: Path, row: dict[str, Any]) -> bool:
-    """Whether this run was recorded before."""
+    """Return whether this run is already recorded."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return any(all(one.get(key) == value for key, value in row.items()) for one in rows)
 

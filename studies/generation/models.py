@@ -1,4 +1,4 @@
-"""The models of the study, with random weights: what a decode step takes does not depend on these."""
+"""The models of the study, with random weights: the time of a decode step does not depend on the weights."""
 
 import torch
 from torch import nn
@@ -9,13 +9,13 @@ PROMPT, NEW = 32, 64
 
 
 def gpt() -> nn.Module:
-    """GPT-2's kind: 4 layers, 256 wide."""
+    """Return a small GPT-2: 4 layers of width 256."""
     config = GPT2Config(**TOKENS, vocab_size=8000, n_embd=256, n_layer=4, n_head=4, n_positions=512)
     return GPT2LMHeadModel(config)
 
 
 def llama() -> nn.Module:
-    """Llama's kind: 8 layers, 512 wide, grouped queries."""
+    """Return a small Llama: 8 layers of width 512, grouped-query attention."""
     sizes = {"hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8}
     heads = {"num_attention_heads": 8, "num_key_value_heads": 4}
     return LlamaForCausalLM(LlamaConfig(**TOKENS, **sizes, **heads, vocab_size=8000, max_position_embeddings=512))
@@ -25,13 +25,13 @@ MODELS = {"gpt": gpt, "llama": llama}
 
 
 def made(name: str) -> nn.Module:
-    """The same weights each time."""
+    """Return the model, with the same weights each time."""
     torch.manual_seed(0)
     return MODELS[name]().eval()
 
 
 def prompts(count: int) -> list[torch.Tensor]:
-    """The same ones each time, [1, 32] each."""
+    """Return `count` prompts of shape [1, 32], the same each time."""
     generator = torch.Generator().manual_seed(1)
     return [torch.randint(3, 8000, (1, PROMPT), generator=generator) for _ in range(count)]
 

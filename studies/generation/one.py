@@ -1,7 +1,7 @@
-"""One way to generate, in a process of its own: python one.py WAY MODEL RECOMMENDATION SECONDS.
+"""Generate text in one way, in a separate process: python one.py WAY MODEL RECOMMENDATION SECONDS.
 
-Prints a line of JSON: tokens a second over whole calls of `generate` after the first, seconds of the first call (the
-start included), and the tokens of the first text.
+Prints one line of JSON: tokens per second over whole calls of `generate` after the first calls, the seconds of the
+first call (start-up included), and the tokens of the first text.
 """
 
 import json
@@ -18,24 +18,24 @@ import autocompile
 
 
 def eager(model: nn.Module, _rec: str) -> Any:
-    """As it is."""
+    """Return the unmodified model."""
     return model
 
 
 def bf16(model: nn.Module, _rec: str) -> Any:
-    """Its weights in bfloat16."""
+    """Return the model with its weights in bfloat16."""
     return model.bfloat16()
 
 
 def compiled(model: nn.Module, _rec: str) -> Any:
-    """A static cache and `torch.compile`, as transformers' documentation has it."""
+    """Use a static cache and `torch.compile`, as the documentation of transformers recommends."""
     model.generation_config.cache_implementation = "static"
     model.forward = torch.compile(model.forward)
     return model
 
 
 def ours(model: nn.Module, rec: str) -> Any:
-    """What was recommended."""
+    """Load the recommendation."""
     return autocompile.load(rec, model)
 
 
@@ -43,7 +43,7 @@ WAYS: dict[str, Callable[[nn.Module, str], Any]] = {"eager": eager, "bf16": bf16
 
 
 def main() -> None:
-    """Generate."""
+    """Generate and print the measurements."""
     way, name, rec, seconds = sys.argv[1:]
     model, texts = made(name), prompts(64)
     began = time.perf_counter()

@@ -1,11 +1,11 @@
-"""How fast texts are generated, as recommended and by ways by hand.
+"""Measure how fast text is generated with the recommendation and with optimizations by hand.
 
-    python studies/generation/record.py                      # some eight minutes a model; run nothing else meanwhile
+    python studies/generation/record.py                      # about eight minutes a model; run nothing else meanwhile
     python studies/generation/record.py --only gpt --budget 3m --rounds 4 --seconds 5
     python studies/generation/table.py > studies/generation/README.md
 
-`model.generate` is tuned for an hour of decode steps; then each way generates in turn, in processes of their own
-(`one.py`). A row for each model is appended to results/; to record it again, delete the row.
+`model.generate` is tuned for an hour of decode steps. Then the ways generate in turn, each in a separate process
+(`one.py`). One row per model is appended to results/. To record a model again, delete its row.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def recorded(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The verdict, and the rounds."""
+    """Return the verdict and the measurements of all rounds."""
     model = made(name)
     inputs = [{"inputs": prompt, **ASKED} for prompt in prompts(3)]
     rec = autocompile.optimize(model.generate, inputs, budget=arguments.budget)
@@ -68,7 +68,7 @@ def recorded(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def one(way: str, name: str, rec: str, seconds: float) -> dict[str, Any]:
-    """One way, in a process of its own."""
+    """Run one way in a separate process; return what it printed, or its error."""
     command = [sys.executable, str(HERE / "one.py"), way, name, rec, str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,7 +1,7 @@
-"""What is run on a machine with a GPU, in parts that each fit into a call of ten minutes. No torch.
+"""The steps to run on a machine with a GPU, in parts whose steps fit into a call of ten minutes. No torch.
 
-A part is a number of steps, each a process of its own whose result is kept when it ends, so that a call goes on where
-the one before has stopped: what is recorded is not run again.
+A part has several steps. Each step is a separate process, and its result is saved when it ends. Recorded steps are not
+run again, so each call continues where the previous call stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TESTS = "tests"
-# Each study records one line for each of these, by which what is done is known.
+# Each study records one row per combination of these keys. The keys tell which steps are done.
 _KEYS = {
     "portfolio": ("workload",),
     "training": ("workload",),
@@ -28,15 +28,15 @@ _WAYS = 6
 _ROUNDS = 2
 _VERDICTS = 12
 _VERDICTS_A_STEP = 3
-# Where nothing has shown how long a step takes: seconds on one H100-like machine, guessed; none has run it yet.
+# Assumed seconds of a step before one has been timed: a guess for a machine like an H100, not measured yet.
 _TAKES_S = {TESTS: 240.0, "portfolio": 300.0, "training": 270.0, "startup": 240.0, "trust": 120.0}
 
 
 @dataclass(frozen=True)
 class Step:
-    """One process: its `arguments` for Python, and how many seconds it is expected to take.
+    """One process: its `arguments` for Python, and the seconds that it is expected to take.
 
-    `needs`: what has to be recorded for it to be done, each as the values of its study's keys.
+    `needs`: the rows that must be recorded for the step to be done, each as the values of its study's keys.
     """
 
     part: str
@@ -46,12 +46,12 @@ class Step:
     needs: tuple[tuple[Any, ...], ...] = ()
 
     def is_done(self, recorded: Collection[tuple[Any, ...]]) -> bool:
-        """Whether all that it records is there."""
+        """Return whether all rows of the step are recorded."""
         return bool(self.needs) and all(need in recorded for need in self.needs)
 
 
 def steps_of(part: str, results: str, tests: Sequence[str] = ()) -> list[Step]:
-    """The steps of a part, whose results lie in the directory `results`; `tests` are files of tests."""
+    """Return the steps of a part, with results in the directory `results`; `tests` are the test files."""
     if part == TESTS:
         return [Step(TESTS, path, (path,), _TAKES_S[TESTS]) for path in tests]
     return list({"portfolio": _portfolio, "training": _training, "startup": _startup, "trust": _trust}[part](results))
@@ -75,7 +75,7 @@ def _startup(results: str) -> Iterator[Step]:
     for name in _STARTUP:
         effort = ("--rounds", str(_ROUNDS), "--budget", "90s")
         arguments = ("studies/startup/record.py", "--models", name, *effort, "--results", results)
-        # The last start that it records.
+        # The last start that this step records.
         last = (name, "autocompile.load, no compiler on PATH", 0)
         yield Step("startup", name, arguments, _TAKES_S["startup"], (last,))
 
@@ -89,11 +89,11 @@ def _trust(results: str) -> Iterator[Step]:
 
 
 def recorded(part: str, rows: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
-    """What a study's rows hold, as the values of its keys."""
+    """Return the values of the study's keys in its rows."""
     keys = _KEYS[part]
     return {tuple(row[key] for key in keys) for row in rows if all(key in row for key in keys)}
 
 
 def fits(step: Step, took_s: Sequence[float], left_s: float) -> bool:
-    """Whether it is worth starting: whether the slowest step so far, or what is expected of one, fits."""
+    """Return whether the time that is left suffices for the slowest step so far, or else for the expected time."""
     return max(took_s, default=step.takes_s) <= left_s

@@ -1,13 +1,13 @@
-"""All that wants a GPU, on a machine where nothing is prepared but torch: tests, and the GPU part of four studies.
+"""Run everything that needs a GPU: the GPU tests, and the GPU part of four studies. Only torch must be installed.
 
-    make gpu WHEELS=folder                   # all of it, as far as ten minutes go; call it again to go on
+    make gpu WHEELS=folder                   # as much as fits into ten minutes; call it again to continue
     make gpu WHEELS=folder PART=tests        # or portfolio, training, startup, trust
-    make gpu WHEELS=folder DEVICE=cpu STEPS=1    # tries the plan where there is no GPU; the tests are collected only
+    make gpu WHEELS=folder DEVICE=cpu STEPS=1    # try it without a GPU; the tests are only collected
 
-Needs no network. What is missing is taken from the folder of wheels and put into build/gpu, with a copy of the package;
-nothing that is installed is changed. Results are kept as the studies keep them, named by device and version of torch,
-each step's when it ends: in `$OUT`/STUDY where OUT is set, beginning with what was recorded before, else in
-studies/STUDY/results. The last thing printed is a table of all that is recorded of this device.
+No network is needed. Missing packages are installed from the folder of wheels into build/gpu, with a copy of
+autocompile. Installed packages do not change. Each step saves its results when it ends, in the studies' usual files,
+which are named by device and version of torch. They are in `$OUT`/STUDY if OUT is set (starting with a copy of earlier
+results), else in studies/STUDY/results. At the end, the script prints a table of all results of this device.
 """
 
 import argparse
@@ -33,9 +33,9 @@ from wheels import chosen, complaint, installed, requirements, unmet
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "gpu"
 TRIED = ROOT / "build" / "gpu-tried"
-# Ten minutes, less what ending and printing take.
+# Ten minutes, minus the time for ending processes and printing.
 LIMIT_S = 560.0
-# What is interrupted ends its own children within this.
+# An interrupted process must end its children within these seconds.
 _TO_END_S = 10.0
 _LOOK = """
 import sys, torch
@@ -52,13 +52,13 @@ _OUTCOME = re.compile(r"^(?P<test>\S+::.+?) (?P<outcome>PASSED|FAILED|ERROR|SKIP
 
 
 def main() -> None:
-    """Prepare, run what fits, print the table."""
+    """Prepare, run the steps that fit, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, nargs="*", default=list(PARTS))
     parser.add_argument("--wheels", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--steps", type=int, default=0, help="at most so many of each part")
-    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds that all of it may take")
+    parser.add_argument("--steps", type=int, default=0, help="the most steps of each part")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="limit for the whole call in seconds")
     arguments = parser.parse_args()
     ends = time.monotonic() + arguments.limit
     problem = prepared(arguments.wheels)
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def prepared(folder: Path | None) -> str:
-    """Put what is missing and a copy of the package into a directory of their own; what is still missing, or ""."""
+    """Install missing packages and a copy of autocompile into SITE; return a message about what is missing, or ""."""
     shutil.rmtree(SITE, ignore_errors=True)
     shutil.copytree(
         ROOT / "autocompile", SITE / "autocompile", ignore=shutil.ignore_patterns("__pycache__", "strategies")
@@ -96,22 +96,22 @@ def prepared(folder: Path | None) -> str:
 
 
 def variables() -> dict[str, str]:
-    """The environment of what is run: the copy of the package and what was installed come first."""
+    """Return the environment for child processes, with SITE first on the import path."""
     paths = [str(SITE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 
 
 @dataclass(frozen=True)
 class Results:
-    """What is recorded of a `device` and version of torch, a file for each part."""
+    """The results of a `device` (its name includes the version of torch), with one file for each part."""
 
     device: str
     device_type: str
 
     def directory(self, part: str) -> Path:
-        """Where a part's file lies; what was recorded before of this GPU is there from the start."""
+        """Return the directory of a part's file; a new directory starts with the earlier results of this GPU."""
         own = ROOT / "studies" / ("gpu" if part == TESTS else part) / "results"
-        # What is only tried is kept aside.
+        # Results of a trial without a GPU are kept separately.
         out = os.environ.get("OUT") or ("" if self.device_type == "cuda" else str(TRIED))
         if not out:
             return own
@@ -123,12 +123,12 @@ class Results:
         return outside
 
     def rows(self, part: str) -> list[dict[str, Any]]:
-        """All but the first line, which describes the machine."""
+        """Return all rows except the first, which describes the machine."""
         lines = [line for path in self._files(part) for line in path.read_text().splitlines()[1:]]
         return [json.loads(line) for line in lines]
 
     def keep_test(self, test: str, outcome: str) -> None:
-        """The outcome of a test, in the place of an earlier one."""
+        """Save the outcome of a test, replacing an earlier one."""
         directory = self.directory(TESTS)
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{self.device.lower()}.jsonl"
@@ -141,14 +141,14 @@ class Results:
         return [path for path in sorted(directory.glob("*.jsonl")) if self._is_own(path)] if directory.exists() else []
 
     def _is_own(self, path: Path) -> bool:
-        """Each study spells a device in its own way: letters and digits are the same."""
+        """Compare only letters and digits, because each study spells a device differently."""
         name, torch = (re.sub(r"[^a-z0-9]", "", half.lower()) for half in self.device.rsplit("-torch", 1))
         spelled = re.sub(r"[^a-z0-9]", "", path.stem.lower())
         return spelled.endswith(f"torch{torch}") and (self.device_type == "cpu" or spelled.startswith(name))
 
 
 def run_part(part: str, results: Results, ends: float, most: int | None) -> None:
-    """Those of its steps that are not done yet, as long as they fit."""
+    """Run the steps of a part that are not done yet, as long as they fit."""
     took_s: list[float] = []
     files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "gpu").glob("test_*.py"))
     for step in steps_of(part, str(results.directory(part)), files)[:most]:
@@ -157,7 +157,7 @@ def run_part(part: str, results: Results, ends: float, most: int | None) -> None
             continue
         left_s = ends - time.monotonic()
         if not fits(step, took_s, left_s):
-            print(f"{part} {step.name}: {left_s:.0f} s left, too little; call it again", flush=True)
+            print(f"{part} {step.name}: {left_s:.0f} s left, which is too little; call it again", flush=True)
             return
         began = time.monotonic()
         status, said = test(step, results, left_s) if part == TESTS else ran(list(step.arguments), left_s)
@@ -170,7 +170,7 @@ def run_part(part: str, results: Results, ends: float, most: int | None) -> None
 
 
 def test(step: Step, results: Results, limit_s: float) -> tuple[int, str]:
-    """A file of tests, less those that have passed here; where there is no GPU they are collected only."""
+    """Run a test file without the tests that have passed on this device; without a GPU, only collect the tests."""
     passed = [row["test"] for row in results.rows(TESTS) if row["outcome"] == "PASSED"]
     deselected = [part for name in passed for part in ("--deselect", name)]
     collects = ["--collect-only", "-q"] if results.device_type == "cpu" else ["-v"]
@@ -178,12 +178,12 @@ def test(step: Step, results: Results, limit_s: float) -> tuple[int, str]:
     status, said = ran(["-P", "-m", "pytest", *options, *step.arguments], limit_s)
     for found in _OUTCOME.finditer(said):
         results.keep_test(found["test"], found["outcome"])
-    return (0 if status == 5 else status), said  # 5: all have passed before
+    return (0 if status == 5 else status), said  # 5: no test was selected, because all have passed before
 
 
 def ran(arguments: Sequence[str], limit_s: float) -> tuple[int, str]:
-    """The exit status of a Python process, and what it printed; 124 where it and its children were ended."""
-    # A file, as a child that outlives it would hold a pipe open.
+    """Return the exit status of a Python process and its output; 124 if it reached the limit and was ended."""
+    # A file instead of a pipe: a child that outlives the process would keep a pipe open.
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             [sys.executable, *arguments], cwd=ROOT, env=variables(), stdout=said, stderr=said, start_new_session=True
@@ -198,7 +198,7 @@ def ran(arguments: Sequence[str], limit_s: float) -> tuple[int, str]:
 
 
 def ended(process: "subprocess.Popen[bytes]") -> None:
-    """Interrupt it, so that it ends what it started; kill its group if it does not."""
+    """Interrupt the process, so that it can end its children; kill its process group if it does not end."""
     for how in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, how)

@@ -1,4 +1,4 @@
-"""One table of all that is recorded of a device, whichever study recorded it. No torch."""
+"""Print all results of a device, from all studies, in one table. No torch."""
 
 import math
 import sys
@@ -10,12 +10,12 @@ from typing import Any
 
 Row = Mapping[str, Any]
 Line = tuple[str, str, str, str]
-_HEAD = ("part", "what", "result", "beside it")
+_HEAD = ("part", "what", "result", "compared with")
 _TRUST = Path(__file__).resolve().parents[1] / "trust"
 
 
 def printed(rows: Mapping[str, Sequence[Row]], device: str) -> str:
-    """The table, as Markdown; parts of which nothing is recorded say so."""
+    """Return the table as Markdown; a part without results has a row that says so."""
     lines = [_HEAD]
     for part, of_it in rows.items():
         found = list(_SUMMARIES[part](of_it))
@@ -68,7 +68,7 @@ def _startup(rows: Sequence[Row]) -> Iterator[Line]:
 
 
 def _beyond(starts: Sequence[Row], name: str, way: str) -> float | None:
-    """Seconds of loading and the first call."""
+    """Return the seconds of loading and of the first call."""
     found = [row["load_s"] + row["first_call_s"] for row in starts if (row["model"], row["way"]) == (name, way)]
     return median(found) if found else None
 
@@ -85,7 +85,7 @@ def _trust(rows: Sequence[Row]) -> Iterator[Line]:
 
 
 def _false_wins(verdicts: Sequence[Row]) -> int:
-    """As the product judges them now."""
+    """Count the false wins, as the current judge decides."""
     sys.path.append(str(_TRUST))
     from replay import CHANGES, judged
 

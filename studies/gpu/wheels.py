@@ -1,7 +1,7 @@
-"""What is missing here, and which wheels of a folder bring it. No torch, and nothing beyond pip's own packages.
+"""Find the missing packages, and the wheels of a folder that provide them. Imports only pip, not torch.
 
-Wheels are put into a directory of their own, without looking for what they need: what is installed stays as it is,
-torch above all. So all that is missing has to lie in the folder, and what is there already may.
+The wheels are installed into a separate directory, without their dependencies, so that installed packages, above all
+torch, do not change. Therefore the folder must have all missing packages. It may also have installed ones.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pip._vendor.packaging.requirements import Requirement
 from pip._vendor.packaging.utils import canonicalize_name, parse_wheel_filename
 from pip._vendor.packaging.version import Version
 
-# Beside what the package itself needs: what runs its tests, and what the studies' workloads are made of.
+# In addition to the requirements of autocompile: the test runner, and the models of the studies.
 _BESIDE = ("pytest", "pytest-timeout", "transformers>=5,<6")
 
 
 def requirements(pyproject: Path) -> list[Requirement]:
-    """What the package, its tests on a GPU and the studies need."""
+    """Return the requirements of autocompile, its GPU tests and the studies."""
     own = tomllib.loads(pyproject.read_text())["project"]["dependencies"]
     return [Requirement(text) for text in (*own, *_BESIDE)]
 
 
 def installed() -> dict[str, str]:
-    """The version of each distribution that can be imported here, by its normalized name."""
+    """Return the version of each installed distribution by its normalized name."""
     found: dict[str, str] = {}
     for one in metadata.distributions():
         if one.metadata["Name"]:  # the first on the path is the one that is imported
@@ -36,7 +36,7 @@ def installed() -> dict[str, str]:
 
 
 def unmet(needed: Iterable[Requirement], here: Mapping[str, str]) -> list[Requirement]:
-    """Those that are not here, or in another version; of a build for CUDA, 2.11.0+cu130, the 2.11.0 counts."""
+    """Return the requirements that are not met; of a version such as 2.11.0+cu130, only 2.11.0 counts."""
     return [one for one in needed if not _holds(one, here.get(canonicalize_name(one.name)))]
 
 
@@ -45,7 +45,7 @@ def _holds(one: Requirement, version: str | None) -> bool:
 
 
 def chosen(wheels: Iterable[Path], needed: Iterable[Requirement], here: Mapping[str, str]) -> list[Path]:
-    """Of these wheels those that bring what is not here, or what is unmet; torch is never replaced."""
+    """Return the wheels of missing packages and of unmet requirements; torch is never replaced."""
     wanted = {canonicalize_name(one.name) for one in unmet(needed, here)}
     found = []
     for wheel in sorted(wheels):
@@ -56,10 +56,10 @@ def chosen(wheels: Iterable[Path], needed: Iterable[Requirement], here: Mapping[
 
 
 def complaint(missing: Iterable[Requirement], folder: Path | None) -> str:
-    """What to do about what is still missing, or ""."""
+    """Return a message about missing packages and what to do, or "" if none is missing."""
     names = ", ".join(re.sub(r"\s", "", str(one)) for one in missing)
     if not names:
         return ""
     if folder is None:
-        return f"missing here: {names}; give the folder that has them: make gpu WHEELS=folder"
-    return f"missing here, and not in {folder}: {names}; put their wheels there, with what they need"
+        return f"missing packages: {names}; pass a folder with their wheels: make gpu WHEELS=folder"
+    return f"missing packages, not in {folder}: {names}; put their wheels and their dependencies there"

@@ -1,4 +1,4 @@
-"""The workloads whose spaces are recorded, and where."""
+"""The workloads whose spaces are recorded, and the folder for their recordings."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,7 @@ HERE = Path(__file__).parent
 sys.path += [str(HERE.parent / "amortized"), str(HERE.parent)]
 
 from machine import by_cores, named  # noqa: E402
-from workloads import workload  # noqa: E402  the models of the other study
+from workloads import workload  # noqa: E402  the models of studies/amortized
 
 SPACE = HERE / "space.toml"
 
@@ -46,7 +46,7 @@ def convnext():
     return ConvNextModel(config).eval(), {"pixel_values": torch.randn(1, 3, 224, 224)}
 
 
-# The forecast's priors were looked over with the first five in view; the others were recorded after that.
+# The forecast's priors were reviewed against the first five workloads; the others were recorded later.
 PORTFOLIO = {
     "stencil": lambda: workload("stencil"),
     "classifier": lambda: workload("classifier"),
@@ -59,5 +59,5 @@ PORTFOLIO = {
 
 
 def machine_name() -> str:
-    """A folder's name for this kind of machine and torch."""
+    """Return the folder name for this kind of machine and version of torch."""
     return named(by_cores())

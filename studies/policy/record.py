@@ -1,10 +1,10 @@
-"""Record a workload's whole space, so that searches over it can be replayed: every distinct program, once.
+"""Measure every distinct program of a workload's space once, so that searches over the space can be replayed.
 
     python studies/policy/record.py                     # all that is not recorded yet: about an hour
     python studies/policy/record.py --models encoder
 
-One file for each workload in results/<machine>/. Trials are appended as they are measured, so that a run that was
-ended goes on. Run nothing else meanwhile.
+Each workload has one file in results/<machine>/. Trials are appended as they are measured, so an interrupted recording
+can be continued. Run nothing else meanwhile.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def record(name: str, path: Path, directory: Path) -> None:
-    """The profile first, then every program that the file does not have."""
+    """Record the profile first, then every program that is not in the file."""
     with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
         bench = bench_for(name, runner, directory)
         toolchain, profile = prepare_toolchain(bench), take_profile(bench)
@@ -70,7 +70,7 @@ def record(name: str, path: Path, directory: Path) -> None:
 
 
 def bench_for(name: str, runner: LocalRunner, directory: Path) -> Bench:
-    """A run as any other, but for its end."""
+    """Return the bench of a normal run with an unlimited budget."""
     model, inputs = PORTFOLIO[name]()
     workload = spool(model, inputs, directory / "workload", name=name)
     runner.preload(workload)

@@ -1,4 +1,4 @@
-"""What people do by hand to run a model faster, in a few lines each: from a model and its inputs to a call."""
+"""The usual optimizations of a model by hand, a few lines each: from a model and its inputs to a call."""
 
 import os
 import tempfile
@@ -17,20 +17,20 @@ Call = Callable[[], Any]
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments."""
+    """Return positional and keyword arguments."""
     if isinstance(inputs, dict):
         return (), inputs
     return (inputs if isinstance(inputs, tuple) else (inputs,)), {}
 
 
 def eager(model: Any, inputs: Any) -> Call:
-    """As it is."""
+    """Call the unmodified model."""
     args, kwargs = arguments_of(inputs)
     return lambda: model(*args, **kwargs)
 
 
 def eager_bf16(model: Any, inputs: Any) -> Call:
-    """Under autocast."""
+    """Call the model under autocast."""
     args, kwargs = arguments_of(inputs)
 
     def call() -> Any:
@@ -41,7 +41,7 @@ def eager_bf16(model: Any, inputs: Any) -> Call:
 
 
 def compiled(model: Any, inputs: Any) -> Call:
-    """`torch.compile(model)`."""
+    """Use `torch.compile(model)`."""
     return eager(torch.compile(model), inputs)
 
 
@@ -51,7 +51,7 @@ def compiled_bf16(model: Any, inputs: Any) -> Call:
 
 
 def reduce_overhead(model: Any, inputs: Any) -> Call:
-    """`torch.compile(model, mode="reduce-overhead")`: with CUDA graphs."""
+    """Use `torch.compile(model, mode="reduce-overhead")`: with CUDA graphs."""
     return eager(torch.compile(model, mode="reduce-overhead"), inputs)
 
 
@@ -61,12 +61,12 @@ def reduce_overhead_bf16(model: Any, inputs: Any) -> Call:
 
 
 def max_autotune(model: Any, inputs: Any) -> Call:
-    """`torch.compile(model, mode="max-autotune")`."""
+    """Use `torch.compile(model, mode="max-autotune")`."""
     return eager(torch.compile(model, mode="max-autotune"), inputs)
 
 
 def compiled_frozen_bf16(model: Any, inputs: Any) -> Call:
-    """`torch.compile` with freezing, under autocast."""
+    """Use `torch.compile` with freezing, under autocast."""
     import torch._inductor.config
 
     torch._inductor.config.freezing = True  # noqa: SLF001
@@ -79,7 +79,7 @@ def compiled_frozen_bf16(model: Any, inputs: Any) -> Call:
 
 
 def aoti_frozen(model: Any, inputs: Any, dtype: torch.dtype | None = None) -> Call:
-    """AOTInductor with freezing; with `dtype` under autocast."""
+    """Use AOTInductor with freezing, under autocast if `dtype` is given."""
 
     class Wrapped(torch.nn.Module):
         def __init__(self) -> None:
@@ -103,8 +103,8 @@ def aoti_frozen_bf16(model: Any, inputs: Any) -> Call:
 
 
 def openvino(model: Any, inputs: Any, precision: str = "f32") -> Call:
-    """OpenVINO, for latency."""
-    ov = library()  # the library itself, without what it sends home
+    """Use OpenVINO, optimized for latency."""
+    ov = library()  # the library with its telemetry disabled
     args, kwargs = arguments_of(inputs)
     exported = torch.export.export(model, args, kwargs, strict=False)
     converted = ov.convert_model(exported)
@@ -121,7 +121,7 @@ def openvino_bf16(model: Any, inputs: Any) -> Call:
 
 
 def onnxruntime(model: Any, inputs: Any) -> Call:
-    """ONNX Runtime, exported by torch's own exporter."""
+    """Use ONNX Runtime, with a model exported by torch's own exporter."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime as ort
 
@@ -154,7 +154,7 @@ _GPU_ONLY = ("compiled_bf16", "reduce_overhead", "reduce_overhead_bf16")
 
 
 def ways(device: str) -> list[str]:
-    """Those that somebody would take on a device of this type; none in bfloat16 without instructions for it."""
+    """Return the ways that make sense on a device of this type; none in bfloat16 without instructions for it."""
     if device == "cuda":
         return list(_ON_GPU)
     return [way for way in WAYS if way not in _GPU_ONLY and ("bf16" not in way or computes_in("bfloat16"))]

@@ -1,10 +1,10 @@
-"""One workload: every way by hand and what `autocompile.load` serves, timed in one process, interleaved.
+"""Time every way by hand and what `autocompile.load` serves, for one workload in one process, interleaved.
 
-    python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; by default all
+    python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; default: all ways
 
-Blocks of all ways alternate in random order; each begins when the threads of the way before have stopped spinning, with
-a call that is not measured. A figure is the median over rounds of a way's time over eager's in the same round, with its
-95% interval.
+Blocks of all ways alternate in random order. A block begins when the threads of the previous way have stopped spinning,
+and its first call is not measured. A speed-up is the median over the rounds of eager's time divided by the way's time
+in the same round, with its 95% interval.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ OURS = "autocompile"
 
 
 def main() -> None:
-    """Build all, time all."""
+    """Build all ways, time them, and print JSON."""
     name, directory, *some = sys.argv[1:]
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def tried(build: Callable[[], Any], reference: Any) -> tuple[Any, dict[str, Any]]:
-    """A call, warmed up, with the seconds that it took to build and its error; or why there is none."""
+    """Return a warmed-up call with its build time in seconds and its error; or None and why the way failed."""
     began = time.perf_counter()
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -71,7 +71,7 @@ def tried(build: Callable[[], Any], reference: Any) -> tuple[Any, dict[str, Any]
 
 
 def numbers(output: Any) -> Any:
-    """The first output's values, as NumPy has them."""
+    """Return the values of the first output as a NumPy array."""
     is_tensor = isinstance(output, (torch.Tensor, np.ndarray))
     leaves = list(output.values()) if not is_tensor and hasattr(output, "values") else pytree.tree_leaves(output)
     first = leaves[0]
@@ -79,14 +79,14 @@ def numbers(output: Any) -> Any:
 
 
 def error_of(values: Any, reference: Any) -> float | None:
-    """Root mean square, relative to the reference's."""
+    """Return the root mean square error relative to the reference's root mean square; None if shapes differ."""
     if values.shape != reference.shape:
         return None
     return float(np.sqrt(np.mean((values - reference) ** 2)) / (np.sqrt(np.mean(reference**2)) or 1.0))
 
 
 def timed(calls: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Milliseconds a call and the ratio to eager with its interval, by way."""
+    """Return for each way the milliseconds per call and the speed-up over eager with its interval."""
     counts = {way: max(1, math.ceil(BLOCK_S / once(call))) for way, call in calls.items()}
     seconds: dict[str, list[float]] = {way: [] for way in calls}
     order = random.Random(0)
@@ -102,7 +102,7 @@ def timed(calls: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def once(call: Any) -> float:
-    """Seconds of a call."""
+    """Return the seconds of one call."""
     synchronize = DEVICES[device_type()].synchronize
     synchronize()
     began = time.perf_counter()
@@ -112,7 +112,7 @@ def once(call: Any) -> float:
 
 
 def block(call: Any, count: int) -> float:
-    """Seconds a call."""
+    """Return the seconds per call in one block."""
     synchronize = DEVICES[device_type()].synchronize
     settle()
     call()

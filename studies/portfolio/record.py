@@ -1,14 +1,14 @@
-"""What a search of five minutes delivers, against every way by hand, over thirteen workloads.
+"""Compare what a search of five minutes delivers with every way by hand, on thirteen workloads.
 
-    python studies/portfolio/record.py               # some ten minutes a workload; run nothing else meanwhile
+    python studies/portfolio/record.py               # about ten minutes a workload; run nothing else meanwhile
     python studies/portfolio/record.py --only bert --budget 2m
     python studies/portfolio/table.py > studies/portfolio/README.md
 
-Each workload is tuned in a process of its own; what `load` serves is then timed in one process with all ways by hand,
-interleaved (`one.py`), and against eager alone in three more processes; and, on a CPU, how much memory it takes in one
-process and in each of four is read (`shared.py`). Where the processor has no instructions for bfloat16, ways in it are
-left out. Where there is a GPU, all runs there, by the ways that are taken on one. Rows are appended to results/, so
-that a recording that was ended goes on.
+Each workload is tuned in a separate process. What `load` serves is then timed in one process with all ways by hand,
+interleaved (`one.py`), and in three more processes against eager only. On a CPU, the memory of the served model is
+measured, in one process and in each of four (`shared.py`). On a processor without instructions for bfloat16, the ways
+in bfloat16 are skipped. On a machine with a GPU, everything runs on the GPU, with the ways for GPUs. Rows are appended
+to results/, so an interrupted recording can be continued.
 """
 
 import argparse
@@ -47,7 +47,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=chosen(), nargs="*", default=chosen())
     parser.add_argument("--budget", default="5m")
-    parser.add_argument("--again", type=int, default=AGAIN, help="in so many more processes what is served is timed")
+    parser.add_argument(
+        "--again", type=int, default=AGAIN, help="number of further processes in which the served model is timed"
+    )
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
     path = results_of(arguments.results, device_type())
@@ -63,7 +65,7 @@ def main() -> None:
 
 
 def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
-    """The verdict, the ways beside one another, and the speed-up of what is served in further processes."""
+    """Tune; return the verdict, the timed ways, and the speed-ups of the served model in further processes."""
     with tempfile.TemporaryDirectory() as directory:
         rec = f"{directory}/rec"
         began = time.perf_counter()
@@ -87,12 +89,12 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
 
 
 def memory_of(rec: str, name: str) -> dict[str, list[float]]:
-    """Mebibytes of what is served, in one process and in each of several."""
+    """Return the memory of the served model in MiB, in one process and in each of several."""
     return {"alone_mb": shares(rec, name, 1), "together_mb": shares(rec, name, TOGETHER)}
 
 
 def python(arguments: list[str]) -> str:
-    """What a process printed last. Raises RuntimeError with the end of what it said, if it failed."""
+    """Return the last line that a process printed. Raises RuntimeError with the end of its stderr if it failed."""
     done = subprocess.run([sys.executable, *arguments], cwd=HERE, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{arguments[0]} failed: {done.stderr[-2000:]}")
@@ -101,7 +103,7 @@ def python(arguments: list[str]) -> str:
 
 
 def results_of(directory: Path, device: str) -> Path:
-    """The file of this kind of machine; its first line says which that is."""
+    """Return the results file for this kind of machine; its first line describes the machine."""
     here, name = environment(), by_instructions(device)
     machine = {
         "cpu": here.cpu,

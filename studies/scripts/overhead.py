@@ -1,12 +1,12 @@
-"""What the hooks of `autocompile run` cost a step, in one process: they are put in and taken out in turn.
+"""Measure what the hooks of `autocompile run` cost per step, by installing and removing them in one process.
 
-    python studies/scripts/overhead.py                    # some two minutes; run nothing else meanwhile
+    python studies/scripts/overhead.py                    # about two minutes; run nothing else meanwhile
     python studies/scripts/table.py > studies/scripts/README.md
 
-The recommendation changes nothing: it says eager. So what differs between two blocks of the same steps, one with the
-hooks and one without, is what the hooks take. Which of the two comes first is drawn for each pair. A row each is
-appended to results/, for steps of inference and of training, and for calls of a module that computes next to nothing;
-to record one again, delete its row.
+The recommendation is eager, so it changes nothing. Therefore, two blocks of the same steps, one with the hooks and one
+without, differ only by the cost of the hooks. The order within each pair is random. One row each is appended to
+results/ for steps of inference, for steps of training, and for calls of a module that computes almost nothing. To
+record one again, delete its row.
 """
 
 import argparse
@@ -42,13 +42,13 @@ from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.training.entry import entry_of
 
 HERE = Path(__file__).parent
-# Steps of one block: enough that the clock's own grain and a collection of garbage do not count.
+# A block is long enough that the resolution of the clock and a garbage collection do not matter.
 BLOCK_S = 0.25
 FEWEST = 4
 
 
 class Net(nn.Module):
-    """A small convolutional network, of some milliseconds on two cores."""
+    """A small convolutional network, a few milliseconds per call on two cores."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,24 +59,24 @@ class Net(nn.Module):
         )  # fmt: skip
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Scores of ten classes."""
+        """Return scores of ten classes."""
         return self.layers(images)
 
 
 class Little(nn.Module):
-    """Computes next to nothing, so its call is the hooks."""
+    """A module that computes almost nothing, so its calls show the hooks alone."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same."""
+        """Return the input."""
         return x
 
 
 def infers(model: nn.Module, batches: list[Any]) -> Callable[[int], None]:
-    """So many calls, as a loop of inference makes them."""
+    """Return a function that makes a number of calls, as an inference loop does."""
 
     def steps(count: int) -> None:
         with torch.no_grad():
@@ -87,7 +87,7 @@ def infers(model: nn.Module, batches: list[Any]) -> Callable[[int], None]:
 
 
 def trains(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> Callable[[int], None]:
-    """So many steps, as a loop of training does them, loading included."""
+    """Return a function that does a number of steps, as a training loop does, including data loading."""
 
     def steps(count: int) -> None:
         done = 0
@@ -104,7 +104,7 @@ def trains(model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoade
 
 
 def unchanged(directory: Path, model: nn.Module, training: TrainingEntry | None) -> None:
-    """Write a recommendation that says to do as it is."""
+    """Write a recommendation that changes nothing."""
     write_manifest(
         directory,
         Manifest(
@@ -122,27 +122,27 @@ def unchanged(directory: Path, model: nn.Module, training: TrainingEntry | None)
 
 
 def inference(directory: Path) -> tuple[AppliedScript[Any], Callable[[int], None]]:
-    """A script that infers, and its recommendation."""
+    """Return the hooks and the steps of a script that infers."""
     model = Net().eval()
     unchanged(directory, model, None)
     return ServedScript(directory), infers(model, [torch.randn(16, 3, 32, 32) for _ in range(8)])
 
 
 def little(directory: Path) -> tuple[AppliedScript[Any], Callable[[int], None]]:
-    """One whose calls take no time."""
+    """Return the hooks and the steps of a script whose calls take almost no time."""
     model = Little().eval()
     unchanged(directory, model, None)
     return ServedScript(directory), infers(model, [torch.ones(1)])
 
 
 def training(directory: Path) -> tuple[AppliedScript[Any], Callable[[int], None]]:
-    """A script that trains, and its recommendation."""
+    """Return the hooks and the steps of a script that trains."""
     model = Net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     given = Training(loss=lambda model, batch: cross_entropy(model(batch[0]), batch[1]), optimizer=optimizer)
     unchanged(directory, model, entry_of(model, given)[0])
     served = TrainedScript(directory)
-    with served.applied():  # which sees the optimizer being made
+    with served.applied():  # the hooks must see how the optimizer is made
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     data = TensorDataset(torch.randn(256, 3, 32, 32), torch.randint(10, (256,)))
     return served, trains(model, optimizer, DataLoader(data, batch_size=8))
@@ -173,15 +173,15 @@ def main() -> None:
 
 
 def measured(served: AppliedScript[Any], steps: Callable[[int], None], pairs: int) -> dict[str, Any]:
-    """Milliseconds a step in each block, in pairs: with the hooks, and without."""
-    with served.applied():  # the first one loads
+    """Return the milliseconds per step of each block, in pairs: with the hooks and without."""
+    with served.applied():  # the first time also loads the recommendation
         steps(FEWEST)
     if not served.services():
         raise SystemExit(f"the recommendation does not fit: {served.others}")
     began = time.perf_counter()
     steps(FEWEST)
     count = max(FEWEST, math.ceil(BLOCK_S * FEWEST / (time.perf_counter() - began)))
-    drawn = random.Random(0)  # of the blocks
+    drawn = random.Random(0)  # for the order of the blocks
     rounds = []
     for _ in range(pairs):
         found = {}
@@ -193,7 +193,7 @@ def measured(served: AppliedScript[Any], steps: Callable[[int], None], pairs: in
 
 
 def block(steps: Callable[[int], None], count: int) -> float:
-    """Milliseconds a step."""
+    """Return the milliseconds per step of one block."""
     gc.collect()
     steps(FEWEST)
     began = time.perf_counter()
@@ -202,7 +202,7 @@ def block(steps: Callable[[int], None], count: int) -> float:
 
 
 def told(row: dict[str, Any]) -> str:
-    """In words."""
+    """Summarize a row for the terminal."""
     ratio = statistics.median(one["with"] / one["without"] for one in row["rounds"])
     more = statistics.median(one["with"] - one["without"] for one in row["rounds"])
     return f"{statistics.median(one['without'] for one in row['rounds']):.4g} ms: {ratio:.4f}x, {1e3 * more:+.2f} µs"

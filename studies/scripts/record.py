@@ -1,12 +1,12 @@
-"""What tuning a script as it is brings, and what watching and running it cost, over the example scripts.
+"""Measure the gain of tuning unmodified example scripts, and the cost of watching and running them.
 
-    python studies/scripts/record.py                      # some five minutes a script; run nothing else meanwhile
+    python studies/scripts/record.py                      # about five minutes a script; run nothing else meanwhile
     python studies/scripts/record.py --only images --budget 90s --rounds 3
     python studies/scripts/table.py > studies/scripts/README.md
 
-Each script is tuned, then runs in turn by itself and as recommended, in processes of their own (`one.py`); and in turn
-by itself and with a recommendation that changes nothing, which shows what `autocompile run` costs. Last it runs to its
-end in turn by itself and watched. A row for each script is appended to results/; to record it again, delete the row.
+Each script is tuned. Then it runs in rounds, each time in a separate process (`one.py`): unchanged; as recommended;
+with a recommendation that changes nothing, which shows the cost of `autocompile run`; and watched to its end. One row
+per script is appended to results/. To record a script again, delete its row.
 """
 
 import argparse
@@ -26,7 +26,7 @@ sys.path.append(str(HERE.parent))
 from machine import by_instructions, results_path  # noqa: E402
 
 SCRIPTS = HERE.parent.parent / "examples" / "scripts"
-# How long each script runs: some seconds, a few hundred steps at most.
+# These arguments make each script run for some seconds, with at most a few hundred steps.
 ARGUMENTS = {
     "images": ["--epochs", "6", "--samples", "1024"],
     "sequences": ["--steps", "120"],
@@ -57,13 +57,13 @@ def main() -> None:
 
 
 def results_in(directory: Path) -> Path:
-    """The file of this kind of machine."""
+    """Return the results file for this kind of machine."""
     kind = by_instructions()
     return results_path(directory, kind, {"kind": kind, "torch": str(torch.__version__)})
 
 
 def recorded(name: str, arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Its verdict, and the rounds of each comparison."""
+    """Tune the script; return the verdict and the measurements of all rounds."""
     tune = ["tune", str(SCRIPTS / f"{name}.py"), "--budget", arguments.budget, "--horizon", "1h", "--quiet"]
     tune += ["--output", str(directory / "rec"), "--", *own_arguments(name, directory / "tuned")]
     subprocess.run([sys.executable, "-m", "autocompile", *tune], cwd=directory, check=True, stdout=subprocess.DEVNULL)
@@ -81,7 +81,7 @@ def recorded(name: str, arguments: argparse.Namespace, directory: Path) -> dict[
 
 
 def one(way: str, rec: Path, name: str, work: Path) -> dict[str, Any]:
-    """The script once, in a process of its own: its seconds from outside, and what it says of its steps."""
+    """Run the script once in a separate process; return its wall time and its step times."""
     out = work.with_name(f"{work.name}-steps")
     out.mkdir()
     command = [str(HERE / "one.py"), way, str(rec), str(out), str(SCRIPTS / f"{name}.py")]
@@ -95,7 +95,7 @@ def one(way: str, rec: Path, name: str, work: Path) -> dict[str, Any]:
 
 
 def own_arguments(name: str, output: Path) -> list[str]:
-    """What the script is given."""
+    """Return the arguments of the script."""
     return [*ARGUMENTS[name], *(["--output", str(output)] if name in WRITES else [])]
 
 

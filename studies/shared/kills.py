@@ -1,12 +1,13 @@
-"""Runs on one study, killed at random instants: whether anything is lost, repeated, or left lying about.
+"""Kill runs that share one study at random times, and check that no trial is lost, repeated or left unfinished.
 
-    python studies/shared/kills.py record 20     # on SQLite and on a PostgreSQL server of its own: half an hour
+    python studies/shared/kills.py record 20     # on SQLite and on a temporary PostgreSQL server: half an hour
     python studies/shared/kills.py > studies/shared/README.md
 
-The runs are the product's, but for the trials, which only sleep (`tests/torchfree/sharing.py`). Of two that start
-together one is killed with SIGKILL at a random instant of its life, from its first trial on; then a third joins. Every
-second time the one that is killed is made to look like another machine's, so that only its silence tells.
-`database`: the server is killed and started again instead, under both. Needs `pip install -e ".[dev]"`.
+The runs use the real code, except that a trial only sleeps (`tests/torchfree/sharing.py`). Two runs start together.
+One of them is killed with SIGKILL at a random time after its first trial has begun; then a third run joins. Every
+second time, the killed run pretends to be on another machine, so that the others notice only its missing heartbeats.
+`database`: instead of a run, the database server is killed and restarted while both runs continue. Needs
+`pip install -e ".[dev]"`.
 """
 
 import json
@@ -23,7 +24,7 @@ TESTS = HERE.parent.parent / "tests"
 sys.path += [str(TESTS), str(TESTS / "torchfree")]
 
 import optuna  # noqa: E402
-from together import Run, faults, restart  # noqa: E402  what the tests check, too
+from together import Run, faults, restart  # noqa: E402  the same checks as in the tests
 
 from autocompile.search.study.opening import close_storage, open_storage, sqlite_url  # noqa: E402
 
@@ -40,7 +41,7 @@ def main() -> None:
 
 
 def record(times: int, storages: list[str]) -> None:
-    """All of these that is not recorded yet."""
+    """Record the repetitions that are not recorded yet, for these storages."""
     RESULTS.parent.mkdir(exist_ok=True)
     lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
     known = [(json.loads(line)["storage"], json.loads(line)["killed"]) for line in lines]
@@ -60,7 +61,7 @@ def record(times: int, storages: list[str]) -> None:
 
 
 def of_run(place: Path, url: str, number: int) -> dict[str, object]:
-    """One of two is killed, and a third joins."""
+    """Kill one of two runs, and let a third run join."""
     alone = "elsewhere" if number % 2 else ""
     killed = Run(place, "killed", url, node=alone, limit_s=LIMIT_S)
     other = Run(place, "other", url, limit_s=LIMIT_S)
@@ -73,7 +74,7 @@ def of_run(place: Path, url: str, number: int) -> dict[str, object]:
 
 
 def of_database(place: Path, url: str, server: object) -> dict[str, object]:
-    """The server is killed under two runs, and started again."""
+    """Kill and restart the database server while two runs use it."""
     runs = [Run(place, name, url, seconds=0.2, limit_s=LIMIT_S) for name in ("first", "second")]
     runs[0].wait_for(1)
     time.sleep(random.uniform(0.0, 2.0))
@@ -83,7 +84,7 @@ def of_database(place: Path, url: str, server: object) -> dict[str, object]:
 
 
 def came_of(url: str, runs: list[Run]) -> dict[str, object]:
-    """What is wrong, if anything; what the survivors' winners differ by; and what is unfinished in the study."""
+    """Return the faults, the difference between the surviving runs' winners, and the unfinished trials of the study."""
     found = faults(runs)
     speedups = [run.won["speedup"] for run in runs if run.killed_at is None]
     storage = open_storage(url)
@@ -99,7 +100,7 @@ def came_of(url: str, runs: list[Run]) -> dict[str, object]:
 
 
 def postgresql(directory: Path) -> object:
-    """A server of its own."""
+    """Start a temporary PostgreSQL server."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import pgserver
@@ -109,17 +110,17 @@ def postgresql(directory: Path) -> object:
 
 
 def emptied(server: object, name: str) -> str:
-    """The URL of a new database."""
+    """Create a new database and return its URL."""
     server.psql(f"create database {name}_{os.getpid()};")
     return server.get_uri(f"{name}_{os.getpid()}")
 
 
 def print_readme() -> None:
-    """One line for each storage, and for what was killed."""
+    """Print a row for each storage and each kind of kill."""
     lines = [json.loads(line) for line in RESULTS.read_text().splitlines()]
-    print("# Runs on one study, killed at random instants\n")
-    print("Made by `kills.py`, which says what was done. Trials only sleep; all else is the product.\n")
-    print("| storage | killed | times | after its end | of another machine | lost or repeated | unfinished | winners |")
+    print("# Runs that share a study, killed at random times\n")
+    print("Generated by `kills.py`, which describes the method. Trials only sleep; everything else is the real code.\n")
+    print("| storage | killed | times | ended before | another machine | lost or repeated | unfinished | winners |")
     print("|---|---|---|---|---|---|---|---|")
     for storage, killed in dict.fromkeys((line["storage"], line["killed"]) for line in lines):
         some = [line for line in lines if (line["storage"], line["killed"]) == (storage, killed)]

@@ -1,9 +1,10 @@
-"""What the guards cost: the loaded module against the bare runner of the same package, in pairs, in one process.
+"""Measure the cost of the guards: the loaded module against the bare runner of the same package, in one process.
 
     python studies/startup/overhead.py
 
-A tiny model, where every microsecond shows, one of some 10 ms, and MiniLM, whose output is an object of its own: that
-one is compared also with a bare runner that puts its tensors into that object. Appended to results/.
+The models are a tiny one, for which every microsecond counts, one of about 10 ms, and MiniLM. MiniLM returns its
+tensors in an output object, so it is also compared with a bare runner that builds this object. The two sides are timed
+in pairs. Rows are appended to results/.
 """
 
 import tempfile
@@ -34,10 +35,10 @@ PROCESS_TIMING = Timing(precision=0.002, limit_s=30.0)
 
 
 class Bare(Call):
-    """The package's own runner, on tensors that are ready."""
+    """Call the runner of the package directly, on prepared tensors."""
 
     def __init__(self, module: CompiledModule, inputs: dict[str, torch.Tensor]) -> None:
-        ((_guard, native),) = module._server._programs  # noqa: SLF001  the study looks beneath
+        ((_guard, native),) = module._server._programs  # noqa: SLF001  the study needs the internals
         super().__init__(native._binding.run)  # noqa: SLF001
         self._tensors = list(inputs.values())
 
@@ -46,7 +47,7 @@ class Bare(Call):
 
 
 class BareWithOutput(Bare):
-    """The same, and the tensors put together as the model returns them, which eager does too."""
+    """Call the runner and build the model's output object from its tensors, as eager also does."""
 
     def __init__(self, module: CompiledModule, inputs: dict[str, torch.Tensor]) -> None:
         super().__init__(module, inputs)
@@ -57,40 +58,40 @@ class BareWithOutput(Bare):
 
 
 class Loaded(Call):
-    """The module as users call it."""
+    """Call the loaded module as users do."""
 
     def __call__(self, **inputs: torch.Tensor) -> Any:
         return self.model(**inputs)
 
 
 class Chain(nn.Module):
-    """Many small operations, which take some microseconds when they are one kernel."""
+    """A chain of many small operations, which takes a few microseconds as one kernel."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.rand(16))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(rows, 16) in and out."""
+        """Map (rows, 16) to (rows, 16)."""
         for _ in range(10):
             x = torch.tanh(x * self.scale + 1)
         return x
 
 
 def tiny() -> tuple[Any, dict[str, torch.Tensor]]:
-    """Microseconds a call."""
+    """Return a model whose call takes microseconds."""
     torch.manual_seed(0)
     return Chain().eval(), {"x": torch.randn(4, 16)}
 
 
 def middling() -> tuple[Any, dict[str, torch.Tensor]]:
-    """Some 10 ms a call, and a plain tensor as output."""
+    """Return a model whose call takes about 10 ms and returns a plain tensor."""
     torch.manual_seed(0)
     return Chain().eval(), {"x": torch.randn(45_000, 16)}
 
 
 def main() -> None:
-    """Compile, put together what `autocompile.load` gives, time."""
+    """Pack each model, load it with `autocompile.load`, and time it."""
     settle_heap()
     for name, make in {"tiny": tiny, "middling": middling, "minilm": minilm}.items():
         model, inputs = make()
@@ -104,7 +105,7 @@ def main() -> None:
 
 
 def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
-    """The model as production loads it."""
+    """Pack the model and load it as production does."""
     left = directory / "aot"
     left.mkdir()
     plan = Plan(runtime="aot")
@@ -118,7 +119,7 @@ def packed(model: Any, sample: Sample, directory: Path) -> CompiledModule:
 
 
 def overhead(module: CompiledModule, against: Bare, inputs: dict[str, torch.Tensor]) -> dict[str, float]:
-    """The ratio with its interval, and what that is in microseconds a call."""
+    """Return the ratio with its interval, and the overhead in microseconds per call."""
     samples = [Sample((), inputs)]
     threads = torch.get_num_threads()
     bare = subject(against, samples, "cpu", threads)

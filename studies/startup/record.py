@@ -1,11 +1,12 @@
-"""How production starts: each way, from the start of a process to its first right result, side by side.
+"""Measure how production starts: each way, from the start of a process to its first correct result.
 
-    python studies/startup/record.py            # some 20 minutes; run nothing else meanwhile
+    python studies/startup/record.py            # about 20 minutes; run nothing else meanwhile
     python studies/startup/table.py > studies/startup/README.md
 
-For each model the ways are prepared once (a carried cache, a mega-cache, a public AOTInductor package, and a
-recommendation tuned here), then started in rounds, each start in a new process. What is fresh has an empty
-compiler cache, as a new machine has. Starts are appended to results/, so that a run that was ended goes on.
+For each model, the ways are prepared once: a carried cache, a mega-cache, an AOTInductor package made with torch's
+public functions, and a recommendation that is tuned here. Then they are started in rounds, each start in a new process.
+A way that is called fresh has an empty compiler cache, as on a new machine. Starts are appended to results/, so an
+interrupted recording can be continued.
 """
 
 import argparse
@@ -67,9 +68,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="*", default=["minilm", "mobilenet", "gpt"])
     parser.add_argument("--budget", default="10m")
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--directory", type=Path, help="keeps what is prepared (default: a temporary directory)")
+    parser.add_argument("--directory", type=Path, help="for the prepared files (default: a temporary directory)")
     arguments = parser.parse_args()
-    # As an installer leaves a package; everything else here was installed.
+    # An installer compiles a package to bytecode. All other packages here were installed, so this one is compiled too.
     compileall.compile_dir(Path(autocompile.__file__).parent, quiet=1)
     path = results_of(arguments.results)
     with tempfile.TemporaryDirectory() as temporary:
@@ -87,7 +88,7 @@ def main() -> None:
 
 
 def prepare(name: str, directory: Path, budget: str) -> Path:
-    """What the ways start from; what is there already is kept."""
+    """Create the files that the ways start from, except those that exist already."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "strategy.toml").write_text(STRATEGY)
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(directory / "cache")}
@@ -105,7 +106,7 @@ def prepare(name: str, directory: Path, budget: str) -> Path:
 
 
 def start(way: str, name: str, directory: Path, *, compiler: bool = True) -> dict[str, object]:
-    """One start in a new process; only the carried cache finds anything in the compiler's cache."""
+    """Start a new process once. Only "carried cache" finds anything in its compiler cache."""
     with tempfile.TemporaryDirectory() as scratch:
         cache = Path(scratch) / "cache"
         if way == "torch.compile, carried cache":
@@ -119,7 +120,7 @@ def start(way: str, name: str, directory: Path, *, compiler: bool = True) -> dic
 
 
 def python(arguments: list[str], variables: dict[str, str]) -> str:
-    """Standard output of a Python process that imports from this folder, and from where this one does."""
+    """Return the standard output of a Python process with this folder prepended to its PYTHONPATH."""
     found = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -135,7 +136,7 @@ def python(arguments: list[str], variables: dict[str, str]) -> str:
 
 
 def ways() -> list[str]:
-    """The ways' names, as start.py has them."""
+    """Return the names of the ways, as in start.py."""
     return [
         "eager",
         "torch.compile, fresh",
@@ -147,13 +148,13 @@ def ways() -> list[str]:
 
 
 def results_of(directory: Path = HERE / "results") -> Path:
-    """The file of this kind of machine; its first row describes it."""
+    """Return the results file for this kind of machine; its first row describes the machine."""
     kind = by_cores(device_type())
     return results_path(directory, kind, described("cpu", "cores", "cpu_features", "torch", "python", device=kind))
 
 
 def known(path: Path, model: str, way: str, number: int) -> bool:
-    """Whether this start was recorded before."""
+    """Return whether this start is already recorded."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return any((r.get("model"), r.get("way"), r.get("round")) == (model, way, number) for r in rows)
 

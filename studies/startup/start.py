@@ -1,8 +1,8 @@
-"""One start of a production process, as one line of JSON: seconds of each step, and whether the result is right.
+"""Start as a production process does; print the seconds of each step and whether the result is right as JSON.
 
     python start.py WAY MODEL DIRECTORY      (see record.py, which prepares DIRECTORY)
 
-Only what the way itself needs is imported, and imports are timed where they happen.
+Each way imports only the modules that it needs, and its imports count in the step in which they happen.
 """
 
 import time
@@ -21,28 +21,28 @@ from workloads import workload  # noqa: E402
 
 
 def eager(model, _directory):
-    """As it is."""
+    """Return the unmodified model."""
     return model
 
 
 def compiled(model, _directory):
-    """`torch.compile`; what its cache holds is up to whoever started this."""
+    """Use `torch.compile`; the parent process decides what its cache contains."""
     return torch.compile(model)
 
 
 def mega_cache(model, directory):
-    """`torch.compile` after loading what `torch.compiler.save_cache_artifacts` gave."""
+    """Use `torch.compile` after loading the output of `torch.compiler.save_cache_artifacts`."""
     torch.compiler.load_cache_artifacts((directory / "mega-cache").read_bytes())
     return torch.compile(model)
 
 
 def aoti(_model, directory):
-    """The AOTInductor package through torch's public function."""
+    """Load the AOTInductor package with torch's `aoti_load_package`."""
     return torch._inductor.aoti_load_package(str(directory / "public.pt2"))  # noqa: SLF001
 
 
 def ours(model, directory):
-    """`autocompile.load`."""
+    """Load the recommendation with `autocompile.load`."""
     import autocompile
 
     return autocompile.load(directory / "rec", model)
@@ -59,7 +59,7 @@ WAYS = {
 
 
 def main() -> None:
-    """Import, model, load, first call; then whether it is right, and how long a steady call takes."""
+    """Import, build the model, load, and call once; then check the result and time further calls."""
     way, name, directory = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     model, inputs = workload(name)
     waited()
@@ -91,13 +91,13 @@ def main() -> None:
 
 
 def waited() -> None:
-    """Until the GPU has done what it was given, if there is one."""
+    """Wait until the GPU has finished its work, if it is in use."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 def timed(run, inputs) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     began = time.perf_counter()
     run(**inputs)
     waited()

@@ -44,7 +44,7 @@ WORKLOADS = {"minilm": minilm, "mobilenet": mobilenet, "gpt": gpt}
 
 
 def workload(name: str) -> tuple[Any, dict[str, torch.Tensor]]:
-    """The model and its inputs, on the GPU if there is one."""
+    """Return the model and its inputs, on the GPU if there is one."""
     model, inputs = WORKLOADS[name]()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return model.to(device), {key: tensor.to(device) for key, tensor in inputs.items()}

@@ -1,4 +1,4 @@
-"""What people do by hand to train a model faster, in a few lines each: from a workload to a step on a batch."""
+"""The usual optimizations of a training loop by hand, a few lines each: from a workload to a step on a batch."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,14 +16,14 @@ Step = Callable[[Batch], torch.Tensor]
 
 @dataclass(frozen=True)
 class Loop:
-    """`step` does a step of training on a batch, and returns its loss; `model` and the optimizer are changed by it."""
+    """A training loop: `step` trains on a batch and returns its loss; it changes `model` and the optimizer."""
 
     model: nn.Module
     step: Step
 
 
 def by_hand(work: Workload, *, fused: bool = False, bf16: bool = False, compiled: bool = False) -> Loop:
-    """A usual loop, with these changes of it."""
+    """Return a plain training loop with these optimizations."""
     model = torch.compile(work.model) if compiled else work.model
     settings = {"fused": True} if fused else {}
     optimizer = work.optimizer(work.model.parameters(), **settings)
@@ -51,10 +51,10 @@ WAYS: dict[str, Callable[[Workload], Loop]] = {
 
 
 def has_bf16(device: str) -> bool:
-    """Whether there are instructions for bfloat16; nobody would take it where there are none."""
+    """Return whether the device has instructions for bfloat16. Without them, bfloat16 would only be slower."""
     return torch.cuda.is_bf16_supported() if device == "cuda" else computes_in("bfloat16")
 
 
 def ways(device: str) -> list[str]:
-    """Those that somebody would take on a device of this type."""
+    """Return the names of the ways that make sense on a device of this type."""
     return [way for way in WAYS if "bf16" not in way or has_bf16(device)]

@@ -1,12 +1,16 @@
-"""How soon a restarted job is at full speed from the recommendation's cache, and `prepare` beside the pasted snippet.
+"""Measure how soon a restarted job reaches full speed: `prepare` with its carried cache against the pasted snippet.
 
-    python studies/training/delivery.py [--only gpt] [--rounds 3]     # some five minutes a workload
+    python studies/training/delivery.py [--only gpt] [--rounds 3]     # about five minutes a workload
 
-A workload is tuned with `torch.compile` as the only runtime besides eager. Then processes of their own start in turn,
-each with an empty cache of the compiler's: `prepared`, by `prepare` from the recommendation, which carries a cache; and
-`pasted`, the plain torch code of the recommendation, which compiles. Each does the same steps. `full_s` is when the
-first step ends that takes no more than 1.2 times the usual, from where the loop is built on; `step_ms` is the median of
-the second half of the steps. A row for each workload is appended to delivery/, and printed.
+A workload is tuned with `torch.compile` as the only runtime besides eager. Then separate processes start in turn, each
+with an empty compiler cache, and do the same steps:
+
+- `prepared` uses `prepare` with the recommendation, which carries a cache.
+- `pasted` uses the plain torch code of the recommendation, which has to compile.
+
+`step_ms` is the median of the second half of the steps. `full_s` is the time from the start of building the loop until
+the end of the first step that takes at most 1.2 times that median. One row per workload is appended to delivery/ and
+printed.
 """
 
 import argparse
@@ -50,7 +54,7 @@ micro_batches = [1]
 
 
 def main() -> None:
-    """Record each workload, or be one of its processes."""
+    """Record each workload, or run as one of its child processes."""
     if sys.argv[1:2] == ["one"]:
         print(json.dumps(one(*sys.argv[2:])))
         return
@@ -71,7 +75,7 @@ def main() -> None:
 
 
 def recorded(name: str, budget: str, rounds: int, directory: Path) -> dict[str, Any]:
-    """What was tuned, and what its processes took, in turn."""
+    """Tune the workload, run its processes in turn, and return the row."""
     rec = directory / "rec"
     label = tuned(workload(name, device_type()), budget, rec, directory)
     found = [{way: process(name, way, rec) for way in ("prepared", "pasted")} for _ in range(rounds)]
@@ -89,7 +93,7 @@ def recorded(name: str, budget: str, rounds: int, directory: Path) -> dict[str, 
 
 
 def tuned(work: Workload, budget: str, rec: Path, directory: Path) -> str:
-    """Tune it for the compiler alone; the winner."""
+    """Tune with torch.compile as the only runtime besides eager; return the label of the winner."""
     strategy = directory / "compiled.toml"
     strategy.write_text(_COMPILED)
     training = autocompile.Training(loss=work.loss, optimizer=work.optimizer, clip_norm=work.clip_norm)
@@ -102,7 +106,7 @@ def tuned(work: Workload, budget: str, rec: Path, directory: Path) -> str:
 
 
 def process(name: str, way: str, rec: Path) -> dict[str, Any]:
-    """One of the processes, whose compiler has an empty cache."""
+    """Run one process with an empty compiler cache; return what it printed."""
     with tempfile.TemporaryDirectory() as cache:
         empty = {
             variable: f"{cache}/{variable.lower()}" for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -114,7 +118,7 @@ def process(name: str, way: str, rec: Path) -> dict[str, Any]:
 
 
 def one(name: str, way: str, rec: str) -> dict[str, Any]:
-    """Build the loop, and do the steps."""
+    """Build the loop and do the steps."""
     work = workload(name, device_type())
     torch.manual_seed(1)
     began = time.perf_counter()
@@ -129,7 +133,7 @@ def one(name: str, way: str, rec: str) -> dict[str, Any]:
 
 
 def built(work: Workload, way: str, rec: str) -> Loop:
-    """The loop of a way."""
+    """Return the loop of a way."""
     optimizer = work.optimizer(list(work.model.parameters()))
     if way == "pasted":
         pasted: dict[str, Any] = {"model": work.model, "optimizer": optimizer, "loss": work.loss}

@@ -1,4 +1,4 @@
-"""The networks that are trained, in plain torch, as people write them."""
+"""The networks that are trained, written in plain torch."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Attention(nn.Module):
-    """Every token looks at every other."""
+    """Self-attention over all tokens."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, and two linear layers behind it, each normalized before."""
+    """A pre-norm transformer layer: attention, then two linear layers."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Layer(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Classes of images, whose patches of 8 x 8 are tokens."""
+    """A classifier of images, with patches of 8 x 8 as tokens."""
 
     def __init__(self, layers: int, width: int, heads: int, *, size: int, classes: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class VisionTransformer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Classes of texts, by the mean of their tokens; with dropout."""
+    """A classifier of texts by the mean over their tokens; with dropout."""
 
     def __init__(self, layers: int, width: int, heads: int, *, words: int, length: int, classes: int) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Encoder(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """The next token, by an LSTM of two layers with dropout between them."""
+    """A language model: an LSTM of two layers, with dropout between them."""
 
     def __init__(self, words: int, width: int) -> None:
         super().__init__()
@@ -89,12 +89,12 @@ class Recurrent(nn.Module):
 
 
 def convolution(width: int, out: int, size: int, stride: int = 1) -> nn.Sequential:
-    """With batch normalization in the place of a bias."""
+    """Return a convolution with batch normalization instead of a bias."""
     return nn.Sequential(nn.Conv2d(width, out, size, stride, size // 2, bias=False), nn.BatchNorm2d(out))
 
 
 class Residual(nn.Module):
-    """Convolutions beside a path that skips them; `wide` has three, two of them of size 1."""
+    """A residual block. If `wide`, it has three convolutions, two of them of size 1; otherwise it has two."""
 
     def __init__(self, width: int, inner: int, stride: int, *, wide: bool) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A residual network: of 18 layers with depths 2, 2, 2, 2; of 50 with 3, 4, 6, 3, `wide`."""
+    """A residual network. Depths 2, 2, 2, 2 give ResNet-18; depths 3, 4, 6, 3 with `wide` give ResNet-50."""
 
     def __init__(self, depths: Sequence[int], *, wide: bool, classes: int) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class ResNet(nn.Module):
 
 
 class Conditioned(nn.Module):
-    """Two convolutions, with what is known of the noise added between them."""
+    """A residual block of two convolutions, with the embedding of the noise level added between them."""
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Conditioned(nn.Module):
 
 
 class UNet(nn.Module):
-    """The noise in images, of which it is told how far they are gone; two sizes."""
+    """A small U-Net of two resolutions that predicts the noise in images, given the noise level `time`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,6 +165,6 @@ class UNet(nn.Module):
 
 
 def perceptron() -> nn.Sequential:
-    """Four linear layers, of 256 numbers to one."""
+    """Return an MLP of four linear layers, from 256 numbers to one."""
     layers = [nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU()]
     return nn.Sequential(*layers, nn.Linear(512, 1))

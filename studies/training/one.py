@@ -1,10 +1,11 @@
-"""One way to train one workload: how it starts, what it learns, and how fast it is beside eager, in this process.
+"""Train one workload in one way: measure its start, its losses, and its speed relative to eager in this process.
 
     python studies/training/one.py NAME WAY [--seconds 20]                      # prints JSON
     python studies/training/one.py NAME ours --recommendation DIRECTORY
 
-WAY is one of `by_hand.WAYS`, or `ours`. Its first steps come first, so that it starts as it would in a process of its
-own; then an eager loop of the same model does the same steps on the same batches; then steps of both alternate.
+WAY is one of `by_hand.WAYS`, or `ours`. The way does its first steps before anything else, so that its start is not
+affected by eager. Then an eager loop of the same model does the same steps on the same batches. Then the steps of both
+alternate.
 """
 
 import argparse
@@ -37,7 +38,7 @@ _SEED = 1
 
 
 def main() -> None:
-    """Time it."""
+    """Time the way and print JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(KINDS))
     parser.add_argument("way", choices=[*WAYS, OURS])
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def way_of(name: str, recommendation: str) -> Callable[[Workload], Loop]:
-    """From a workload to a loop. Ours is imported only for itself: nothing of it is part of a way by hand."""
+    """Return the function that builds a loop. `ours` is imported only if chosen, so it cannot affect ways by hand."""
     if name != OURS:
         return WAYS[name]
     from ours import prepared
@@ -62,7 +63,7 @@ def way_of(name: str, recommendation: str) -> Callable[[Workload], Loop]:
 
 @dataclass(frozen=True)
 class Start:
-    """The first steps of a loop: their losses, and by how much they took longer than steps usually do."""
+    """The first steps of a loop: their losses, and how many seconds longer than usual they took."""
 
     loop: Loop
     losses: Sequence[float]
@@ -70,7 +71,7 @@ class Start:
 
 
 def measured(name: str, build: Callable[[Workload], Loop], device: str, seconds: float) -> dict[str, Any]:
-    """All that is recorded of a way; losses are means over the batches, first and last."""
+    """Return the measurements of a way. Losses are means over the first or the last round of the batches."""
     work, usual_threads = workload(name, device), torch.get_num_threads()
     own, threads = started(build, work), torch.get_num_threads()
     torch.set_num_threads(usual_threads)
@@ -95,7 +96,7 @@ def measured(name: str, build: Callable[[Workload], Loop], device: str, seconds:
 
 
 def started(build: Callable[[Workload], Loop], work: Workload) -> Start:
-    """Build a loop and do its first steps. What that takes beyond steps of the usual time, is the cold start."""
+    """Build a loop and do its first steps. The cold start is the time beyond that of as many usual steps."""
     synchronize = DEVICES[work.device].synchronize
     torch.manual_seed(_SEED)
     losses, marks = [], [time.perf_counter()]
@@ -110,9 +111,9 @@ def started(build: Callable[[Workload], Loop], work: Workload) -> Start:
 
 
 class Going:
-    """A loop as the clock runs it: each run is a step on the next batch. It trains on and on, and nothing is put back.
+    """A loop for the clock: each run is a step on the next batch. Training continues; no state is restored.
 
-    It has what `trial.clock.timing` asks of a step, and nothing more: `threads`, `state`, `preserved` and `run`.
+    It has only what `trial.clock.timing` needs of a step: `threads`, `state`, `preserved` and `run`.
     """
 
     threads = 0
@@ -123,16 +124,16 @@ class Going:
 
     @contextmanager
     def preserved(self) -> Iterator[None]:
-        """Do nothing: no other loop has what this one changes."""
+        """Do nothing: no other loop shares the state that this loop changes."""
         yield
 
     def run(self, _sample: object) -> torch.Tensor:
-        """A step."""
+        """Do a step on the next batch."""
         return self._loop.step(next(self._batches))
 
 
 def timed(loop: Loop, batches: Sequence[Batch], device: str, threads: int) -> Subject:
-    """As something to time, with so many threads."""
+    """Return the loop as a subject to time with `threads` threads."""
     going: Any = Going(loop, batches)
     nothing: Any = None
     return subject(going, (nothing,), device, threads)

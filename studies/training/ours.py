@@ -1,8 +1,8 @@
-"""What this library makes of a workload, and the only part of the study that calls it.
+"""Tune a workload with autocompile; this is the only module of the study that calls it.
 
     python studies/training/ours.py NAME BUDGET DIRECTORY    # tunes; prints JSON
 
-The recommendation lies in DIRECTORY afterwards, and `prepared` has a loop of it in another process.
+The recommendation is saved in DIRECTORY. In another process, `prepared` returns a loop that uses it.
 """
 
 import json
@@ -17,13 +17,13 @@ import autocompile
 
 
 def main() -> None:
-    """Tune one."""
+    """Tune one workload."""
     name, budget, directory = sys.argv[1:]
     print(json.dumps(tuned(workload(name, device_type()), budget, directory)))
 
 
 def tuned(work: Workload, budget: str, directory: str) -> dict[str, Any]:
-    """The verdict: who won, how much faster it is said to be, and how long all of it took."""
+    """Tune; return the winner, its reported speed-up, and how long the search took."""
     training = autocompile.Training(loss=work.loss, optimizer=work.optimizer, clip_norm=work.clip_norm)
     began = time.perf_counter()
     rec = autocompile.optimize(
@@ -39,7 +39,7 @@ def tuned(work: Workload, budget: str, directory: str) -> dict[str, Any]:
 
 
 def prepared(directory: str, work: Workload) -> Loop:
-    """The loop that a recommendation's user writes."""
+    """Return the loop that a user of the recommendation would write."""
     optimizer = work.optimizer(work.model.parameters())
     return Loop(work.model, autocompile.prepare(directory, work.model, optimizer, loss=work.loss))
 

@@ -1,16 +1,17 @@
-"""What a search delivers for a step of training, against every way by hand, over six workloads, and nine on a GPU.
+"""Compare the training step that a search delivers with every way by hand, on six workloads (nine on a GPU).
 
-    python studies/training/record.py               # some fifteen minutes a workload; run nothing else meanwhile
+    python studies/training/record.py               # about fifteen minutes a workload; run nothing else meanwhile
     python studies/training/record.py --only gpt --budget 2m --seconds 10
     python studies/training/table.py > studies/training/README.md
 
-Each way by hand runs in a process of its own (`one.py`), with an empty compiler cache, and is timed against eager
-there. Then the workload is tuned (`ours.py`), and what the recommendation gives is timed in the same way in three more
-processes, each with an empty cache too; and in turn with these, in two more each, the fastest ways by hand, since the
-fastest of many single processes is a lucky one. Where there are no instructions for bfloat16, ways by hand in it are
-left out.
-A row for each workload is appended to results/, so that a recording that was ended goes on. A way that fails is in it
-with its error; to record the workload again, delete the row.
+Each way by hand runs in a separate process (`one.py`) with an empty compiler cache, and is timed against eager in that
+process. Then the workload is tuned (`ours.py`), and the recommendation is timed in the same way in three more
+processes, also with empty caches. In turn with these, the fastest ways by hand are timed in two more processes each,
+because the fastest of many single measurements is partly luck. On a machine without instructions for bfloat16, the ways
+by hand in bfloat16 are skipped.
+
+One row per workload is appended to results/, so an interrupted recording can be continued. If a way fails, the row has
+its error. To record a workload again, delete its row.
 """
 
 import argparse
@@ -34,7 +35,7 @@ sys.path.append(str(HERE.parent))
 from machine import by_instructions, results_path  # noqa: E402
 
 AGAIN = 3
-# Who reads so close to the fastest way by hand is timed again with it.
+# Ways by hand within this share of the fastest one are timed again, too.
 CLOSE = 0.05
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH")
 
@@ -45,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=chosen(device), nargs="*", default=chosen(device))
     parser.add_argument("--budget", default="5m")
-    parser.add_argument("--seconds", type=float, default=20.0, help="at most so long is each way timed")
+    parser.add_argument("--seconds", type=float, default=20.0, help="the longest time for which each way is timed")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
     path = results_of(arguments.results, device)
@@ -61,14 +62,14 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Effort:
-    """`budget` of a search, as `optimize` takes it; `seconds` that each way is timed at most."""
+    """The `budget` of a search, as for `optimize`, and the most `seconds` for which each way is timed."""
 
     budget: str
     seconds: float
 
 
 def recorded(name: str, device: str, effort: Effort) -> dict[str, Any]:
-    """Every way by hand, the verdict of a search, and what it delivers in several processes."""
+    """Time every way by hand, search, and time the recommendation in several processes."""
     seconds = str(effort.seconds)
     found = {way: process("one.py", name, way, "--seconds", seconds) for way in ways(device)}
     with tempfile.TemporaryDirectory() as directory:
@@ -84,14 +85,14 @@ def recorded(name: str, device: str, effort: Effort) -> dict[str, Any]:
 
 
 def fastest(found: dict[str, Any]) -> list[str]:
-    """The fastest ways by hand but eager, which is what all are compared with."""
+    """Return the fastest ways by hand, without eager, which all ways are compared with."""
     speedups = {way: one["speedup"] for way, one in found.items() if way != "eager" and "speedup" in one}
     most = max(speedups.values(), default=0.0)
     return [way for way, speedup in speedups.items() if speedup >= (1 - CLOSE) * most]
 
 
 def process(*arguments: str) -> dict[str, Any]:
-    """What a process of its own, with empty caches, printed last; or why it failed."""
+    """Run a process with empty caches; return the JSON object that it printed last, or its error."""
     with tempfile.TemporaryDirectory() as cache:
         empty = {name: f"{cache}/{name.lower()}" for name in _CACHES}
         command = [sys.executable, str(HERE / arguments[0]), *arguments[1:]]
@@ -104,7 +105,7 @@ def process(*arguments: str) -> dict[str, Any]:
 
 
 def results_of(directory: Path, device: str) -> Path:
-    """The file of this kind of machine; its first line says which that is."""
+    """Return the results file for this kind of machine; its first line describes the machine."""
     here, kind = environment(), by_instructions(device)
     machine = {
         "device": device,

@@ -1,6 +1,6 @@
-"""What is trained: a model with random weights, a loss, an optimizer and batches, the same each time.
+"""The training workloads: a model with random weights, a loss, an optimizer and batches, the same each time.
 
-Six run everywhere; three more are of a size for a GPU, and chosen only where there is one.
+Six workloads run on every machine. Three larger ones run only on a GPU.
 """
 
 import os
@@ -26,10 +26,10 @@ Batch = Any
 
 @dataclass(frozen=True)
 class Kind:
-    """How a workload is made: `batch` makes one of so many samples, and `samples` is how many one has in the study.
+    """How a workload is made: `batch` makes a batch of a given size, and `samples` is its size in the study.
 
-    `loss` is a function of the model and a batch, `optimizer` one of parameters and further settings. `clip_norm`: to
-    which norm gradients are clipped, if they are. `needs_gpu`: it is too large for a processor.
+    `loss` is called with the model and a batch, `optimizer` with the parameters and further settings. `clip_norm` is
+    the norm to which gradients are clipped, or None. `needs_gpu`: the workload is too large for a CPU.
     """
 
     model: Callable[[], nn.Module]
@@ -43,7 +43,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Workload:
-    """A model in training mode and its batches, on a device; the rest as in `Kind`."""
+    """A model in training mode and its batches, on a device; the other fields are as in `Kind`."""
 
     model: nn.Module
     batches: tuple[Batch, ...]
@@ -54,65 +54,65 @@ class Workload:
 
 
 def classified(model: Any, batch: Batch) -> torch.Tensor:
-    """Cross entropy of classes, or of next tokens."""
+    """Return the cross entropy of classes or of next tokens."""
     inputs, labels = batch
     return functional.cross_entropy(model(inputs).flatten(0, -2), labels.flatten())
 
 
 def fitted(model: Any, batch: Batch) -> torch.Tensor:
-    """Mean squared error."""
+    """Return the mean squared error."""
     inputs, targets = batch
     return functional.mse_loss(model(inputs), targets)
 
 
 def denoised(model: Any, batch: Batch) -> torch.Tensor:
-    """Mean squared error of the noise that is found in images."""
+    """Return the mean squared error of the predicted noise in images."""
     images, time, noise = batch
     share = time[:, None, None, None]
     return functional.mse_loss(model((1 - share).sqrt() * images + share.sqrt() * noise, time), noise)
 
 
 def own(model: Any, batch: Batch) -> torch.Tensor:
-    """The one that the model computes itself."""
+    """Return the loss that the model computes itself."""
     return model(**batch).loss  # type: ignore[no-any-return]
 
 
 def pictures(size: int, classes: int, samples: int) -> Batch:
-    """Images of `size` x `size` with a class each, which shows in their brightness."""
+    """Return images of `size` x `size` and their classes; the class determines the brightness."""
     labels = torch.randint(classes, (samples,))
     return torch.randn(samples, 3, size, size) + (labels / classes)[:, None, None, None], labels
 
 
 def texts(words: int, length: int, samples: int) -> torch.Tensor:
-    """Tokens that are counted on from a random one."""
+    """Return sequences of consecutive tokens, each from a random first token."""
     return (torch.randint(words, (samples, 1)) + torch.arange(length)) % words
 
 
 def continued(words: int, length: int, samples: int) -> Batch:
-    """Texts, and for each token the next."""
+    """Return texts, and the next token for each token."""
     tokens = texts(words, length + 1, samples)
     return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
 def labelled(words: int, length: int, classes: int, samples: int) -> Batch:
-    """Texts with a class each, which follows from where they start."""
+    """Return texts and their classes; the first token determines the class."""
     tokens = texts(words, length, samples)
     return tokens, tokens[:, 0] * classes // words
 
 
 def noisy(size: int, samples: int) -> Batch:
-    """Images, how far they are gone in noise (from 0 to 1), and the noise."""
+    """Return images, their noise levels (0 to 1), and the noise."""
     return torch.rand(samples, 3, size, size), torch.rand(samples), torch.randn(samples, 3, size, size)
 
 
 def measured(samples: int) -> Batch:
-    """256 numbers and one that follows from them."""
+    """Return samples of 256 numbers, and a target that is a function of them."""
     inputs = torch.randn(samples, 256)
     return inputs, inputs[:, :8].sum(1, keepdim=True).tanh()
 
 
 def gpt_model() -> nn.Module:
-    """A GPT-2 of 4 layers of 256, with its dropout."""
+    """Return a GPT-2 of 4 layers of 256, with its dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return GPT2LMHeadModel(
@@ -121,7 +121,7 @@ def gpt_model() -> nn.Module:
 
 
 def gpt_batch(samples: int) -> Batch:
-    """64 tokens each; the model moves the labels itself."""
+    """Return samples of 64 tokens; the model shifts the labels itself."""
     tokens = texts(8000, 64, samples)
     return {"input_ids": tokens, "labels": tokens}
 
@@ -164,17 +164,17 @@ KINDS = {
 
 
 def device_type() -> str:
-    """Where the study runs: on the GPU, if there is one."""
+    """Return the device of the study: the GPU, if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def chosen(device: str) -> list[str]:
-    """The names of those that are trained on a device of this type."""
+    """Return the names of the workloads for a device of this type."""
     return [name for name, kind in KINDS.items() if device == "cuda" or not kind.needs_gpu]
 
 
 def workload(name: str, device: str = "cpu", samples: int | None = None) -> Workload:
-    """The same at every call; `samples`: how many a batch has, where these are not to be as many as in the study."""
+    """Return a workload, the same at every call. `samples` overrides the batch size of the study."""
     kind = KINDS[name]
     torch.manual_seed(0)
     model = kind.model().to(device).train()

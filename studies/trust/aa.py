@@ -1,11 +1,11 @@
-"""A/A: verdicts between identical configurations. A verdict that prefers one of them is a false win.
+"""A/A test: let the judge compare identical configurations. A verdict that prefers one of them is a false win.
 
-    python studies/trust/aa.py --verdicts 100            # quiet
-    python studies/trust/aa.py --verdicts 100 --busy     # with one busy process beside
+    python studies/trust/aa.py --verdicts 100            # quiet machine
+    python studies/trust/aa.py --verdicts 100 --busy     # while another process is busy
 
-Each verdict is between the baseline and a candidate that builds the very same program, in three fresh processes
-each. The processes are appended to results/, so that a run that was ended goes on; `python studies/trust/table.py`
-has `autocompile.search.judge` look at them, and makes the README's table of its verdicts.
+Each verdict compares the baseline with a candidate that builds the same program, in three fresh processes each. The
+measurements are appended to results/, so an interrupted recording can be continued. `python studies/trust/table.py`
+passes them to `autocompile.search.judge` and generates the README's table of its verdicts.
 """
 
 import argparse
@@ -40,7 +40,7 @@ TIMING = Timing(precision=0.02, limit_s=0.6)
 
 
 def main() -> None:
-    """Run verdicts, the models in turn, until there are as many as asked for."""
+    """Record verdicts, with the models in turn, until the requested number is reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verdicts", type=int, default=100)
     parser.add_argument("--busy", action="store_true")
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 class Bench:
-    """The three workloads, spooled and profiled, on one runner."""
+    """The three workloads, spooled and profiled on one runner."""
 
     def __init__(self, directory: Path) -> None:
         self.runner = LocalRunner(directory / "jobs", directory / "toolchain")
@@ -79,7 +79,7 @@ class Bench:
                 sys.exit(f"{name}: {reply}")
 
     def verdict(self, name: str, number: int) -> dict[str, object]:
-        """One verdict between the baseline and its double, their processes interleaved."""
+        """Measure the baseline and its double once, with their processes interleaved."""
         measured: dict[str, list[Measurement]] = {"baseline": [], "search": []}
         for process in range(PROCESSES):
             for position, origin in enumerate(measured):
@@ -104,17 +104,17 @@ class Bench:
 
 
 def as_logs(ratio: Estimate) -> list[float]:
-    """A process's log ratio and its interval, as the study keeps them."""
+    """Return the log ratio of a process and its interval, rounded as in the results."""
     return [round(math.log(x), 5) for x in (ratio.value, ratio.low, ratio.high)]
 
 
 @contextmanager
 def beside(*, busy: bool):
-    """One process that keeps a core busy, if asked for."""
+    """Run a process that keeps one core busy, if `busy`."""
     if not busy:
         yield
         return
-    # Ends by itself if this study is killed: another of its kind would measure beside two.
+    # The process ends on its own if this study is killed; otherwise the next study would run next to two of them.
     process = subprocess.Popen([sys.executable, "-c", f"import os\nwhile os.getppid() == {os.getpid()}: pass"])
     try:
         yield
@@ -123,14 +123,14 @@ def beside(*, busy: bool):
 
 
 def results_of(directory: Path = HERE / "results") -> Path:
-    """The file of this kind of machine; its first row describes it."""
+    """Return the results file for this kind of machine; its first row describes the machine."""
     kind, device = by_processor(device_type()), device_type()
     gpu = {"gpu": kind} if device == "cuda" else {}
     return results_path(directory, kind, described("cpu", "cores", "cpu_features", "torch", **gpu))
 
 
 def read_rows(path: Path) -> list[dict[str, object]]:
-    """All that was recorded."""
+    """Return all recorded rows."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

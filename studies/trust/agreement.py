@@ -1,12 +1,13 @@
-"""Agreement: the same finalists, judged again and again, each time in fresh processes.
+"""Agreement: measure the same finalists again and again in fresh processes, and compare the verdicts.
 
     python studies/trust/agreement.py --verdicts 10
-    python studies/trust/agreement.py --verdicts 10 --busy     # with one busy process beside
+    python studies/trust/agreement.py --verdicts 10 --busy     # while another process is busy
 
-The finalists are five ways to run one small CNN, some of them near each other, in three processes each, interleaved;
-those that are tied with the best by then go on, up to nine, as the balanced strategy's finals have it. The
-processes are appended to results/; `python studies/trust/table.py` has `autocompile.search.judge` look at them, and
-makes the README's table of its verdicts. What is true is taken from all quiet processes together.
+The finalists are five ways to run one small CNN; some have similar speeds. Each is measured in three processes,
+interleaved. Finalists that are then statistically tied with the best are measured in up to nine processes, as in the
+finals of the balanced strategy. The measurements are appended to results/. `python studies/trust/table.py` passes them
+to `autocompile.search.judge` and generates the README's table of its verdicts. The true ratios are taken from all quiet
+processes together.
 """
 
 import argparse
@@ -42,7 +43,7 @@ FINALISTS = {
 
 
 def main() -> None:
-    """Run verdicts until there are as many as asked for."""
+    """Record verdicts until the requested number is reached."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verdicts", type=int, default=10)
     parser.add_argument("--busy", action="store_true")
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 class Table:
-    """The finalists' workload on a runner, compiled once, as finals are: only their speed is asked for."""
+    """The workload of the finalists on a runner. As in finals, each finalist compiles once: only speed matters."""
 
     def __init__(self, runner: LocalRunner, directory: Path) -> None:
         self.runner = runner
@@ -80,7 +81,7 @@ class Table:
             self.measure(name, 0)
 
     def measure(self, name: str, seed: int) -> Measurement:
-        """One finalist in one fresh process."""
+        """Measure one finalist in one fresh process."""
         acceptance = Acceptance(published_tolerance(""))
         task = TrialTask(self.workload, FINALISTS[name], self.reference, TIMING, acceptance, seed)
         reply = reply_to(self.runner, task, Limits(200.0), Measurement, cache=FINALISTS[name].key)
@@ -89,7 +90,7 @@ class Table:
         return reply
 
     def verdict(self, number: int) -> dict[str, object]:
-        """One verdict over all finalists."""
+        """Measure all finalists for one verdict."""
         found: dict[str, list[Measurement]] = {name: [] for name in FINALISTS}
         going_on = list(FINALISTS)
         for process in range(AT_MOST):

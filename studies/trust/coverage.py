@@ -1,10 +1,10 @@
-"""Coverage: how often the 95% intervals hold what is true, by simulation on recorded noise.
+"""Coverage: simulate on recorded noise how often the 95% intervals cover the true value.
 
     python studies/trust/coverage.py
 
-The noise is what aa.py recorded: log ratios of processes that ran the same program twice, whose truth is 0. Each
-simulated run draws so many candidates, in so many processes each, from one model's processes, and has the
-product's own `search.judge.scatter` say its intervals. Nothing is timed; the result is appended to results/.
+The noise was recorded by aa.py: log ratios of processes that ran the same program twice, so the true value is 0. Each
+simulated run draws a number of candidates, with a number of processes each, from the processes of one model. The
+intervals come from the real code, `search.judge.scatter`. Nothing is timed. The result is appended to results/.
 """
 
 import json
@@ -18,11 +18,11 @@ from replay import trial_of
 from autocompile.search.judge.scatter import ratio_of, scatter_of
 
 RUNS = 4000
-LAYOUTS = ((1, 3), (3, 3), (4, 2), (5, 5))  # candidates, processes each: about what the strategies do
+LAYOUTS = ((1, 3), (3, 3), (4, 2), (5, 5))  # candidates, processes each: similar to the strategies
 
 
 def main() -> None:
-    """Simulate for each condition and layout, over the models in turn."""
+    """Simulate each condition and layout, with the models in turn."""
     path = results_of()
     rows = [row for row in read_rows(path) if row["kind"] == "aa"]
     kept = [row for row in read_rows(path) if row["kind"] != "coverage"]
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def coverage(pools: list[list[list[float]]], candidates: int, processes: int) -> float:
-    """The share of intervals that hold the truth: the mean of the pool that their processes are drawn from."""
+    """Return the share of intervals that cover the true value, which is the mean of the pool of their processes."""
     drawn = random.Random(0)
     held = 0
     for run in range(RUNS):

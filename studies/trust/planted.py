@@ -1,9 +1,10 @@
-"""Planted faults: what a wrong candidate looks like, and whether it is caught; and right ones, which must pass.
+"""Planted faults: check that wrong candidates are caught and that correct ones pass.
 
     python studies/trust/planted.py
 
-Faults are planted into the outputs of the examples' own models. Right candidates are the same models compiled, in
-reduced precision and in another memory format. Appended to results/; some 3 minutes on 2 cores.
+Faults are planted into the outputs of the models of the examples and of this study. The correct candidates are the same
+models compiled, in reduced precision, and in another memory format. Rows are appended to results/. It takes about 3
+minutes on 2 cores.
 """
 
 import copy
@@ -34,21 +35,21 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def on_first(output: Any, change: Change) -> Any:
-    """The output with its first tensor changed."""
+    """Return the output with its first tensor changed."""
     leaves, spec = pytree.tree_flatten(output)
     leaves[0] = change(leaves[0])
     return pytree.tree_unflatten(leaves, spec)
 
 
 def one_element(x: torch.Tensor) -> torch.Tensor:
-    """The largest element off by 1%."""
+    """Change the largest element by 1%."""
     flat = x.clone().flatten()
     flat[flat.abs().argmax()] *= 1.01
     return flat.view_as(x)
 
 
 def one_nan(x: torch.Tensor) -> torch.Tensor:
-    """NaN in one place."""
+    """Set one element to NaN."""
     flat = x.clone().flatten()
     flat[flat.numel() // 2] = torch.nan
     return flat.view_as(x)
@@ -63,7 +64,7 @@ FAULTS: dict[str, Change] = {
 
 
 class Changed(Call):
-    """Answers with its first output changed."""
+    """A call whose first output is changed."""
 
     def __init__(self, model: Any, change: Change) -> None:
         super().__init__(model)
@@ -74,7 +75,7 @@ class Changed(Call):
 
 
 class Stale(Call):
-    """Answers with what the previous call should have had."""
+    """A call that returns the output of the previous call."""
 
     _previous: Any = None
 
@@ -85,7 +86,7 @@ class Stale(Call):
 
 
 class Writes(Call):
-    """Changes a buffer that the model leaves alone."""
+    """A call that changes a buffer, although the model does not."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         output = super().__call__(*args, **kwargs)
@@ -103,7 +104,7 @@ RIGHT = {
 
 
 def main() -> None:
-    """Each fault and each right candidate on each model."""
+    """Check each fault and each correct candidate on each model."""
     import embedding
     import stencil
     from workloads import workloads

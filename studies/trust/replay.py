@@ -1,4 +1,4 @@
-"""Recorded processes as the product holds them, so that its judge as it is now can look at them again."""
+"""Turn recorded processes into trials, so that the current judge can judge them again."""
 
 import math
 from collections.abc import Sequence
@@ -41,14 +41,14 @@ _BLANK = Measurement(
 def trial_of(
     number: int, label: str, origin: Origin, changes: int, processes: Sequence[Sequence[float]], *, noisy: bool = False
 ) -> Trial:
-    """A trial whose processes had these log ratios, each with its interval; start-up is nothing."""
+    """Return a trial whose processes had these log ratios, each with its interval; its start-up time is zero."""
     blank = replace(_BLANK, contamination=replace(_BLANK.contamination, noisy=noisy))
     found = [replace(blank, ratio=Estimate(*(math.exp(log) for log in logs))) for logs in processes]
     return Trial(number, label, Candidate({}), Plan(threads=number), origin, found[0], changes, tuple(found))
 
 
 def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, int], *, noisy: bool = False) -> Verdict:
-    """The verdict over candidates by label; the one named `baseline` is the baseline. `noisy`: the host was so."""
+    """Return the verdict over candidates by label. The label `baseline` marks the baseline; `noisy`: a noisy host."""
     trials = [
         trial_of(number, label, "baseline" if label == "baseline" else "search", changes[label], found, noisy=noisy)
         for number, (label, found) in enumerate(processes.items())
@@ -58,10 +58,10 @@ def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, i
 
 
 def claims(verdict: Verdict) -> list[str]:
-    """What the winner is said to be faster than."""
+    """Return the labels of the candidates that the winner is reported to beat."""
     return [c.label for c in verdict.ranking if c is not verdict.winner and beats(verdict.winner, c, CALLS)]
 
 
 def still_tied(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, int]) -> list[str]:
-    """Who would go on in further processes, as finals have it."""
+    """Return the candidates that finals would measure in further processes."""
     return [c.label for c in unsettled(judged(processes, changes), CALLS)]

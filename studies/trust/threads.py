@@ -1,16 +1,17 @@
-"""Threads: whether a runtime with threads of its own reads the same beside eager as alone.
+"""Threads: check that a runtime with its own threads has the same time next to eager as alone.
 
-    python studies/trust/threads.py --processes 5         # some five minutes; run nothing else meanwhile
+    python studies/trust/threads.py --processes 5         # about five minutes; run nothing else meanwhile
 
-Torch's OpenMP threads go on spinning when they have nothing more to do, and take a core from the threads of another
-library. Each model is packed once for each runtime, and what `autocompile.load` makes of it is timed in new processes:
+Torch's idle OpenMP threads keep spinning for a while and take cores from the threads of another library. Each model is
+packed once for each runtime, and the loaded artifact is timed in new processes:
 
-- alone: nothing else runs in the process;
-- paired: by the clock that trials use, in blocks that alternate with eager's, each begun when no thread spins any more;
-- unsettled: the same without waiting for that;
-- after torch: each single call follows an operator of torch that uses all threads, as preprocessing in production may.
+- alone: nothing else runs in the process
+- paired: with the clock of trials, in blocks that alternate with eager's; each block begins when no thread spins
+- unsettled: the same without this wait
+- after torch: each call follows an operator of torch that uses all threads, as preprocessing in production may do
 
-Milliseconds a call are appended to results/, of which `python studies/trust/table.py` makes the README's table.
+The milliseconds per call are appended to results/. `python studies/trust/table.py` generates the README's table from
+them.
 """
 
 import argparse
@@ -47,7 +48,7 @@ LASTS_S = 2.0
 
 
 def models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
-    """Model and input by name: some 1 and 10 ms a call in eager on a 2-core machine."""
+    """Return model and input by name: about 1 ms and 10 ms per call in eager on a 2-core machine."""
     torch.manual_seed(0)
     layers = [nn.Linear(384, 1536), nn.GELU(), nn.Linear(1536, 384), nn.LayerNorm(384)]
     convolutions = [nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.Conv2d(32, 8, 3)]
@@ -58,7 +59,7 @@ def models() -> dict[str, tuple[nn.Module, torch.Tensor]]:
 
 
 def main() -> None:
-    """Time what is not recorded yet, all ways in turn; or, as a child, one way."""
+    """Time what is not recorded yet, with all ways in turn; as a child process, time one way."""
     if len(sys.argv) > 1 and sys.argv[1] in WAYS:
         print(json.dumps(timed(*sys.argv[1:])))
         return
@@ -79,7 +80,7 @@ def main() -> None:
 
 
 def packed(directory: Path) -> dict[tuple[str, str], str]:
-    """Where the artifact of each model lies, by runtime."""
+    """Pack each model for each runtime; return the directories of the artifacts."""
     artifacts = {}
     acceptance, timing = Acceptance(published_tolerance("")), Timing(precision=0.02, limit_s=0.5)
     with LocalRunner(directory / "jobs", directory / "toolchain") as runner:
@@ -101,14 +102,14 @@ def packed(directory: Path) -> dict[tuple[str, str], str]:
 
 
 def in_a_process(way: str, model: str, artifact: str) -> float:
-    """Milliseconds a call, in a fresh process."""
+    """Return the milliseconds per call in a fresh process."""
     command = [sys.executable, __file__, way, model, artifact]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return float(done.stdout.splitlines()[-1])
 
 
 def timed(way: str, name: str, artifact: str) -> float:
-    """Milliseconds a call, in this process."""
+    """Return the milliseconds per call in this process."""
     model, inputs = models()[name]
     loaded, sample = LoadedArtifact(artifact, model, threads=0), Sample((inputs,), {})
     with torch.no_grad():
@@ -120,14 +121,14 @@ def timed(way: str, name: str, artifact: str) -> float:
 
 
 def beside_eager(eager: Call, loaded: Call, sample: Sample, *, settles: bool) -> float:
-    """By the clock of trials."""
+    """Time with the clock of trials, paired with eager."""
     threads = torch.get_num_threads()
     sides = [subject(step, [sample], "cpu", threads, settles=settles) for step in (eager, loaded)]
     return time_pairs(*sides, Timing(precision=0.0, limit_s=2 * LASTS_S), seed=0).candidate.mean_ms
 
 
 def by_itself(loaded: Call, sample: Sample, *, after_torch: bool) -> float:
-    """Call by call, the median; what comes before each is not counted."""
+    """Return the median time of single calls; the operator before each call is not counted."""
     matrix, seconds = torch.randn(384, 384), []
     until = time.perf_counter() + LASTS_S
     while time.perf_counter() < until:

@@ -1,4 +1,4 @@
-"""Three models of different weight: some 0.3, 20 and 100 ms a call on a 2-core machine."""
+"""Three models of different cost: about 0.3, 20 and 100 ms per call on a 2-core machine."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ class Perceptron(nn.Module):
         self.layers = nn.Sequential(*(layer for _ in range(depth) for layer in (nn.Linear(width, width), nn.GELU())))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, width) in and out."""
+        """Map (batch, width) to (batch, width)."""
         return self.layers(x)
 
 
@@ -26,12 +26,12 @@ class Convolutions(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(batch, 3, height, width) in, (batch, 8) out."""
+        """Map (batch, 3, height, width) to (batch, 8)."""
         return self.layers(x).mean((2, 3))
 
 
 def workloads() -> dict[str, tuple[nn.Module, torch.Tensor]]:
-    """Model and input by name, on the GPU if there is one."""
+    """Return model and input by name, on the GPU if there is one."""
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     made = {

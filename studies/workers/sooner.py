@@ -1,12 +1,12 @@
-"""How much sooner several workers come within 2% of the best, replayed over the recorded spaces of studies/policy.
+"""Replay the recorded spaces of studies/policy; measure how much sooner several workers come within 2% of the best.
 
-    python studies/workers/sooner.py record     # 5 seeds, some minutes; no torch, and a busy machine does not matter
+    python studies/workers/sooner.py record     # 5 seeds, a few minutes; no torch; the machine may be busy
     python studies/workers/sooner.py > studies/workers/README.md
 
-Each worker asks the product's policy (`following`) for what is to be tried while all answers that are not there yet are
-out, as several runs on one study do. Nothing is asked for twice, and every answer is known to all at once. The clock is
-the recording's. Each seed scales what every trial takes (`workshop.py`), so that no result hangs on two trials that
-happen to end one before the other. The first trials are the baseline, which all wait for, and plain `torch.compile`.
+Each worker asks the real policy (`following`) for the next candidate while other trials are still running, as several
+runs on one study do. No candidate is tried twice, and all workers know each result immediately. The clock is that of
+the recording. Each seed scales the time of every trial (`workshop.py`), so that no result depends on which of two
+trials happens to end first. The first trials are the baseline, for which all workers wait, and plain `torch.compile`.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from autocompile.space.surroundings import surroundings_of
 HERE = Path(__file__).parent
 POLICY = HERE.parent / "policy"
 WORKERS, SEEDS, WITHIN = (1, 2, 4, 8, 16), range(5), 1.02
-# Ways to have several workers: how many devices, and how many processes that only compile.
+# Ways to have several workers: the number of devices, and the number of processes that only compile.
 WAYS = {
-    "machines": ("so many machines, each compiles and times its own trials", lambda n: (n, 0)),
-    "machines, compiling ahead": ("so many machines, each compiles the next while it times one", lambda n: (n, n)),
-    "lanes on one device": ("one machine, on which so many processes compile for one device", lambda n: (1, n)),
+    "machines": ("machines; each compiles and times its own trials", lambda n: (n, 0)),
+    "machines, compiling ahead": ("machines; each compiles the next candidate while it times one", lambda n: (n, n)),
+    "lanes on one device": ("processes on one machine that compile for one device", lambda n: (1, n)),
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def record(directory: Path) -> None:
-    """Replay everything, into one file for the machine that the recordings are of."""
+    """Replay all cases, into one file for the machine of the recordings."""
     paths = sorted(directory.glob("*.jsonl"))
     cases = list(product(paths, WAYS, WORKERS, SEEDS))
     (HERE / "results").mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def record(directory: Path) -> None:
 
 
 def replayed(case: tuple[Path, str, int, int]) -> dict[str, object]:
-    """One search: seconds from the profile on until it is within 2% of the best, and what the devices did meanwhile."""
+    """Replay one search: the seconds from the profile until it is within 2% of the best, and the use of the devices."""
     path, way, workers, seed = case
     recording = Recording.read(path)
     devices, compilers = WAYS[way][1](workers)
@@ -103,7 +103,7 @@ def replayed(case: tuple[Path, str, int, int]) -> dict[str, object]:
 
 
 class Search:
-    """The policy's search with several answers out, until the best is found."""
+    """A search of the policy with several trials running at once, until a good candidate is found."""
 
     def __init__(self, workshop: Workshop, devices: int, compilers: int, directory: Path) -> None:
         self._workshop = workshop
@@ -120,14 +120,14 @@ class Search:
             reference=directory / "reference.pt",
             artifact=directory / "artifact",
         )
-        # As many are under way as compile and are timed, and one that waits in between.
+        # One running trial for each compiler and each device, and one that waits in between.
         self._most = devices if not compilers else compilers + devices + 1
         self._good = good_plans(recording)
         self._hopeless: set[tuple[str, Value]] = set()
         self._under_way: list[Attempt] = []
 
     def until_found(self) -> tuple[float, int]:
-        """Seconds from the profile on, and how many trials had ended by then."""
+        """Search until a good candidate is found; return the seconds from the profile and the number of trials."""
         bench = self._bench
         toolchain = prepare_toolchain(bench)
         started_s = self._workshop.clock.now
@@ -151,12 +151,12 @@ class Search:
         return found_s - started_s, sum(when <= found_s for when, _key in self._workshop.timeline)
 
     def until_all_are_tried(self) -> float:
-        """Go on, until the policy wants nothing any more; seconds from the profile on."""
+        """Continue until the policy has no more candidates; return the seconds from the profile."""
         self._go_on(until=lambda: False)
         return self._workshop.clock.now - self._started_s
 
     def _go_on(self, until: Callable[[], bool]) -> None:
-        """Until that is so, or nothing is left to try."""
+        """Continue until `until()` is true or no candidate is left."""
         while not until():
             while len(self._under_way) < self._most:
                 candidate = following(self._bench, self._space, self._archive, self._evidence, self._hopeless)
@@ -176,21 +176,21 @@ class Search:
 
 
 def good_plans(recording: Recording) -> set[str]:
-    """Within 2% of the lowest amortized time of all recorded programs, for an hour's calls."""
+    """Return the plans within 2% of the lowest amortized time of all recorded programs, for the calls of one hour."""
     calls = Goal().calls_for(recording.about.profile.baseline_ms.value / 1e3)
     totals = {key: total(outcome, calls) for key, outcome in recording.outcomes.items()}
     return {key for key, seconds in totals.items() if seconds <= WITHIN * min(totals.values())}
 
 
 def total(outcome: object, calls: float) -> float:
-    """Of a process with so many calls, in units of the baseline's call; infinite for a failure."""
+    """Return the total time of a process with `calls` calls, in units of a baseline call; infinite for a failure."""
     if not isinstance(outcome, Measurement):
         return math.inf
     return outcome.startup.total_s / (outcome.baseline.mean_ms / 1e3) + calls * outcome.ratio.value
 
 
 def print_readme() -> None:
-    """The tables, and what they say."""
+    """Print the README: the text, with the tables in it."""
     print((HERE / "text.md").read_text().split("<!-- tables -->")[0].rstrip() + "\n")
     for path in sorted((HERE / "results").glob("*.jsonl")):
         print(f"## Recorded on {path.stem}\n")
@@ -202,8 +202,8 @@ def print_readme() -> None:
 
 
 def print_table(way: str, said: str, lines: list[dict], every: list[dict]) -> None:
-    """Seconds by workload and number of workers, and how many times sooner than one that compiles nothing ahead."""
-    print(f"### {way[0].upper()}{way[1:]}\n\nWorkers are {said}. Seconds, and how many times sooner than one alone.\n")
+    """Print the seconds by workload and number of workers, and the speed-up over one that compiles nothing ahead."""
+    print(f"### {way[0].upper()}{way[1:]}\n\nWorkers are {said}. Seconds, and the speed-up over one worker alone.\n")
     print(f"| workload | at least | one alone | {' | '.join(map(str, WORKERS))} |")
     print("|---|---|---|" + "---|" * len(WORKERS))
     gains: dict[int, list[float]] = {workers: [] for workers in WORKERS}
@@ -228,8 +228,8 @@ def print_table(way: str, said: str, lines: list[dict], every: list[dict]) -> No
 
 
 def print_whole(lines: list[dict]) -> None:
-    """Until the policy wants nothing any more."""
-    print("### Until nothing is left to try\n\nMachines that compile and time their own trials, as above.\n")
+    """Print the times until the policy has no more candidates."""
+    print("### Until the whole space is tried\n\nWorkers are machines; each compiles and times its own trials.\n")
     print(f"| workload | one alone | {' | '.join(map(str, WORKERS))} |")
     print("|---|---|" + "---|" * len(WORKERS))
     gains: dict[int, list[float]] = {workers: [] for workers in WORKERS}

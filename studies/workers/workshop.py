@@ -1,4 +1,4 @@
-"""A recording, replayed by several workers: some compile, some have a device; only recorded trials move the clock."""
+"""Replay a recording with several workers: compilers and devices. Only recorded trials advance the clock."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from autocompile.runner.simulated import VirtualClock
 from autocompile.runtime.catalogue import kind_of
 
 _COMPILED_BEFORE = ("start", "load", "build", "compile")
-# A child starts; what was compiled by another process is compiled again, from the cache that it left.
+# Seconds for a child process to start. It then compiles again, from the cache of the process that compiled before.
 _START_S = 1.0
-# What one trial takes more or less than was recorded, as a standard deviation of the logarithm.
+# How much a trial's time scatters around the recorded time: the standard deviation of the logarithm.
 _SCATTER = 0.15
 
 
 @dataclass(eq=False)
 class Turn:
-    """A task that goes through stages, each in one of the pools, for so many seconds."""
+    """A task that passes through stages; each stage takes some seconds in one of the pools."""
 
     reply: Reply
     plan_key: str
@@ -57,7 +57,7 @@ class Turn:
 
 @dataclass(eq=False)
 class Pool:
-    """So many places; whoever finds none waits, and what is not compiled comes first. `busy_s`: of all places."""
+    """A pool of places, for which tasks wait; those that do not compile come first. `busy_s` sums over all places."""
 
     places: int
     waiting: list[tuple[bool, int, Turn, float]] = field(default_factory=list)
@@ -65,10 +65,10 @@ class Pool:
 
 
 class Workshop(ReplayRunner):
-    """`devices` time one candidate each. With `compilers`, what compiles does that there, ahead of its timing.
+    """A replay runner with several workers: each of the `devices` times one candidate at a time.
 
-    Without any, a trial is compiled and timed in one go, on a device. `seed`: how much longer or shorter than recorded
-    each trial takes.
+    With `compilers`, candidates are compiled there before they are timed. Without compilers, a device compiles and
+    times a trial in one go. `seed` determines how much longer or shorter than recorded each trial takes.
     """
 
     def __init__(self, recording: Recording, clock: VirtualClock, *, devices: int, compilers: int, seed: int) -> None:
@@ -106,7 +106,7 @@ class Workshop(ReplayRunner):
         before_s = sum(reply.phases_s.get(phase, 0.0) for phase in _COMPILED_BEFORE)
         again_s = kind_of(task.plan).warm_s(reply.phases_s.get("compile", 0.0))
         again_s += _START_S + reply.phases_s.get("load", 0.0)
-        if total_s == before_s:  # it failed while it was compiled
+        if total_s == before_s:  # the trial failed while it was compiled
             return [(self.compilers, total_s)]
         return [(self.compilers, before_s), (self.devices, again_s + total_s - before_s)]
 

@@ -1,4 +1,4 @@
-"""The CUDA path, on a machine that has a GPU: `pytest -m gpu`."""
+"""The CUDA path, on a machine with a GPU: `pytest -m gpu`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What production does on a GPU: devices of tensors, CUDA graphs and threads, starts from another path."""
+"""Serving on a GPU: devices of tensors, CUDA graphs and threads, and starting from another path."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What measuring rests on and only a GPU can confirm; tests/real/test_on_a_gpu.py has the rest."""
+"""The assumptions of measuring that only a GPU can confirm; tests/real/test_on_a_gpu.py has the other tests."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What runs on clusters in the tests, and how they are looked at."""
+"""The workload and the helpers for tests on clusters."""
 
 import os
 import signal
@@ -19,11 +19,11 @@ from autocompile.search.strategy import load_strategy
 from autocompile.tuning import Request, tune
 from autocompile.workload.spool import spool
 
-# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+# More than these runs need even on a busy machine: they end when their strategy ends.
 AMPLE_S = 500.0
 PATIENCE_S = 120.0
 OWNED = "AUTOCOMPILE_TEST_CLUSTER"
-# Two programs that are packed, so that one is at each machine.
+# Two programs are packed, so that each machine packs one.
 STRATEGY = """
 [search]
 max_trials = 3

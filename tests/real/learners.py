@@ -1,4 +1,4 @@
-"""Small models that learn, each with a batch and a loss; with dropout, batch statistics and tied weights among them."""
+"""Small models for training, each with a batch and a loss; some have dropout, batch statistics or tied weights."""
 
 from dataclasses import dataclass
 from typing import Any

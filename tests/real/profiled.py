@@ -1,4 +1,4 @@
-"""Models, loaders and datasets that profiles are tested on."""
+"""Models, loaders and datasets for the tests of profiles."""
 
 import os
 import time
@@ -17,7 +17,7 @@ class TinyOperators(nn.Module):
 
 class LargeOperators(nn.Module):
     def forward(self, x):
-        # One allocation for all of them: where fresh pages take long, they would bound the model instead.
+        # A single allocation for all operators: on some machines, new pages are slow and would bound the model instead.
         y = x.add(1)
         for _ in range(15):
             y.mul_(0.5)

@@ -1,4 +1,4 @@
-"""A model that is kept out of compiling in part, in a module of its own, as naming that imports the compiler."""
+"""A model with a part excluded from compilation, in its own module because the exclusion imports the compiler."""
 
 import torch
 from torch import nn

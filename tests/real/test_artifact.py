@@ -1,4 +1,4 @@
-"""What production loads: the compiled program behind its guards, the carried cache, and what serves otherwise."""
+"""Loading in production: the compiled program behind its guards, the carried cache, and the fallbacks."""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""Programs whose calls are replayed as a CUDA graph; a stand-in for torch's graphs does again what was captured."""
+"""Programs whose calls are replayed as a CUDA graph; a stand-in for torch's graphs repeats the captured work."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Planted faults are caught, and honest candidates pass."""
+"""Planted faults are caught, and correct candidates pass."""
 
 import models
 import pytest

@@ -1,4 +1,4 @@
-"""Headers of CUDA from wheels, where there is no toolkit: with headers and a driver's library of a test's own."""
+"""CUDA headers from wheels, without a toolkit; the tests make the headers and the driver library themselves."""
 
 import subprocess
 from types import SimpleNamespace

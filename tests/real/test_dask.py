@@ -1,4 +1,4 @@
-"""A run on a dask cluster: a scheduler and a worker, each a process here."""
+"""A run on a dask cluster: a scheduler and a worker, both local processes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Programs that hold their weights, in production: changed weights, without the model, for NumPy arrays, damaged."""
+"""Programs that contain their weights, in production: changed weights, no model, NumPy arrays, damaged files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Whether dictionaries were written to, as the interpreter counts it: read from memory, or asked of torch."""
+"""Detection of writes to dictionaries by the interpreter's version counter, read from memory or through torch."""
 
 import pytest
 

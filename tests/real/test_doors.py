@@ -1,4 +1,4 @@
-"""A model is the same model through every door, and whatever differs in it is named."""
+"""A model is recognized as the same model on every way in, and each difference is named."""
 
 import copy
 import importlib.util

@@ -1,4 +1,4 @@
-"""The examples of scripts that train, as they are: each is tuned, and run with what is recommended."""
+"""The example training scripts, unmodified: each is tuned and run with its recommendation."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 AUTOCOMPILE = [sys.executable, "-m", "autocompile"]
 SCRIPTS = REPOSITORY / "examples" / "scripts"
-# The same numbers whatever wins, but for the order in which they are added up.
+# The same numbers for every winner, except for the order of summation.
 QUICK = """
 [search]
 max_trials = 2
@@ -31,8 +31,8 @@ candidates = 1
 processes = 1
 limit_s = 0.5
 """
-# What a script is called with, so that training takes far more of its time than evaluation; its class that is tuned;
-# how many steps of it it does, None where that follows from roundings.
+# For each script: arguments with which training takes far longer than evaluation, the class that is tuned, and the
+# number of its steps (None if it depends on rounding).
 SMALL = {
     "images": ("--epochs 1 --samples 256 --batch-size 8 --output made", "Net", 32),
     "sequences": ("--steps 20 --batch-size 4 --length 8 --width 16 --layers 1", "Model", 20),
@@ -46,10 +46,10 @@ SMALL = {
     "waves": ("--steps 1 --length 8 --width 8 --waves 8 --further 4", "Forecaster", None),
     "fit": ("--steps 1", "Sequential", None),
 }
-# Whose optimizer calls for the loss itself.
+# Scripts whose optimizer calls a closure for the loss.
 BY_CLOSURE = ("waves", "fit")
-# Of what a script prints which computes in bfloat16 itself, where it is run in full precision; an accuracy may be of a
-# few texts.
+# Tolerances for the output of a script that computes in bfloat16, compared with full precision. An accuracy may be the
+# mean over a few texts only.
 NEAR = {"trainer": {"rel": 5e-2, "abs": 0.15}}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
@@ -82,14 +82,14 @@ def held(path):
     """What a file of a model's has, by name; None for what is no such file."""
     if path.suffix == ".safetensors":
         return load_file(path)
-    # Written by the test itself a moment ago.
+    # The file is safe to unpickle, because the test has just written it.
     return torch.load(path, weights_only=False) if path.suffix in {".pt", ".pth", ".ckpt"} else None
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_script_that_trains_is_tuned_and_run_as_it_is(name, tmp_path):
     script, (arguments, kind, steps) = SCRIPTS / f"{name}.py", SMALL[name]
-    # Checkpoints have the path that they are written to.
+    # Checkpoints contain their own path.
     plain, here = tmp_path / "plain", tmp_path / "here"
     called = ran(sys.executable, script, *arguments.split(), cwd=here)
     assert called.returncode == 0, called.stderr

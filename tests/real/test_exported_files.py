@@ -1,4 +1,4 @@
-"""Models as files that run without this library: what their examples compute, and in one line why there is none."""
+"""Models as files that run without this library: their results, and a one-line reason if an export fails."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ from autocompile.workload.spool import spool
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SAMPLES = [(torch.randint(0, 50, (n, 7)), {"bias": torch.randn(n, 16)}) for n in (3, 6)]
-# As somebody else has it: there is no autocompile, and nothing of this process.
+# The situation of another user: no autocompile, and no state of this process.
 ELSEWHERE = """
 import runpy, sys
 import numpy as np
@@ -73,7 +73,7 @@ def needs(name):
 
 
 FORMATS = [needs(name) for name in formats()]
-# Without those that a compiler is needed for.
+# Without the formats that need a compiler.
 QUICK = [needs(name) for name in formats() if name != "pt2"]
 
 

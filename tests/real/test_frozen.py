@@ -1,4 +1,4 @@
-"""Programs that hold their weights, in a file beside the code that all processes share."""
+"""Programs that contain their weights, in a separate file next to the code that all processes share."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ from autocompile.workload.axes import FreeAxis
 from autocompile.workload.identity.facts import identity_of
 from autocompile.workload.samples import Sample
 
-# Of torch's own compiler, which usually works in another process.
+# These warnings come from torch's own compiler, which usually runs in another process.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*treespec.*:FutureWarning"),

@@ -1,4 +1,4 @@
-"""Functions of scripts, whose calls are tuned and served: `autocompile tune --function`, and `autocompile run`."""
+"""Functions of scripts whose calls are tuned and served: `autocompile tune --function` and `autocompile run`."""
 
 import argparse
 import copy

@@ -1,4 +1,4 @@
-"""Text that transformers' `generate` makes: its decode step is what is tuned, and the tokens stay the same."""
+"""Text generation with `generate` of transformers: the decode step is tuned, and the tokens stay the same."""
 
 import re
 import subprocess
@@ -45,7 +45,7 @@ from autocompile.workload.generating.asked import generation_by
 from autocompile.workload.generating.cache_argument import cache_field
 from autocompile.workload.generating.caches import PreallocatedCache
 
-# Two threads that wait for each other are slow beside others, and a decode step has many short operators.
+# On a busy machine, two threads that wait for each other are slow, and a decode step has many short operators.
 pytestmark = pytest.mark.usefixtures("one_thread")
 CACHE = cache_field(CausalLMOutputWithPast)
 OPENVINO = Plan(runtime="openvino")
@@ -160,7 +160,7 @@ def test_what_generates_otherwise_is_left_to_the_model(settings, reason):
     asked = {"max_new_tokens": 6, **settings}
     assert_same(by(texts, model, **asked), plainly(model, **asked))
     assert texts.left == {f"calls of generate: {reason}": 1}
-    # The same where it is said by the model, or in a configuration beside it.
+    # The same if the model or a separate configuration has the setting.
     texts.left.clear()
     model.generation_config.update(**settings)
     own = {"generation_config": GenerationConfig(max_new_tokens=6, pad_token_id=0)}
@@ -364,7 +364,7 @@ def test_what_is_loaded_generates_the_same_tokens_by_the_program(packed):
     assert not loaded.status.fallbacks
     ids = prompts()["inputs"]
     torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
-    # Longer than the memory that the program was made for: the rest is the model's own work, and is told.
+    # Longer than the cache of the program: the model itself computes the rest, and this is reported.
     assert torch.equal(loaded.generate(ids, max_new_tokens=70), model.generate(ids, max_new_tokens=70))
     (fallback,) = loaded.status.fallbacks
     assert "has shape" in fallback.reason

@@ -1,4 +1,4 @@
-"""Goals with real children: batches that are proved, sizes that do not fit, compiles that cannot pay back."""
+"""Goals with real child processes: proved batches, sizes that do not fit, and compilations that cannot pay off."""
 
 import json
 import sqlite3
@@ -97,7 +97,7 @@ def test_a_batch_is_measured_per_sample_and_its_outputs_are_checked(laboratory):
         assert isinstance(found, Measurement), found
         assert found.batch_factor == 64
         per_call = found.latency.mean_ms / found.baseline.mean_ms
-        # A sample's share of a call, which is a 64th; on a busy machine the two figures differ by some factor.
+        # The ratio is per sample, 1/64 of a call. On a busy machine the two numbers can differ by some factor.
         assert found.ratio.value < per_call / 4
         assert found.accuracy.error <= found.accuracy.limit
 
@@ -123,7 +123,7 @@ def test_a_first_call_that_cannot_pay_back_is_ended_at_the_bound(tmp_path):
     slow = [entry for entry in rec.trials if entry.config["amp"] != "off"]
     assert slow
     assert all(entry.failure.kind == "timeout" and entry.failure.stage == "compile" for entry in slow)
-    # At the bound, and neither after the 600 s that it sleeps nor when the search's time is over.
+    # They end at the limit, not after the 600 s of sleep and not at the end of the search.
     assert all(entry.failure.phases_s["compile"] < 120 for entry in slow)
     assert any("compiling alone took more than the" in decision.reason for decision in rec.decisions)
     assert rec.config["runtime"] == "eager"
@@ -139,7 +139,7 @@ def test_batches_are_tuned_from_the_command_line(tmp_path):
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     measured = [entry for entry in document["trials"] if entry["status"] == "measured"]
-    # Which is the quickest is for a quiet machine to say.
+    # Only a quiet machine can tell which one is the fastest, so this is not checked.
     assert {8, None} <= {entry["batch"] for entry in measured}
     assert document["winner_as_given"]["batch"] is None
     assert document["goal"]["objective"] == "throughput"

@@ -1,4 +1,4 @@
-"""What an artifact is refused for on another GPU, on devices as CUDA described them."""
+"""Artifacts are refused on another kind of GPU; the devices are made-up CUDA device properties."""
 
 from types import SimpleNamespace
 

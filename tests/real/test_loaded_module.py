@@ -1,4 +1,4 @@
-"""A loaded module in its model's place: attributes, methods that call the model, and what it refuses."""
+"""A loaded module in place of its model: attributes, methods that call the model, and what it refuses."""
 
 import copy
 import inspect
@@ -250,7 +250,7 @@ def test_the_compilers_tables_are_not_printed(tmp_path):
         "from torch._dynamo.utils import counters\n"
         "print(counters['inductor']['select_algorithm_autotune'])\n"
     )
-    empty = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}  # what lies in the cache is not timed again
+    empty = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}  # programs in the cache would not be timed again
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=empty, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "AUTOTUNE" not in ran.stderr

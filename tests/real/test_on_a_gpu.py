@@ -1,4 +1,4 @@
-"""What is done on a GPU, as far as a machine without one can tell: torch's answers there are made up."""
+"""Code for GPUs, as far as it can be tested without one: torch's answers are made up."""
 
 import subprocess
 import sys

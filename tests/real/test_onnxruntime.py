@@ -1,4 +1,4 @@
-"""Models converted to ONNX and run by ONNX Runtime: the same numbers, for all sizes, and in one line why not."""
+"""Models converted to ONNX and run by ONNX Runtime: equal results for all sizes, and a one-line reason if it fails."""
 
 import os
 import subprocess
@@ -81,7 +81,7 @@ def packed(tmp_path):
     def pack(model, *args, axes=(), plan=PLAN, **kwargs):
         program = runtime.compile_ahead(model, plan, Sample(args, kwargs), axes, tmp_path, "program0")
         guard = Guard(program, model, torch.device("cpu"))
-        # It has its weights.
+        # The program contains its weights.
         run = runtime.load(program, Files(tmp_path), None, Watch(model))
 
         def called(*args, **kwargs):

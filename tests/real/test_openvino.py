@@ -1,4 +1,4 @@
-"""Programs that OpenVINO runs: what they take, what they give, and what cannot be made one."""
+"""Programs of OpenVINO: their inputs, their outputs, and models that cannot be converted."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ from autocompile.workload.axes import FreeAxis
 from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 
-# Not imported here, as it would have its telemetry then.
+# OpenVINO is not imported here, because a plain import enables its telemetry.
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
 OPENVINO = Plan(runtime="openvino")
 

@@ -1,4 +1,4 @@
-"""What a compiled program's tensors become: the object that the model would have returned."""
+"""The tensors of a compiled program are assembled into the object that the model would return."""
 
 from collections import OrderedDict
 from dataclasses import dataclass

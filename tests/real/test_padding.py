@@ -1,4 +1,4 @@
-"""Calls filled up to buckets: only where that is proved to change nothing, and then right for every size."""
+"""Calls padded to buckets: only if padding provably changes nothing, and then with correct results for every size."""
 
 import models
 import pytest

@@ -1,4 +1,4 @@
-"""Whether weights lie where a program was told: the compiled check and Python's have to see the same."""
+"""Checks that weights are still in the memory that a program was told: the compiled check and Python's must agree."""
 
 import gc
 import weakref

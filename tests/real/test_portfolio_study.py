@@ -1,4 +1,4 @@
-"""The study of serving on a GPU: where its workloads lie, and by which ways they are run."""
+"""The portfolio study on a GPU: the device of its workloads, and the ways by hand that it runs."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""What a profile says of models whose nature is known, and of inputs that cannot be profiled."""
+"""Profiles of models with known properties, and of inputs that cannot be profiled."""
 
 import inspect
 import itertools
@@ -60,7 +60,7 @@ def no_process_left():
     ids=["overhead", "compute", "memory"],
 )
 def test_what_bounds_a_model_is_told_with_its_evidence(examine, model, inputs, bound, said, full):
-    # A neighbour may take the memory's bandwidth for a while, which the profile then says.
+    # Another process may use the memory bandwidth for a while, which then shows in the profile.
     attempts = (examine(model.eval(), inputs, full=full) for _ in range(_ATTEMPTS))
     found = next((one for one in attempts if one.bound == bound), None) or examine(model.eval(), inputs, full=full)
     assert found.bound == bound, found.evidence

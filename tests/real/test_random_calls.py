@@ -1,4 +1,4 @@
-"""Models that draw random numbers when they are called: compiled, and verified exactly and by distribution."""
+"""Models that draw random numbers when called: compiled, and verified exactly or by distribution."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.usefixtures("one_thread"),
 ]
 EXACT = published_tolerance("")
-# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+# More than these runs need even on a busy machine: they end when their strategy ends.
 AMPLE = "400s"
 COMPILED = EAGER.replace("max_trials = 3", "max_trials = 2").replace("'eager'", "'inductor'")
 

@@ -1,4 +1,4 @@
-"""A run on a Ray cluster of one node, which is processes here."""
+"""A run on a Ray cluster of one node, whose processes are local."""
 
 import shutil
 import socket
@@ -12,7 +12,7 @@ from clusters import PATIENCE_S, Cluster, check_a_kill, check_a_run, wait_until
 from autocompile.core.errors import InvalidValue
 from autocompile.runner.cluster.ray import RayEngine
 
-# Ray's own sockets lie in it, whose paths must be short.
+# Ray creates its sockets here, and their paths must be short.
 _SCRATCH = "/tmp"
 
 

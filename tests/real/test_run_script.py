@@ -1,4 +1,4 @@
-"""`autocompile run`: a script as it is, with a recommendation applied, from the command line."""
+"""`autocompile run` on the command line: an unmodified script with a recommendation applied."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ import pytest
 from places import REPOSITORY
 
 AUTOCOMPILE = [sys.executable, "-m", "autocompile"]
-# Ends long before that, when it has tried one or two.
+# This search ends after one or two trials, long before its budget.
 QUICK = """
 [search]
 max_trials = {trials}

@@ -1,4 +1,4 @@
-"""A script that trains, run with a recommendation applied: its own loop, its model and its optimizer as planned."""
+"""A training script with a recommendation applied: its own loop, with its model and optimizer as planned."""
 
 import re
 import subprocess
@@ -25,7 +25,7 @@ PLANS = {
     "compiled in blocks": Plan(runtime="inductor", settings={"scope": ["into", "out"]}),
     "reduced": Plan(autocast="bfloat16", optimizer="foreach"),
 }
-# What may differ, relative to the numbers that the script prints.
+# Allowed differences, relative to the numbers that the script prints.
 NEAR = {"reduced": 0.05}
 DRIVER = """
 import sys
@@ -216,7 +216,7 @@ def test_an_autocast_around_forward_gives_way_to_the_plans_precision(workload, p
     losses, at_full, wrapped = (numbers(one.stdout)[:12:2] for one in (ours, plain("plain"), plain("wrapped")))
     assert losses == pytest.approx(at_full, abs=2e-4)
     assert wrapped != pytest.approx(at_full, abs=2e-4)
-    # What is called without gradients is left as it is.
+    # Calls without gradients are not changed.
     assert numbers(ours.stdout)[1:12:2] == pytest.approx(numbers(plain("wrapped").stdout)[1:12:2], rel=0.05)
 
 

@@ -1,4 +1,4 @@
-"""A runtime that another distribution brings, and what is built through the runtimes that there are."""
+"""A runtime from another distribution, and everything that is built through the catalogue of runtimes."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from autocompile.runtime.base import NotPackable
 from autocompile.runtime.catalogue import kind
 from autocompile.workload.call import Call
 
-# Eager waits, which no program does that was exported.
+# A model that sleeps in eager, but not as an exported program.
 WAITING = """
 import time
 import torch
@@ -55,7 +55,7 @@ print(json.dumps([fast.status.runtime, fast.status.start, fast.status.calls]))
 """
 
 
-# What changes the weights, before the program is loaded and while it serves, and what serves then.
+# Change the weights before the program is loaded and while it serves, and print what serves then.
 TRAINING = """
 import autocompile, copy, json, torch, warnings
 from waiting import inputs, model

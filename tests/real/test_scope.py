@@ -1,4 +1,4 @@
-"""What is compiled, and for which sizes: always the same numbers as eager, hooks and shared modules included."""
+"""Scopes and sizes of compilation: always the same results as eager, also with hooks and shared modules."""
 
 import models
 import pytest

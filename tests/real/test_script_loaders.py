@@ -1,4 +1,4 @@
-"""The DataLoader of a script as it is: seen while it is watched, and set otherwise by `autocompile run`."""
+"""The DataLoader of an unmodified script: observed while it is watched, and changed by `autocompile run`."""
 
 import json
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Two workers on this machine: caches that another child has filled, and a run that is killed while one is paused."""
+"""Two workers on this machine: caches filled by another child, and a run killed while one worker is paused."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.plan import Plan
 from autocompile.runtime.inductor.settings import compiled
 
-# What is packed in a few seconds.
+# A search whose artifact is packed in a few seconds.
 PACKED = """
 [search]
 max_trials = 5

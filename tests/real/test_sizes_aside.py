@@ -1,4 +1,4 @@
-"""Sizes that may end the process that tries them, as an index beyond a table ends one on a GPU."""
+"""Input sizes that may crash the process that tries them, as an index beyond a table does on a GPU."""
 
 import os
 from types import SimpleNamespace

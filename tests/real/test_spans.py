@@ -1,4 +1,4 @@
-"""How long calls take on a GPU, which is given them before it does them; a stand-in does them when it is waited for."""
+"""The duration of calls on a GPU, which runs them asynchronously; a stand-in runs them when it is waited for."""
 
 from types import SimpleNamespace
 

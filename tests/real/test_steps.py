@@ -1,4 +1,4 @@
-"""Units of work: what they change is put back, whatever it is, and what they do is told."""
+"""Units of work: all their changes are undone, and their results are reported."""
 
 import copy
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How studies name their results: what was recorded is found again, and a GPU is the one that is used."""
+"""File names of study results: existing results are found again, and a GPU is named after the one in use."""
 
 import importlib
 import json

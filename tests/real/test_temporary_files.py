@@ -1,4 +1,4 @@
-"""What runs leave in the system's temporary directory: nothing; and what a killed one left goes with the next."""
+"""Temporary files: a run leaves nothing behind, and the next run removes the files of a killed one."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is compiled with CUDA graphs serves the thread of the first call; a plain function stands in for the graphs."""
+"""Programs with CUDA graphs serve only the thread of the first call; a plain function stands in for the graphs."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Paired timing on a clock that only the subjects move."""
+"""Paired timing, on a clock that only the subjects advance."""
 
 import os
 import random
@@ -196,12 +196,12 @@ def test_a_gpu_that_throttles_or_is_shared_is_noisy(monkeypatch):
 @pytest.mark.parametrize(
     ("running", "computing", "others"),
     [
-        ({"own", 7}, {"own": 90}, 0),  # the other one holds a context, and does nothing
+        ({"own", 7}, {"own": 90}, 0),  # process 7 has a context, but is idle
         ({"own", 7}, {"own": 90, 7: 3}, 1),
-        ({41, 42}, {41: 90}, 0),  # the host's numbers: one of them is this process
+        ({41, 42}, {41: 90}, 0),  # process numbers of the host: one of them is this process
         ({41, 42}, {41: 90, 42: 10}, 1),
-        ({41}, None, 0),  # the driver does not tell
-        ({"own"}, {"own": 90, 0: 7, 12: 2**32 - 1}, 0),  # entries of no process, or beyond all
+        ({41}, None, 0),  # the driver reports no utilization
+        ({"own"}, {"own": 90, 0: 7, 12: 2**32 - 1}, 0),  # invalid entries: process 0, and an impossible utilization
     ],
 )
 def test_only_others_that_compute_on_a_gpu_count(monkeypatch, running, computing, others):
@@ -245,10 +245,10 @@ class IdleGpu:
 @pytest.mark.parametrize(
     ("device_type", "others_s", "waited_s", "noisy"),
     [
-        ("cpu", 8.0, 0.0, True),  # half of the CPUs
-        ("cuda", 8.0, 0.0, False),  # which what launches kernels on the others does not feel
-        ("cuda", 0.5, 0.5, True),  # few are busy, but with the very cores that it may use
-        ("cuda", 8.0, None, False),  # the system does not tell: two cores are left to it
+        ("cpu", 8.0, 0.0, True),  # half of the CPUs are busy
+        ("cuda", 8.0, 0.0, False),  # launching kernels on the other CPUs is not disturbed
+        ("cuda", 0.5, 0.5, True),  # few CPUs are busy, but they are the ones that this process may use
+        ("cuda", 8.0, None, False),  # waiting time unknown: two cores are left
         ("cuda", 15.0, None, True),
     ],
 )

@@ -1,4 +1,4 @@
-"""Some dozens of steps beside eager: what drifts is found, and what is right is not accused, in both precisions."""
+"""Several dozen steps next to eager: drift is found, and correct steps are accepted, in both precisions."""
 
 import math
 from contextlib import contextmanager
@@ -35,7 +35,8 @@ OPTIMIZERS = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.01),
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4),
 }
-# Where it is more, over 32 steps, than bfloat16 itself is off. Before batch normalization no size of weights matters.
+# Cases whose drift over 32 steps exceeds the error of bfloat16. The scale of weights before batch normalization does
+# not matter.
 SEEN_IN_BFLOAT16 = {("AdamW", "transformer"), ("AdamW", "lstm"), ("AdamW", "mlp")}
 
 

@@ -1,4 +1,4 @@
-"""Batches of other sizes, where the training says so: probed, verified against float64 at that size, told, prepared."""
+"""Batches of other sizes, if the training allows them: probed, verified against float64, reported and prepared."""
 
 import pytest
 import torch

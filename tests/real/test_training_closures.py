@@ -1,4 +1,4 @@
-"""Optimizers that call for the loss themselves: a call of the closure is what is tuned, and their step stays theirs."""
+"""Optimizers that call a closure for the loss: the closure is tuned, and their own step does not change."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The optimizer's step, compiled: in trials, prepared, under a schedule, and as the snippet has it."""
+"""The compiled optimizer step: in trials, prepared, with a scheduler, and in the snippet."""
 
 import json
 import re
@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
 ]
 PLAN = replace(compiled(only_updates=True), optimizer="compiled")
-# Compiles as torch does, and leaves out the machine code, which takes seconds.
+# Compiles as torch does, but generates no machine code, which would take seconds.
 TRACED = "aot_eager"
 
 

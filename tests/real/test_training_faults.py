@@ -1,4 +1,4 @@
-"""A step of training that is wrong is found out, and one that is right is not accused, in float32 and in bfloat16."""
+"""Wrong training steps are detected, and correct ones are accepted, in float32 and in bfloat16."""
 
 import re
 from contextlib import contextmanager

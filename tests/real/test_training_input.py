@@ -1,4 +1,4 @@
-"""What a user gives to train by: the loss, the batches and the description; and what bad input is told."""
+"""The user's input for a training: loss, batches and description; and the messages for wrong input."""
 
 import copy
 from types import SimpleNamespace

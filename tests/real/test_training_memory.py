@@ -1,4 +1,4 @@
-"""A step of training in less memory: what it takes, by what it takes less, and that it learns the same."""
+"""A training step with less memory: what needs memory, what saves it, and that the step learns the same."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""The same optimizer for a copy of the model: its class, its groups and its state; the user's is only read."""
+"""The optimizer of a copy of the model: same class, groups and state; the user's optimizer is only read."""
 
 import pytest
 import torch

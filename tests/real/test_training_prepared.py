@@ -1,4 +1,4 @@
-"""`autocompile.prepare`: a recommendation on the user's own model and optimizer, compared with plain loops."""
+"""`autocompile.prepare`: a recommendation applied to the user's model and optimizer, compared with plain loops."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ from autocompile.workload.samples import signatures_of
 from autocompile.workload.training.entry import entry_of
 from autocompile.workload.training.training import Training, own_loss
 
-# The compiler gives them; where warnings are errors, they would be errors of its.
+# These warnings come from the compiler, which would fail if they were errors.
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
@@ -183,7 +183,7 @@ def test_compiled_steps_learn_the_same(recommend, name, accumulate, clip_norm):
     losses, own = by_hand(name, accumulate=accumulate, clip_norm=clip_norm)
     step, model, _optimizer = prepared(directory, name)
     assert trained(step, name, accumulate=accumulate) == pytest.approx(losses, rel=1e-4)
-    if name in {"mlp", "blocks"}:  # the others have biases without effect, of which Adam makes steps in any direction
+    if name in {"mlp", "blocks"}:  # the others have biases without effect, whose Adam steps have arbitrary directions
         assert_same(model, own, rtol=1e-3, atol=1e-4)
     assert step.status.runtime == "inductor"
     assert step.status.start == "compile"
@@ -321,7 +321,7 @@ def test_the_snippet_learns_the_same(recommend, name, plan, accumulate):
     entry = open_manifest(directory).training
     pasted = {"model": other, "optimizer": adamw(list(other.parameters())), "loss": LEARNERS[name].loss}
     exec(snippet(plan, device_type="cpu", is_module=True, training=entry), pasted)
-    # Parts of batches are added up in another order.
+    # The parts of a batch are summed in another order.
     assert trained(pasted["step"], name, accumulate=accumulate) == pytest.approx(losses, rel=1e-6, abs=0)
     assert_same(model, other, rtol=0, atol=0)
 
@@ -342,7 +342,7 @@ def test_a_loss_that_is_compiled_with_the_model_is_a_part_of_the_step(recommend)
     LEARNERS["mlp"].loss(model, batch).backward()
     for own, parameter in zip(given, model.parameters(), strict=True):
         torch.testing.assert_close(own, parameter.grad)
-    # A loop of one's own may compute another loss of the model.
+    # A user's own loop may compute another loss from the model.
     assert step.model(batch[0]).shape == model(batch[0]).shape
 
 
@@ -435,7 +435,7 @@ def test_a_checkpoint_goes_on_in_either_loop(recommend, saved_by):
         optimizer.zero_grad()
         LEARNERS["cnn"].loss(through, batch).backward()
         optimizer.step()
-    # Not the bias: before batch statistics its gradient is rounding alone, of which Adam makes full steps.
+    # Not the bias: before batch normalization its gradient is only rounding error, and Adam makes full steps of it.
     found, expected = (one.get_parameter("0.weight") for one in (target, through))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 

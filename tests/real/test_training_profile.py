@@ -1,4 +1,4 @@
-"""What a profile says of a step of training: its phases, their work, and what holds its memory, exactly."""
+"""Profiles of a training step: its phases, their work, and exactly what holds its memory."""
 
 import threading
 import time
@@ -52,7 +52,7 @@ def test_what_holds_the_memory_of_a_step(accumulate):
     assert memory.optimizer_bytes == 2 * FLOAT * PARAMETERS + 6 * FLOAT, "two moments, and a counter each"
     assert memory.buffers_bytes == 0
     assert memory.batches_bytes == accumulate * ROWS * 11 * FLOAT
-    # What GELU takes, what the second and the third layer take (which is ReLU's result, too), and the predictions.
+    # The inputs of GELU and of the second and third layer (the latter is also ReLU's output), and the predictions.
     assert memory.activations_bytes == (3 * ROWS * 64 + ROWS) * FLOAT, "of one batch, which is freed before the next"
     held = memory.parameters_bytes + memory.optimizer_bytes + memory.batches_bytes
     assert memory.peak_bytes >= held + max(memory.gradients_bytes, memory.activations_bytes)

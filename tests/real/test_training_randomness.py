@@ -1,4 +1,4 @@
-"""A compiled step with active dropout: exact as it draws eager's numbers, and alike by distribution as it does not."""
+"""A compiled step with active dropout: exact if it draws eager's numbers, else equal by distribution."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Losses in float16, scaled for their gradients: opened here by a plan, as a search opens them on GPUs alone."""
+"""Losses scaled for gradients in float16: enabled here by a plan; a search enables them only on GPUs."""
 
 import math
 
@@ -31,7 +31,7 @@ from autocompile.workload.training.training import Training
 pytestmark = pytest.mark.usefixtures("one_thread")
 HALF = Plan(autocast="float16")
 ACCEPTANCE = Acceptance(published_tolerance("float16"))
-# Of so large a loss, the first scales make the gradients overflow.
+# With such a large loss, the gradients overflow at the first scales.
 LARGE = 100.0
 
 

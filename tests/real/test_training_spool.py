@@ -1,4 +1,4 @@
-"""A training on its way to another process: one pickle, nothing of the user's changed, and what it cannot be."""
+"""A training sent to another process: as one pickle, without changes to the user's objects; and what is refused."""
 
 import hashlib
 import pickle

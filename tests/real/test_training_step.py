@@ -1,4 +1,4 @@
-"""A step of training as a unit of work: what it does, what it tells, and that it leaves no trace."""
+"""A training step as a unit of work: what it does and reports, and that it leaves no trace."""
 
 import hashlib
 import io

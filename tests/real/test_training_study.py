@@ -1,4 +1,4 @@
-"""The study of training: its workloads learn, its ways by hand do the same, and its table says what was recorded."""
+"""The training study: its workloads learn, its ways by hand learn the same, and its table shows the results."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Trials of steps of training: what they measure, and what they refuse."""
+"""Trials of training steps: what they measure, and what they refuse."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A training, tuned from end to end: in memory, and from the command line."""
+"""A training tuned from end to end: in memory and from the command line."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from autocompile.core.errors import InvalidRecommendation, InvalidValue, NotExpo
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+# More than these runs need even on a busy machine: they end when their strategy ends.
 AMPLE = "400s"
 COMPILED = EAGER.replace("max_trials = 3", "max_trials = 2").replace("'eager'", "'inductor'")
 

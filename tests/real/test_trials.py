@@ -1,4 +1,4 @@
-"""Real children: what is measured, and how every way to fail ends."""
+"""Trials in real child processes: what they measure, and how each kind of failure ends."""
 
 import runpy
 import signal

@@ -1,4 +1,4 @@
-"""The whole path as a user walks it: scripts, notebooks, the command line, kills and resumptions."""
+"""The complete path of a user: scripts, notebooks, the command line, killed and resumed runs."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ import pytest
 from places import REPOSITORY
 
 AUTOCOMPILE = [sys.executable, "-m", "autocompile"]
-# More than these runs take, also beside something else that uses the machine: they end when their strategy does.
+# More than these runs need even on a busy machine: they end when their strategy ends.
 AMPLE = "400s"
 
 LIGHT = """

@@ -1,4 +1,4 @@
-"""The updates of optimizers, timed while anybody calls them."""
+"""The optimizer updates of a step are timed while other code also calls them."""
 
 import pytest
 import torch

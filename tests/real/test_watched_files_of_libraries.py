@@ -1,4 +1,4 @@
-"""Files that torch and its companions write in code of their own: they go elsewhere too, and are read back."""
+"""Files that torch and related libraries write with native code: also redirected while watching, and read back."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""Scripts that define no workload, as people write them: what is seen of them, and what is said of too little."""
+"""Typical scripts that define no workload: what watching finds in them, and the messages if that is too little."""
 
 import subprocess
 import sys

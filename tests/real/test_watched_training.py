@@ -1,4 +1,4 @@
-"""Scripts that train, as people write them: what is seen of a step is enough to do it again, in any process."""
+"""Typical training scripts: what watching records of a step is enough to repeat it in any process."""
 
 import pytest
 import torch
@@ -67,7 +67,7 @@ def step(x, y):
 for _ in range(5):
     step(*batch())
 """
-# How a loss is made of the model's output, by people's scripts.
+# How typical scripts compute a loss from the model's output.
 LOSSES = {
     "a criterion": "criterion(net(x)[0], y)",
     "a function": "F.cross_entropy(net(x)[0], y, label_smoothing=0.1)",
@@ -202,7 +202,7 @@ for _ in range(3):
 }
 
 
-# How gradients are scaled, by people's scripts; a batch that is not finite is left out by the scaler.
+# How typical scripts scale gradients. The scaler skips a batch that is not finite.
 SCALED = """
 scaler = torch.amp.GradScaler("cpu"{options})
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, fused={fused})
@@ -226,7 +226,7 @@ SCALERS = {
     "fused": {"fused": True, "left_out": (0, 2)},
     "in float16": {"casts": True},
 }
-# What is put around a model's forward().
+# What scripts put around a model's forward().
 WRAPPED = {
     "by itself": "net.forward = torch.autocast('cpu', torch.bfloat16)(net.forward)",
     "by accelerate": """

@@ -1,4 +1,4 @@
-"""Programs with copies of the weights: every change that can be seen is seen, and equal values are served again."""
+"""Programs with copies of the weights: every visible change is detected, and equal values are served again."""
 
 import copy
 

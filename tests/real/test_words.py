@@ -1,4 +1,4 @@
-"""What users are told: which module, attribute, argument, output or sample it is about, and what to do."""
+"""Messages for users name the module, attribute, argument, output or sample, and what to do."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Records with sensible fields, for tests that care about one or two of them."""
+"""Builders of records with sensible fields, for tests that need only one or two of the fields."""
 
 from autocompile.core.candidate import Candidate
 from autocompile.core.environment import Environment

@@ -1,4 +1,4 @@
-"""Storages for studies: a file, and a PostgreSQL server that lives as long as the session."""
+"""Storages for studies: a file, and a PostgreSQL server that runs for the whole session."""
 
 import itertools
 import shutil

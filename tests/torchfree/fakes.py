@@ -1,4 +1,4 @@
-"""A runner without processes and a clock without time."""
+"""A runner without processes and a clock that does not wait."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +93,7 @@ class FakeRunner:
     profile_s: float = 0.0
     pack_s: dict = field(default_factory=dict)
     started: set = field(default_factory=set)
-    load_s: float = 0.0  # what a process takes that measures the artifact; 0 is what any takes
+    load_s: float = 0.0  # seconds of a process that measures the artifact; 0: the default
 
     lanes = 1
 

@@ -1,7 +1,8 @@
-"""A run on a shared study, in a process of its own, with a runner that only sleeps: `python sharing.py ARGUMENTS`.
+"""A run on a shared study, in a separate process, with a runner that only sleeps: `python sharing.py ARGUMENTS`.
 
-ARGUMENTS is JSON: `storage`, `log`, and optionally `seconds` a trial takes, `node` (another machine's name), `limit_s`
-after which a silent run is gone, `bias` of all ratios, and `sampler`. The log has a line for each thing that happened.
+ARGUMENTS is JSON with `storage`, `log`, and optionally `seconds` (the time of a trial), `node` (the name of another
+machine), `limit_s` (after which a silent run counts as dead), `bias` (a factor on all ratios) and `sampler`. The log
+has one line per event.
 """
 
 import json
@@ -100,7 +101,7 @@ def main(storage, log, seconds=0.05, node="", limit_s=2.0, bias=1.0, sampler="po
             reference="reference.pt",
             artifact=runner.directory,
         )
-        # Those of one kind are told apart by nothing that a study's name has.
+        # Runs differ in their memory, which is not part of the study's name, so they share one study.
         bench = with_fields(bench, environment=environment(memory_bytes=os.getpid()))
         document = session.run_study(bench)
     winner = document.winner

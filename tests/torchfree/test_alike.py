@@ -1,4 +1,4 @@
-"""What must fail as another candidate did is not tried."""
+"""A candidate that would fail like another one is not tried."""
 
 import pytest
 from builders import failure, profile, trial

@@ -1,4 +1,4 @@
-"""Programs that are compiled ahead, as those who decide see them."""
+"""Programs compiled ahead of time, from the view of the modules that decide."""
 
 from dataclasses import replace
 

@@ -118,7 +118,7 @@ def test_a_run_leaves_no_working_directory_behind(tmp_path):
 def test_what_a_killed_run_left_is_cleared_and_a_living_one_is_respected(tmp_path):
     work = tmp_path / ".work"
     (work / "jobs").mkdir(parents=True)
-    # A process of this number lives, but is not the run that was killed.
+    # A process with this number exists, but it is not the killed run.
     (work / "pid").write_text(str(os.getppid()))
     (work / "left").write_text("over")
     with working_directory(tmp_path) as fresh:

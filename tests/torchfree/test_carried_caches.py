@@ -1,4 +1,4 @@
-"""The compiler's cache, carried to a machine with a GPU: Triton's files, and what it builds with."""
+"""The compiler's cache, carried to a machine with a GPU: the files of Triton, and the requirements to build with it."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from autocompile import compilers
 from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.kind import KIND
 
-# As Triton 3.6 leaves it: a directory for each kernel, named by a digest.
+# The layout of Triton 3.6: a directory for each kernel, named by a digest.
 KERNEL = "triton/7TFUEAFX2ZFOHSTHVR6VGOG4FNV4WE6SGTZ2X3Y3KIRXVUQPCHYA"
 FILES = ("triton_poi_fused_relu_0.cubin", "triton_poi_fused_relu_0.json", "triton_poi_fused_relu_0.ptx")
 GROUP = "__grp__triton_poi_fused_relu_0.json"

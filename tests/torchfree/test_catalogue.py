@@ -1,4 +1,4 @@
-"""Runtimes of other distributions: what is broken is left out, and what has one name is told apart."""
+"""Runtimes of other distributions: broken ones are skipped, and equal names are distinguished."""
 
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace

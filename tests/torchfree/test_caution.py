@@ -1,4 +1,4 @@
-"""Warnings point at the line that led to them, outside of this package."""
+"""Warnings point to the line outside this package that caused them."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""What `autocompile doctor` says of the runtimes."""
+"""The report of `autocompile doctor` on the runtimes."""
 
 import pytest
 from builders import environment

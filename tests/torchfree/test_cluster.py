@@ -1,4 +1,4 @@
-"""Several machines: who joins, what travels, and what becomes of what a machine was at that is gone."""
+"""Several machines: which ones join, what is sent, and what happens to the work of a machine that is lost."""
 
 import os
 import signal

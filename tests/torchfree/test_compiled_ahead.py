@@ -1,4 +1,4 @@
-"""A search on several lanes: candidates are compiled side by side and measured one by one, with the same verdict."""
+"""A search with several lanes: candidates are compiled in parallel and measured one by one, with the same verdict."""
 
 import io
 from itertools import combinations, product
@@ -263,7 +263,7 @@ def test_a_recording_is_searched_in_several_lanes_with_the_same_winner(recording
     alone, together = replayed(1), replayed(4)
     assert together.winner.label == alone.winner.label
     startup_s = {entry.label: entry.startup_s for entry in together.trials}
-    for entry in alone.trials:  # while answers are out, some is tried that they would have told to leave
+    for entry in alone.trials:  # with trials running, a search also tries candidates that their results would exclude
         assert startup_s[entry.label] == pytest.approx(entry.startup_s)
     assert any(entry.doing == "compiling" for entry in together.lanes)
 

@@ -1,4 +1,4 @@
-"""Whether a script defines its workload, by its text."""
+"""Recognize from its text whether a script defines its workload."""
 
 import pytest
 

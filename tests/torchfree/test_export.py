@@ -1,4 +1,4 @@
-"""Exported files as those who decide see them: which formats there are, where they go, and what is said of them."""
+"""Exported files, from the view of the modules that decide: formats, paths and messages."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What a goal makes of a run: another winner, another envelope, another batch."""
+"""The effect of a goal on a run: another winner, another envelope, another batch."""
 
 import json
 from itertools import cycle

@@ -1,4 +1,4 @@
-"""What `make gpu` plans: what it installs, which steps are left and fit, and its table."""
+"""The plan of `make gpu`: what it installs, which steps remain and fit, and its table."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs, each field by itself."""
+"""The description of the GPUs by NVML; each field is read separately."""
 
 from types import SimpleNamespace
 
@@ -114,7 +114,7 @@ class Recorded:
         return answer
 
 
-# As nvidia-smi shows these devices; of one that is cut into slices, what NVML documents that it refuses to tell.
+# Values as in nvidia-smi. For a GPU divided into MIG slices, NVML refuses some values, as documented.
 H100 = Recorded(
     Name="NVIDIA H100 80GB HBM3", UUID="GPU-6f3a0f5c", MemoryInfo=memory(81559), MigMode=[0, 0],
     UtilizationRates=IDLE, ComputeMode=SHARED, CurrentClocksEventReasons=0x1, DisplayActive=0,
@@ -128,7 +128,7 @@ CUT = Recorded(
 )
 SLICE = {"Name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "UUID": "MIG-8c1e", "MemoryInfo": memory(9984)}
 MIG = Recorded(**CUT.answers, slices=(None, SLICE))
-# A desktop's, warm, which has no MIG and is in use.
+# A desktop GPU: warm, without MIG, and in use by a display.
 RTX = Recorded(
     Name="NVIDIA GeForce RTX 4090", UUID="GPU-aa10", MemoryInfo=memory(24564), ComputeMode=SHARED, DisplayActive=1,
     UtilizationRates=SimpleNamespace(gpu=37, memory=9), CurrentClocksEventReasons=0x20 | 0x4,

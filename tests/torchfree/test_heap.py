@@ -1,4 +1,4 @@
-"""The heap's thresholds: said in the snippet, set where nobody else has set them."""
+"""The thresholds of the heap: shown in the snippet, and set only if nothing else has set them."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import pytest
 from autocompile import heap
 
 GLIBC = platform.libc_ver()[0] == "glibc"
-# As a model's temporaries: six blocks of 1 MB, freed and asked for again; each has 244 pages.
+# Like the temporaries of a model: six blocks of 1 MB, freed and allocated again; each has 244 pages.
 FAULTS = """
 import resource
 def faults():

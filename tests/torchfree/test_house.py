@@ -1,4 +1,4 @@
-"""What no linter checks of the house: the size of its parts, and that each runtime keeps to its room."""
+"""Rules of this repository that no linter checks: the sizes of its parts, and the separation of the runtimes."""
 
 import ast
 import tomllib
@@ -13,7 +13,8 @@ from autocompile.runtime.catalogue import kinds
 HOUSE = Path(autocompile.__file__).parent
 FILES = sorted(path for path in HOUSE.rglob("*.py") if "strategies" not in path.relative_to(HOUSE).parts)
 ROOMS = tuple(f"autocompile.runtime.{kind.name}" for kind in kinds())
-# Which runtime is the baseline's has to be said once; `load` has an option of that name, and Dynamo a backend.
+# Exceptions: one module must name the baseline's runtime, `load` has an option "eager", and Dynamo has a backend
+# "eager".
 NO_RUNTIMES = {
     (file, EAGER)
     for file in (

@@ -1,4 +1,4 @@
-"""Differences between two models, in words."""
+"""Differences between two models, described in words."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ctrl-C is never lost, and the handler is given back."""
+"""Ctrl-C is never lost, and the previous handler is restored."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""A local runner's one lane: turns, limits, and that nothing is left running, however many are under way."""
+"""The single lane of a local runner: order, limits, and that nothing keeps running, even with many tasks."""
 
 import time
 from collections import deque

@@ -1,4 +1,4 @@
-"""The run's time with several tasks under way: what was worked, what passed, and who is charged for what."""
+"""The time of a run with several tasks at once: work, elapsed time, and which task is charged for what."""
 
 import pytest
 from builders import measurement
@@ -48,12 +48,12 @@ def test_what_is_spent_adds_up_to_the_time_that_passed_whatever_overlaps(replaye
     runner = replayed(2)
     ledger = kept(runner.clock)
     answered(runner, ledger, [EAGER, INDUCTOR, FROZEN])
-    runner.clock.now += 4.0  # nobody's
+    runner.clock.now += 4.0  # overhead: no task is running
     assert sum(ledger.worked_s().values()) > 20.0
     spent = ledger.spent_s()
     assert sum(spent.values()) == pytest.approx(ledger.elapsed_s)
     assert spent["overhead"] > 4.0
-    # The two that compile run beside another, of whatever kind, until the last is alone for three seconds.
+    # The two compilations overlap with other tasks of any kind, until the last one runs alone for three seconds.
     first, second = COMPILED_S / 2 / COMPILED_S, (COMPILED_S - 3.0) / 2 / COMPILED_S + 3.0 / COMPILED_S
     assert spent["compiling"] == pytest.approx(8.0 * first + 8.0 * second)
 

@@ -1,4 +1,4 @@
-"""What breaks a limit is marked wherever it is named."""
+"""A candidate that exceeds a limit is marked wherever it is named."""
 
 import pytest
 from test_search import run

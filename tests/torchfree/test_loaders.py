@@ -1,4 +1,4 @@
-"""A step that waits for its batches: when other settings of a DataLoader are tried, and what is said. No torch."""
+"""A step that waits for its batches: when other DataLoader settings are tried, and the messages. No torch."""
 
 import pytest
 from builders import profile

@@ -1,4 +1,4 @@
-"""What loading says of a library that is missing or of another version, and of what is no model."""
+"""Messages on loading if a library is missing or has another version, or if the argument is not a model."""
 
 import pytest
 

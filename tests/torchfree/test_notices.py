@@ -1,4 +1,4 @@
-"""What the user should know before the budget is spent: told at once, once, and kept."""
+"""Notices that the user needs before the budget is spent: shown immediately, only once, and saved."""
 
 from builders import profile, workload
 from fakes import FakeClock, FakeRunner

@@ -1,4 +1,4 @@
-"""Winner, table, envelope, trade-offs and words of one report come from one judgement: random studies, and judges."""
+"""All parts of a report come from one judgement: checked with random studies and other judges."""
 
 import math
 import random
@@ -44,7 +44,7 @@ def contender(number, *, ratio, startup_s, changes, half=0.02, **fields):
 
 
 excesses = st.one_of(st.just({}), st.floats(-0.5, 0.5).map(lambda share: {"max_latency": share}))
-# Few values of each, so that equals and ties are common.
+# Only a few values for each field, so that equal values and ties are common.
 others = st.fixed_dictionaries(
     {
         "ratio": st.one_of(st.sampled_from([0.4, 0.5, 0.51, 0.52, 1.0, 1.1]), st.floats(0.1, 3.0)),

@@ -1,4 +1,4 @@
-"""ONNX Runtime as those who decide see it."""
+"""ONNX Runtime, from the view of the modules that decide."""
 
 import dataclasses
 

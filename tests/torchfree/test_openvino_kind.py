@@ -1,4 +1,4 @@
-"""What is known of OpenVINO without it."""
+"""What is known about OpenVINO without importing it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The winner's artifact: how it serves, why not better, and what is kept of it."""
+"""The winner's artifact: how it is served, why not in a better way, and what is kept."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The policy: probes in eager, drops what is hopeless there, then takes the most gain for a second."""
+"""The policy: it probes in eager, drops hopeless values, then chooses the largest expected gain per second."""
 
 import dataclasses
 import math

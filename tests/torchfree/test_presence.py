@@ -1,4 +1,4 @@
-"""Who is at work on a study: records on a board, and a clock for each who looks at it."""
+"""The runs at work on a study: their records on a board, and a separate clock for each reader."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""From figures and the compiler's texts to words; no torch."""
+"""Descriptions made from profile numbers and compiler messages; no torch."""
 
 import pytest
 from builders import profile, workload

@@ -1,4 +1,4 @@
-"""The compiler's reasons to compile again, in words; the texts are torch 2.13's own. No torch."""
+"""Descriptions of the compiler's reasons to recompile; the messages are those of torch 2.13. No torch."""
 
 import pytest
 

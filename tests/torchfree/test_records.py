@@ -1,4 +1,4 @@
-"""Everything that crosses a process boundary or lies on disk survives the journey."""
+"""All records that cross a process boundary or are saved to disk can be read back unchanged."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""A recording, searched again: the same document each time, on the recording's own clock."""
+"""Searches over a recording: the same document each time, on the clock of the recording."""
 
 import pytest
 from builders import environment, failure, measurement, profile, workload

@@ -1,4 +1,4 @@
-"""Packing has its time: what is kept for it, what is packed when time is short, and what is said of it."""
+"""Time for packing: how much is reserved, what is packed if time is short, and the messages."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Temporary directories: gone with what made them, and what a killed process left is removed by the next."""
+"""Temporary directories end with their owner, and the next run removes those of a killed process."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A script's own arguments, on every command that runs one."""
+"""The arguments of a script, on every command that runs one."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What differs where the workload is a script that is left as it is. No torch."""
+"""Differences if the workload is an unmodified script. No torch."""
 
 import dataclasses
 

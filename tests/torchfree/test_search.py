@@ -1,4 +1,4 @@
-"""The deciding wing against a runner that answers from a table."""
+"""The search, with a runner that answers from a table."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Several runs on one study, each a process of its own: together they do what one does, once."""
+"""Several runs on one study, each in its own process: together they do the work of one run, once."""
 
 import random
 

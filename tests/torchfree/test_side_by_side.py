@@ -1,4 +1,4 @@
-"""Several lanes on one machine: what compiles runs side by side, and what is timed runs alone."""
+"""Several lanes on one machine: compilations run in parallel, and timing runs alone."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Replay in several lanes: who runs beside whom, and answers in the order of the recording's clock."""
+"""Replay with several lanes: which tasks run in parallel, and results in the order of the recording's clock."""
 
 import pytest
 from builders import workload
@@ -12,7 +12,7 @@ from autocompile.runner.replay import ReplayRunner
 from autocompile.runner.simulated import VirtualClock
 
 AMPLE = Limits(1e6)
-# Seconds that these take in the recording.
+# Recorded plans, and the seconds that they take in the recording.
 EAGER, INDUCTOR, FROZEN, WRONG = PLANS[0][0], PLANS[1][0], PLANS[2][0], PLANS[5][0]
 EAGER_S, COMPILED_S, WRONG_S = 3.0, 11.0, 1.0
 

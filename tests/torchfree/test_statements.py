@@ -1,4 +1,4 @@
-"""How often a run asks its study's database, which may be far away."""
+"""The number of statements that a run sends to its study's database, which may be far away."""
 
 import math
 from functools import partial
@@ -20,7 +20,8 @@ from autocompile.search.strategy import load_strategy
 from autocompile.search.study import kept
 from autocompile.search.study.opening import sqlite_url
 
-# All of a trial: it is claimed, begun, told with some ten attributes; a share of the study's opening, and of finals.
+# The statements per trial: to claim it, begin it, and store its result with about ten attributes; plus a share of
+# opening the study and of finals.
 AT_MOST = 90
 
 

@@ -1,4 +1,4 @@
-"""A storage that cannot be opened: one line that says what to do, and no password in it."""
+"""A storage that cannot be opened: the message is one line, says what to do, and contains no password."""
 
 import importlib.util
 import socket

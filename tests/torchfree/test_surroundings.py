@@ -1,4 +1,4 @@
-"""What may be compiled, and for which sizes, read off a profile and the signatures."""
+"""What may be compiled and for which sizes, derived from a profile and the signatures."""
 
 from autocompile.core.plan import AxisRange
 from autocompile.core.profile import GraphBreak, Submodule

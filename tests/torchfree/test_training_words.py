@@ -1,4 +1,4 @@
-"""What is open where a training is tuned, what a goal is then, and what is said of it. No torch."""
+"""Training: the open dimensions, the meaning of a goal, and the messages. No torch."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""Deciding while answers are out: claims, finals, and what the policy wants next."""
+"""Decisions while trials are still running: claims, finals, and the next candidates of the policy."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""What a script writes while it is watched goes elsewhere: the user's files stay, and it does not notice."""
+"""Files that a script writes while it is watched are redirected: the user's files do not change."""
 
 import bz2
 import csv

@@ -1,4 +1,4 @@
-"""How many workers: what users write, and what they are told of what cannot be."""
+"""The number of workers: what users can write, and the messages for invalid values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Runs of `sharing.py` side by side, and what must be true of them."""
+"""Run several processes of `sharing.py` at once, and check their logs."""
 
 import json
 import os
