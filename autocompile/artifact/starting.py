@@ -61,4 +61,4 @@ def own_limits(plan: Plan) -> list[str]:
 
 
 def _some(startup_s: float | None) -> str:
-    return "" if startup_s is None else f", some {format_duration(startup_s)}"
+    return "" if startup_s is None else f", about {format_duration(startup_s)}"
