@@ -30,7 +30,7 @@ def starts_the_compiler(startup_s: float | None) -> str:
 def untimed(manifest: Manifest) -> list[str]:
     """A note on an artifact that was packed and verified, and not timed as loaded."""
     own = next((s for s in manifest.served if s.serving == manifest.serving and s.plan == manifest.plan), None)
-    return ["packed and verified, but not timed as loaded"] if own is not None and own.expected else []
+    return ["packed and verified, but not timed after loading"] if own is not None and own.expected else []
 
 
 def why_not_packed(absences: Sequence[Absence]) -> str:

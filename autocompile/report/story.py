@@ -136,7 +136,8 @@ def _certainty(document: Document) -> Iterator[str]:
         yield f"Whole calls of generate: {generated_words(winner.generated)}."
     learned = winner.learned
     if learned is not None:
-        same = f"; with the same random numbers, the losses differ by {learned.off:.1e}, and {learned.limit:.1e} is allowed"
+        off = f"the losses differ by {learned.off:.1e}, and {learned.limit:.1e} is allowed"
+        same = f"; with the same random numbers, {off}"
         yield f"It was {learned_words(learned)}{'' if learned.skipped else same}."
 
 

@@ -486,7 +486,7 @@ def test_another_model_is_trained_as_it_is(recommend):
     model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 1))
     own = copy.deepcopy(model)
     optimizer = adamw(model.parameters())
-    with pytest.warns(RuntimeWarning, match="not the one that was tuned.*trained eager, as it is given") as told:
+    with pytest.warns(RuntimeWarning, match="not the one that was tuned.*trained eager, as given") as told:
         step = autocompile.prepare(directory, model, optimizer, loss=LEARNERS["mlp"].loss)
     losses = trained(step, "mlp")
     assert len(told) == 1
@@ -660,9 +660,9 @@ def test_what_is_wrong_with_what_was_given_is_one_line(recommend):
         autocompile.prepare(directory, model, optimizer)
     with pytest.raises(UsageError, match="a function cannot be trained"):
         autocompile.prepare(directory, loss, optimizer, loss=loss)
-    with pytest.raises(UsageError, match="a list is no optimizer"):
+    with pytest.raises(UsageError, match="a list is not an optimizer"):
         autocompile.prepare(directory, model, list(model.parameters()), loss=loss)
-    with pytest.raises(UsageError, match="a str is no loss"):
+    with pytest.raises(UsageError, match="a str is not a loss function"):
         autocompile.prepare(directory, model, optimizer, loss="mse")
     with pytest.raises(InvalidWorkload, match="optimizer: holds none of the model's parameters"):
         autocompile.prepare(directory, model, adamw(model_of("mlp").parameters()), loss=loss)
@@ -732,7 +732,7 @@ def test_a_restarted_job_starts_from_the_cache_that_came_along(laboratory, recom
     start, hits, misses, fallbacks, *notes = json.loads(ran.stdout)
     assert (start, misses, fallbacks) == ("cache", 0, 0)
     assert hits > 0
-    assert notes == ["starts the compiler at the first step, from the cache that came along"]
+    assert notes == ["starts the compiler at the first step, with the packed compiler cache"]
 
 
 def test_a_cache_of_another_torch_is_left_where_it_is(recommend, monkeypatch):

@@ -97,7 +97,7 @@ def test_a_perceptron_is_tuned_and_the_user_keeps_everything_as_it_was(tmp_path)
     for served in (lambda: rec.module, lambda: autocompile.load(tmp_path / "rec", model)):
         with pytest.raises(InvalidRecommendation, match="it is for training, and nothing is loaded"):
             served()
-    with pytest.raises(NotExportable, match="a training is no model"):
+    with pytest.raises(NotExportable, match="only a model can be exported"):
         rec.export("onnx", tmp_path / "exported")
     scope = {"model": model, "optimizer": optimizer, "loss": fitted}
     exec(rec.snippet(), scope)
@@ -156,8 +156,8 @@ def test_a_kept_training_is_verified_on_another_machine_and_for_the_same_trainin
     [
         ({"training": "adam"}, "training: is a str"),
         ({"goal": autocompile.Goal(metric=len)}, "metric: is of a model's outputs"),
-        ({"goal": autocompile.Goal(batch="tune", objective="throughput")}, "batch: what is learned changes with it"),
-        ({"goal": autocompile.Goal(processes=4)}, "processes: every process compiles for itself when it trains"),
+        ({"goal": autocompile.Goal(batch="tune", objective="throughput")}, "batch: changes what the model learns"),
+        ({"goal": autocompile.Goal(processes=4)}, "processes: in training, every process compiles for itself"),
     ],
 )
 def test_what_has_no_meaning_for_a_step_is_told_in_one_line(options, words):

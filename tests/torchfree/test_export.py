@@ -128,7 +128,7 @@ def test_the_readme_tells_what_is_taken_what_is_given_and_how_it_was_verified(tm
         "| `batch_mask` | `batch['mask']` | bool | (n0, 7) |",
         "`n0` may be from 1 to 32",
         "`width` is `16`",
-        "`spare` is not taken",
+        "`spare` is not an input of the file",
         "No integer of `ids` may be beyond 7.",
         "| `output_logits` | `output['logits']`, `output['again']` |",
         "`output['name']` is always `'net'`.",
@@ -138,7 +138,7 @@ def test_the_readme_tells_what_is_taken_what_is_given_and_how_it_was_verified(tm
         assert told in text
     lines = list(export_lines(EXPORT, tmp_path))
     assert str(tmp_path / "model.onnx") in lines[0]
-    assert "1.3e-07 (relative root mean square), and may be 1.1e-05" in lines[1]
+    assert "1.3e-07 (relative root mean square); the limit is 1.1e-05" in lines[1]
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])

@@ -253,7 +253,7 @@ def test_ctrl_c_while_a_cache_is_timed_keeps_it_as_not_timed():
     assert open_manifest(runner.directory, document.artifact.digest).serving == CARRIED
     assert not document.complete
     text = " ".join(as_text(document).split())
-    assert "Packed and verified (inductor from its cache), not timed as loaded: stopped by hand." in text
+    assert "Packed and verified (inductor from its cache), but not timed after loading: stopped by hand." in text
     assert "Stopped: interrupted by the user; this is the best so far." in text
 
 

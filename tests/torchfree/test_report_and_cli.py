@@ -59,7 +59,7 @@ def test_the_short_table_has_the_best_plain_compile_and_the_baseline_and_counts_
     assert {"1", "2", "3", "4", "5", "6"} <= set(rows)
     shown = sum(row.isdigit() for row in rows)
     failed = sum(e.failure is not None for e in entries)
-    assert f"and {len(entries) - shown} more, {failed} of which failed" in as_brief(document)
+    assert f"and {len(entries) - shown} more, of which {failed} failed" in as_brief(document)
 
 
 def test_a_short_table_leaves_nothing_out():
