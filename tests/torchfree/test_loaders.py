@@ -57,7 +57,8 @@ def test_what_is_better_is_told_before_the_budget_is_spent_and_stands_in_the_sni
     assert count == 1
     assert document.profile.better_setting == setting(2)
     told = (
-        "the input pipeline is the bottleneck: 75% of a step is spent waiting for the DataLoader; with DataLoader(num_workers=2, "
+        "the input pipeline is the bottleneck: 75% of a step is spent waiting for the DataLoader; "
+        "with DataLoader(num_workers=2, "
         "prefetch_factor=2, persistent_workers=True) a step takes 20 ms in eager, instead of 40 ms as given"
     )
     assert told in document.notices
