@@ -75,7 +75,7 @@ def test_what_nvml_refuses_is_unknown_and_nothing_else(monkeypatch, refused, tol
 def test_a_gpu_of_unknown_memory_is_named_so():
     assert [str(gpu) for gpu in (WHOLE[0], Gpu("H200 MIG", "", None))] == [
         "GPU 0 (1 GiB)",
-        "H200 MIG (memory not told)",
+        "H200 MIG (memory unknown)",
     ]
 
 
