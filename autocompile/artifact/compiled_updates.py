@@ -1,4 +1,4 @@
-"""Runs an optimizer's step compiled, in production. If that is impossible, it runs the original step, with a warning."""
+"""Runs an optimizer's step compiled, in production; if that is impossible, runs it as it is, with a warning."""
 
 from __future__ import annotations
 
