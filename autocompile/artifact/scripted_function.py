@@ -82,7 +82,7 @@ class ServedFunction:
         return applied(others, named)
 
     def _looked_at(self, function: Callable[..., Any], held: Held) -> _Known:
-        """Find out whether the function, with these objects, is the tuned one. This is repeated as long as it is not."""
+        """Find out whether the function, with these objects, is the tuned one; repeated as long as it is not."""
         with self._lock:
             name = str(self.replaces.name)
             module = FunctionModule(name, function, held)

@@ -43,7 +43,7 @@ class TrainedModule:
         self._directory, self._manifest, self._module, self._made = directory, manifest, module, made
         self._trains, self._is_cast = module.training, bool(manifest.plan.autocast)
         self._step: PreparedStep | None = None
-        # By id: the optimizers that the recommendation was applied to; and those that it did not fit last time, and why.
+        # By id: the optimizers that the recommendation was applied to, and those that it did not fit last, with why.
         self._applied: dict[int, ref[Optimizer]] = {}
         self._refused: tuple[list[int], str] = ([], "")
         self._seen: set[Any] = set()

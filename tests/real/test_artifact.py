@@ -680,7 +680,7 @@ def test_what_compiles_at_the_first_call_says_so_where_it_is_loaded(scorer, tmp_
     said = str(warning.message)
     assert "compiles at the first call, about 24.2 s: it was not packed (" in said
     assert "(aot: it does not export; inductor from its cache: 2 s" in said
-    assert said.endswith("call it once before it has to answer, or load it with background=True")
+    assert said.endswith("call it once before production, or load it with background=True")
     assert "compiles at the first call, about 24.2 s" in module.status.notes
     waiting = autocompile.load(jit, model, background=True)
     assert "compiles in the background, about 24.2 s" in waiting.status.notes
@@ -752,10 +752,10 @@ def test_what_load_serves_otherwise_from_the_start_is_not_measured_as_the_artifa
     held(**sample)
     held.check_served()
     model.up.weight = torch.nn.Parameter(model.up.weight.detach().t().contiguous().t())
-    with pytest.warns(RuntimeWarning, match="weights are others"):
+    with pytest.warns(RuntimeWarning, match="weights differ"):
         otherwise = LoadedArtifact(str(scorer[1]), model, threads=0)
     otherwise(**sample)
-    with pytest.raises(ServedOtherwise, match="it was served by eager, not by aot: the model's weights are others"):
+    with pytest.raises(ServedOtherwise, match="it was served by eager, not by aot: the model's weights differ"):
         otherwise.check_served()
 
 

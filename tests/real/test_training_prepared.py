@@ -457,7 +457,7 @@ def test_the_models_own_loss_needs_none(recommend):
     losses, _own = by_hand("mlp")
     assert trained(step, "mlp") == pytest.approx(losses, rel=1e-4)
     other = autocompile.prepare(directory, model, adamw(model.parameters()), loss=lambda *given: 2 * own_loss(*given))
-    assert any("another one is given" in note for note in other.status.notes)
+    assert any("another loss is given" in note for note in other.status.notes)
 
 
 @pytest.mark.parametrize(
@@ -510,7 +510,7 @@ def test_another_model_is_trained_as_it_is(recommend):
 
 def test_another_type_of_device_is_trained_as_it_is(recommend):
     directory = recommend("mlp", TRACED, device_type="meta")
-    with pytest.warns(RuntimeWarning, match="tuned on meta, and the model is on cpu.*trained eager"):
+    with pytest.warns(RuntimeWarning, match="tuned on meta, but the model is on cpu.*trained eager"):
         step, _model, _optimizer = prepared(directory, "mlp")
     assert trained(step, "mlp") == by_hand("mlp")[0]
 
@@ -551,7 +551,7 @@ def test_an_optimizer_without_the_implementation_keeps_its_own(recommend):
     assert "fused" not in optimizer.param_groups[0]
     assert step.status.runtime == "inductor"
     assert any("no fused implementation" in note for note in step.status.notes)
-    assert any("figures are of AdamW, and this is Plain" in note for note in step.status.notes)
+    assert any("measured with AdamW, and this is Plain" in note for note in step.status.notes)
 
 
 def broken(_graph, _inputs):

@@ -156,7 +156,7 @@ def test_schema_is_printed():
     [
         (["tune", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
         (["profile", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
-        (["show", "nowhere"], "autocompile: nowhere: holds no recommendation"),
+        (["show", "nowhere"], "autocompile: nowhere: contains no recommendation"),
         (["tune", __file__, "--budget", "soon"], "autocompile: --budget: cannot read 'soon' as a duration"),
         (["tune", __file__, "--calls", "0"], "autocompile: calls: 0 calls is not a number of calls"),
         (["tune", __file__, "--workers", "many"], "autocompile: --workers: 'many' is no number of workers; give one"),
