@@ -59,7 +59,7 @@ def manifest_of(serving):
         (
             None,
             AS_IT_IS,
-            "load: the model is missing; call load(path, model): the artifact does not contain the weights",
+            "load: the model is missing; call load(path, model): the artifact does not contain",
         ),
         ("net", AS_IT_IS, "load: a str is not callable; give the model that was tuned"),
         ("net", Serving("own", "load"), "load: a str is not callable; give the model that was tuned, or no model"),
