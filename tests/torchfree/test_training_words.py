@@ -85,7 +85,7 @@ def test_calls_of_a_closure_are_never_called_steps():
         said = text.partition("The same in plain")[0]
         assert set(re.findall(r"\w+ steps?\b", said)) <= {"the step", "every step"}, said
     assert "def closure():" in document.snippet
-    assert learned_words(Learned(32, 2.0, 1.0, 1.0, by_closure=True)).startswith("trained 32 closure calls beside")
+    assert learned_words(Learned(32, 2.0, 1.0, 1.0, by_closure=True)).startswith("trained 32 closure calls alongside")
     phases = (StepPhase("backward", 0.6, 3.0), StepPhase("forward", 0.4, 2.0))
     told = "\n".join(step_lines(StepProfile(phases, StepMemory(4, 0, 4, 0, 8, 4, 20)), "closure call"))
     assert "time of a closure call" in told
