@@ -633,7 +633,7 @@ def test_the_last_step_may_have_fewer_batches_and_none_more(recommend):
         with pytest.raises(UsageError, match=f"1 to 3 batches, and {len(given)} were given"):
             step(*given)
     single, _model, _optimizer = prepared(recommend("mlp", Plan()), "mlp")
-    with pytest.raises(UsageError, match="one batch, and 2 were given; give a batch of several parts as one tuple"):
+    with pytest.raises(UsageError, match="one batch, but 2 were given; give a batch of several parts as one tuple"):
         single(*one)
 
 
@@ -677,7 +677,7 @@ def test_each_kind_of_recommendation_names_the_others_door(recommend):
     called = recommend("mlp", Plan(), training=None)
     with pytest.raises(InvalidRecommendation, match=r"not for training; call autocompile\.load"):
         prepared(called, "mlp")
-    with pytest.raises(InvalidRecommendation, match=r"it is for training.*call autocompile\.prepare"):
+    with pytest.raises(InvalidRecommendation, match=r"is for training.*call autocompile\.prepare"):
         autocompile.load(recommend("mlp", Plan()), model_of("mlp"))
 
 
