@@ -17,8 +17,7 @@ def run(
 ) -> None:
     """Run an unchanged script with a recommendation applied to the model that was tuned.
 
-    Output, exit status and signals are those of the script. At the end, a summary of the calls that were served, or of
-    the steps that were trained, is printed on standard error.
+    Output, exit status and signals are the script's own. At its end, a summary is printed on standard error.
     """
     from autocompile.artifact.directory import read_document
     from autocompile.core.errors import UsageError

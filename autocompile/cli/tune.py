@@ -47,8 +47,7 @@ def tune(
 ) -> None:
     """Tune the workload that SCRIPT defines, or the model that it is seen to call.
 
-    The exit status is 130 if the run was stopped with Ctrl-C (the best result so far is kept), and 1 if no candidate
-    meets the constraints.
+    Exit status: 130 if stopped with Ctrl-C (the best result so far is kept), 1 if no candidate meets the constraints.
     """
     began = time.monotonic()  # before the imports, whose time counts towards the budget
     from autocompile.core.goal import Goal, batch_from

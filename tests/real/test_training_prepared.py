@@ -630,7 +630,7 @@ def test_the_last_step_may_have_fewer_batches_and_none_more(recommend):
     assert step(one).item() == own[0]
     step(two, three)
     for given in ((), (one, two, three, one)):
-        with pytest.raises(UsageError, match=f"1 to 3 batches, and {len(given)} were given"):
+        with pytest.raises(UsageError, match=f"1 to 3 batches, but {len(given)} were given"):
             step(*given)
     single, _model, _optimizer = prepared(recommend("mlp", Plan()), "mlp")
     with pytest.raises(UsageError, match="one batch, but 2 were given; give a batch of several parts as one tuple"):
