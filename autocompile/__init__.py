@@ -1,11 +1,11 @@
-"""autocompile: finds the fastest correct way to run a PyTorch model, by measuring.
+"""autocompile finds the fastest correct way to run a PyTorch model, by measuring.
 
     rec = autocompile.optimize(model, inputs, budget="30m")
     rec.save("rec/")
     fast = autocompile.load("rec/", model)
-    step = autocompile.prepare("rec/", model, optimizer, loss=loss)  # of a training
+    step = autocompile.prepare("rec/", model, optimizer, loss=loss)  # if training was tuned
 
-Importing this loads neither torch nor optuna; using a name from it does.
+Importing this package imports neither torch nor optuna. The first use of one of its names does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Floor 5: what users call."""
+"""Floor 5: the functions that users call."""
 
 from __future__ import annotations
 
@@ -54,31 +54,47 @@ def optimize(  # noqa: PLR0913
     training: Training | None = None,
     workers: int | str = 1,
 ) -> Recommendation:
-    """Find the fastest correct way to run `model` on `inputs`, or to train it, by measuring.
+    """Find the fastest correct way to run `model` on `inputs`, or to train it, by measuring candidates.
 
-    Parameters: `model`, an nn.Module or a function; `inputs`, a tensor, a tuple of arguments, a dict of
-    keywords, a list of such samples, whose distribution then counts, or a DataLoader; `budget`, wall time for all of
-    it, as "90s", "30m", "1h30m", seconds or a timedelta; `calls`, over how many calls the compile cost
-    is amortized (default: an hour of the baseline's calls); `goal`, that and what counts as correct, as
-    an `autocompile.Goal`; `strategy`, a preset's name or a TOML file;
-    `output`, a directory that keeps the study, so that a killed run goes on, and the recommendation;
-    `storage`, an Optuna storage URL for the study instead, which runs on machines of one kind may share;
-    `on_unmet`, what to do if nothing that was measured keeps the goal's constraints: return what comes nearest, its
-    `document.is_feasible` false (`nearest`), or raise (`error`); `workers`, how many candidates compile side by side,
-    measured one by one, or "gpu" or a cluster as "dask://host:8786" or "ray://host:10001", to try some on further GPUs
-    or machines, too.
+    Ctrl-C stops the search. The best result so far is then returned, with `document.complete` set to False.
 
-    Of a function that generates text with transformers, such as `model.generate`, the decode step is tuned, and calls
-    are decode steps; `rec.module.generate` takes these as recommended.
+    If `model` is a function that generates text with transformers, such as `model.generate`, its decode step is tuned.
+    Calls are then decode steps, and `rec.module.generate` generates text with the recommended decode step.
 
-    With `training`, an `autocompile.Training`, whole steps of it are tuned: `inputs` are batches as the loss takes
-    them, in a list or a DataLoader, and calls are steps; the goal's `deploy` is "jit". `autocompile.prepare` trains as
-    recommended, `rec.snippet()` is the step in plain torch. Model, gradients and optimizer stay as they are.
+    If `training` is given, whole training steps are tuned, and calls are steps. `autocompile.prepare` applies the
+    recommendation, and `rec.snippet()` returns the step as plain PyTorch code. Tuning changes neither the model, nor
+    its gradients, nor the optimizer.
 
-    Raises UsageError (see `autocompile.errors`) for whatever the caller can mend, before or at the
-    first measurement; at the end, with `on_unmet="error"`, GoalUnmet, which holds the recommendation: the run is kept
-    in `output` all the same. Ctrl-C ends the search, and what is known so far is returned, its
-    `document.complete` false.
+    Args:
+        model: An `nn.Module` or a function.
+        inputs: A tensor, a tuple of positional arguments, a dict of keyword arguments, a list of such samples, or a
+            DataLoader. How often a kind of sample occurs determines its weight. With `training`, the batches that the
+            loss takes, in a list or a DataLoader.
+        budget: Wall time for the whole run: "90s", "30m", "1h30m", a number of seconds, or a `timedelta`.
+        calls: The number of calls over which the compile time is amortized. The default is the number of calls that
+            the baseline makes in one hour. Give either `calls` or `goal`.
+        goal: What to optimize for, under which constraints, and which outputs count as correct. With `training`, its
+            `deploy` is always "jit".
+        strategy: The name of a preset ("quick", "balanced", "thorough"), or the path of a TOML file.
+        output: A directory that keeps the study and the recommendation. A run that was killed resumes from it.
+        storage: An Optuna storage URL for the study, in place of an SQLite file in `output`. Several runs may share
+            it, on machines of one kind.
+        seed: The seed of the sampler and of the random inputs.
+        progress: Whether to show progress on standard error.
+        on_unmet: What to do if no measured candidate meets the goal's constraints. "nearest" returns the candidate
+            that comes nearest, with `document.is_feasible` set to False; "error" raises GoalUnmet.
+        training: How the model is trained, if training is to be tuned.
+        workers: How many candidates are compiled in parallel on this machine; they are still measured one at a time.
+            Or where else to try candidates: "gpu" for the other GPUs of this machine, or a cluster, such as
+            "dask://host:8786" or "ray://host:10001".
+
+    Returns:
+        The recommendation. It holds the verdict, its reasons, and the model as recommended.
+
+    Raises:
+        UsageError: If something is wrong that the caller can fix. It is raised before or at the first measurement.
+        GoalUnmet: If `on_unmet` is "error" and no measured candidate meets the constraints. The exception holds the
+            recommendation, and `output` keeps the run.
     """
     _check_choices(seed, on_unmet)
     goal, keeps = _goal_for(training, _given_goal(goal, calls)), Scratch()
@@ -102,22 +118,31 @@ def optimize(  # noqa: PLR0913
 
 
 def _given_goal(goal: Goal | None, calls: int | None) -> Goal:
-    """The goal, given whole or as calls. Raises InvalidValue if it is given twice."""
+    """Return the goal, or a goal with this number of calls. Raises InvalidValue if both are given."""
     if goal is not None and calls is not None:
-        raise InvalidValue("is given twice", where="calls", remedy="give it in the goal only")
+        raise InvalidValue("cannot be combined with goal", where="calls", remedy="use goal=Goal(calls=...)")
     return goal or Goal(calls=calls)
 
 
 def profile(model: Any, inputs: Any, *, progress: bool = True, training: Training | None = None) -> ReadableProfile:
-    """Find out what bounds `model` on `inputs`, where its time goes, and what stands in the compiler's way.
+    """Find out what bounds `model` on `inputs`, where its time goes, and what prevents the compiler from helping.
 
-    Parameters: `model` and `inputs` as for `optimize`. A DataLoader, or anything else to iterate over, is
-    looked at for its first 64 batches at most, and timed: a DataLoader with other settings too. With `training`, as for
-    `optimize`, a step is profiled: its phases, what bounds each, and what holds its memory.
+    Profiling takes about 30 s and 20 calls of the model, in a child process. Nothing is compiled.
 
-    It takes some 30 s and 20 calls of the model, in a child process; nothing is compiled. Printing the result
-    shows it as text; its fields are plain data (see `autocompile.core.profile.Profile`), units in their names.
-    Raises UsageError (see `autocompile.errors`) for whatever the caller can mend.
+    Args:
+        model: As for `optimize`.
+        inputs: As for `optimize`. From a DataLoader, or any other iterable, at most the first 64 batches are read and
+            timed. A DataLoader is also timed with other settings.
+        progress: Whether to show progress on standard error.
+        training: As for `optimize`. A training step is then profiled: its phases, what bounds each of them, and what
+            uses its memory.
+
+    Returns:
+        The profile. Printing it shows it as text. Its fields are plain data, with units in their names; see
+        `autocompile.core.profile.Profile`.
+
+    Raises:
+        UsageError: If something is wrong that the caller can fix; see `autocompile.errors`.
     """
     _check_training(training)
     with LiveProgress(USUAL_S) if progress else nullcontext(Silence()) as listener:
@@ -125,9 +150,9 @@ def profile(model: Any, inputs: Any, *, progress: bool = True, training: Trainin
 
 
 def _check_choices(seed: int, on_unmet: OnUnmet) -> None:
-    """Raises InvalidValue."""
+    """Raise InvalidValue if the seed or `on_unmet` cannot be used."""
     if not isinstance(seed, int):
-        raise InvalidValue(f"{seed!r} is no whole number", where="seed", remedy="give one like 0")
+        raise InvalidValue(f"{seed!r} is not an integer", where="seed", remedy="give an integer, such as 0")
     if on_unmet not in get_args(OnUnmet):
         raise InvalidValue(f"{on_unmet!r} is unknown", where="on_unmet", remedy="give 'nearest' or 'error'")
 
@@ -142,7 +167,7 @@ def _spooled(metric: Callable[[Any], float]) -> Callable[[Path], str]:
 
 
 def _goal_for(training: Training | None, goal: Goal) -> Goal:
-    """The goal, as it is for steps where these are tuned. Raises InvalidValue before anything is started."""
+    """Return the goal, adapted to steps if training is tuned. Raises InvalidValue before anything is started."""
     _check_training(training)
     return goal if training is None else goal.for_training(training.batch)
 
@@ -154,7 +179,7 @@ def _check_training(training: Training | None) -> None:
 
 @dataclass(frozen=True)
 class _Given:
-    """What was given to be tuned. Of a function that generates text, the `model` is what that generates with."""
+    """What the caller asked to tune. For a function that generates text, `model` is the model that it uses."""
 
     model: Any
     inputs: Any
@@ -163,17 +188,17 @@ class _Given:
 
     @staticmethod
     def of(model: Any, inputs: Any, training: Training | None) -> _Given:
-        """With what is to be found out of a function."""
+        """Detect whether `model` is a function that generates text, and return what is to be tuned."""
         generation = None if training else generation_by(model, inputs)
         return _Given(generation.model if generation else model, inputs, training, generation)
 
     @property
     def tuned(self) -> Any:
-        """What is called in a trial."""
+        """The module or function that a trial calls."""
         return self.generation.decoding if self.generation else self.model
 
     def source(self, *, tries_loaders: bool = False, keep: Path | None = None) -> Source:
-        """The workload; `keep`: where the samples are kept by themselves."""
+        """Return the source of the workload. `keep`: the file that additionally gets the samples."""
 
         def source(_runner: object, directory: Path, _budget_s: float) -> Workload:
             if self.generation is not None:
@@ -185,7 +210,10 @@ class _Given:
 
 
 def _exporter(model: Any, samples: Path, settings: Settings, metric: Callable[[Path], str] | None) -> Exporter:
-    """What exports the model as it is then, with the samples that were kept: inputs may come but once."""
+    """Return a function that exports the model in its state at that time.
+
+    It uses the samples that were kept, because the user's inputs may be an iterator that is exhausted by then.
+    """
 
     def exporter(
         document: Document, artifact: Path, to: str, directory: Path, budget: str | float | timedelta, progress: bool

@@ -1,4 +1,4 @@
-"""Floor 5: whether this machine is fit for tuning. No torch: what only torch knows, a child process tells."""
+"""Floor 5: checks whether this machine is fit for tuning. No torch: a child process checks what needs torch."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _COMPILE_S = 120.0
 
 
 class Finding(Record, frozen=True):
-    """One line; `remedy` mends it.
+    """One line of the check-up; `remedy` fixes the problem.
 
-    `state`: `good`, `poor` (works, but figures or choices suffer), `optional` (an extra that is not installed), or
-    `missing`.
+    `state`: `good`; `poor` (it works, but measurements are less precise, or fewer candidates can be tried); `optional`
+    (an extra that is not installed); or `missing`.
     """
 
     subject: str
@@ -38,7 +38,7 @@ class Finding(Record, frozen=True):
 
 
 def check_up() -> list[Finding]:
-    """Look at the machine, then compile something trivial on every device type there is."""
+    """Inspect the machine, then compile a trivial function on each available device type."""
     machine = environment()
     gpus = [finding for state in gpu_states() for finding in of_gpu(state)]
     return [*_of_machine(machine), *gpus, *_of_load(), *_of_torch(machine)]
@@ -52,46 +52,48 @@ def _of_machine(machine: Environment) -> Iterator[Finding]:
         names = ", ".join(map(str, machine.gpus))
         yield Finding(subject="GPU", state="good", found=f"{names}, driver {machine.driver}")
     elif has_device_file():
-        found = "NVML tells of none, though a device file is there: who else computes on it stays unknown"
-        remedy = "give the container NVML's library, too: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        found = "NVML reports none, though a device file exists: other processes on the GPU cannot be detected"
+        remedy = "also give the container NVML's library: NVIDIA_DRIVER_CAPABILITIES=compute,utility"
         yield Finding(subject="GPU", state="poor", found=found, remedy=remedy)
     else:
-        yield Finding(subject="GPU", state="good", found="none seen by NVML; CPU models can be tuned")
+        yield Finding(subject="GPU", state="good", found="NVML reports none; CPU models can be tuned")
     if machine.compiler:
         yield Finding(subject="C++ compiler", state="good", found=machine.compiler)
     else:
         yield Finding(
             subject="C++ compiler",
             state="missing",
-            found="none on PATH: on a CPU only eager configurations can be tried",
+            found="none on PATH: on the CPU, only eager configurations can be tried",
             remedy="apt-get install g++, or set CXX",
         )
 
 
 def of_gpu(state: GpuState) -> Iterator[Finding]:
-    """What is in the way of measuring on a GPU, or is otherwise than on a whole one of one's own."""
+    """Yield what prevents or disturbs measurements on a GPU, and whether it is divided into MIG slices."""
     name = state.gpu.name
     if state.is_sliced and state.slices:
         seen = ", ".join(map(str, state.slices))
-        told = "NVML tells neither how busy a slice is nor who else computes on its GPU; kernels are looked at instead"
-        yield Finding(subject="GPU", state="good", found=f"{name} is cut into MIG slices; seen here: {seen}. {told}")
+        told = "NVML reports neither the load of a slice nor other processes on it, so kernels are profiled instead"
+        yield Finding(subject="GPU", state="good", found=f"{name} is divided into MIG slices; here: {seen}. {told}")
     elif state.is_sliced:
-        remedy = "make one by nvidia-smi mig -cgi PROFILE -C, or give this container one"
+        remedy = "create one with nvidia-smi mig -cgi PROFILE -C, or give this container one"
         yield Finding(
-            subject="GPU", state="missing", found=f"{name} is cut into MIG slices, and none is seen here", remedy=remedy
+            subject="GPU", state="missing", found=f"{name} is in MIG mode, and no slice is visible here", remedy=remedy
         )
     if state.open_to == "none":
         remedy = "nvidia-smi -c DEFAULT, as root"
-        yield Finding(subject="GPU", state="missing", found=f"nobody may compute on {name}", remedy=remedy)
+        yield Finding(
+            subject="GPU", state="missing", found=f"the compute mode of {name} prohibits all processes", remedy=remedy
+        )
     if state.open_to == "one process":
-        found = f"one process at a time may compute on {name}: a trial fails while any other holds it"
+        found = f"only one process at a time may use {name}: a trial fails while another process uses it"
         yield Finding(subject="GPU", state="poor", found=found, remedy="nvidia-smi -c DEFAULT, as root")
     if state.has_display:
-        found = f"a display is drawn by {name}, whose work is in all timings and whose memory is not free"
-        remedy = "leave the desktop idle while tuning, or have another GPU draw it"
+        found = f"{name} drives a display, which disturbs timings and uses GPU memory"
+        remedy = "leave the desktop idle while tuning, or connect the display to another GPU"
         yield Finding(subject="GPU", state="poor", found=found, remedy=remedy)
     if state.busy_share is not None and state.busy_share > BUSY_SHARE:
-        found, remedy = f"{name} is {state.busy_share:.0%} busy", "end what else computes on it: see nvidia-smi"
+        found, remedy = f"{name} is {state.busy_share:.0%} busy", "stop other processes that use it; see nvidia-smi"
         yield Finding(subject="GPU", state="poor", found=found, remedy=remedy)
     if state.throttled:
         found, remedy = f"the clocks of {name} are lowered ({state.throttled})", "cool it, or wait until it has cooled"
@@ -100,13 +102,13 @@ def of_gpu(state: GpuState) -> Iterator[Finding]:
 
 def _of_load() -> Iterator[Finding]:
     load = current_load(1.0)
-    found = f"{load.busy_share:.0%} busy, {load.steal_share:.0%} stolen, {load.runnable_per_core:.1f} runnable a core"
+    found = f"{load.busy_share:.0%} busy, {load.steal_share:.0%} stolen, {load.runnable_per_core:.1f} runnable per core"
     if load.busy_share > BUSY_SHARE or load.steal_share > BUSY_SHARE:
         yield Finding(
             subject="load",
             state="poor",
             found=found,
-            remedy="end what else runs: timings beside it take longer and say less",
+            remedy="stop other processes: they make timings longer and less precise",
         )
     else:
         yield Finding(subject="load", state="good", found=found)
@@ -148,7 +150,7 @@ def _compiling(device: str, toolchain: Toolchain) -> Finding:
 
 
 def _of_runtimes(machine: Environment, toolchains: Mapping[str, Toolchain]) -> Iterator[Finding]:
-    """Every runtime, with its version; one that can be used on no device here, with why and what to do."""
+    """Yield every runtime with its version; if it cannot be used on any device here, with the reason and a remedy."""
     surroundings = [
         Surroundings(
             device, machine.cores, is_module=True, has_conv=True, signature_count=1,
@@ -170,11 +172,11 @@ def _of_runtimes(machine: Environment, toolchains: Mapping[str, Toolchain]) -> I
             yield Finding(subject=subject, state="good", found=f"{kind.meaning} ({needs.strip()})")
             yield from _lacking(kind, toolchains)
     for fault in broken():
-        yield Finding(subject="runtime", state="missing", found=fault, remedy="mend or uninstall its distribution")
+        yield Finding(subject="runtime", state="missing", found=fault, remedy="fix or uninstall its distribution")
 
 
 def _lacking(kind: Kind, toolchains: Mapping[str, Toolchain]) -> Iterator[Finding]:
-    """What a runtime that works on one device lacks on another."""
+    """Yield what a runtime that works on one device lacks on another."""
     for device, toolchain in toolchains.items():
         if kind.name in toolchain.missing:
             found, _, remedy = toolchain.missing[kind.name].partition("; ")

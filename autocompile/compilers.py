@@ -1,4 +1,4 @@
-"""Floor 1: which compilers are at hand, and what they need."""
+"""Floor 1: which compilers are installed, and what they need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def cpp_compiler() -> str:
-    """Name and version of the C++ compiler that Inductor would find on `PATH`, or ""."""
+    """Return name and version of the C++ compiler that Inductor would find on `PATH`, or ""."""
     for name in filter(None, (os.environ.get("CXX"), "g++", "clang++", "cl")):
         path = shutil.which(name)
         if path:
@@ -19,14 +19,14 @@ def cpp_compiler() -> str:
 
 
 def c_compiler() -> str:
-    """The C compiler that Triton would use, by what it is called, or "": `CC`, else gcc or clang on `PATH`."""
+    """Return the command of the C compiler that Triton would use (`CC`, else gcc or clang on `PATH`), or ""."""
     named = os.environ.get("CC")
     candidates = named.split()[:1] if named else ["gcc", "clang"]
     return next((name for name in candidates if shutil.which(name)), "")
 
 
 def python_headers() -> Path | None:
-    """The directory that holds `Python.h`, where Triton looks for it; None if it is not there."""
+    """Return the directory where Triton looks for `Python.h`; None if the file is not there."""
     scheme = sysconfig.get_default_scheme()
     directory = Path(sysconfig.get_paths("posix_prefix" if scheme == "posix_local" else scheme)["include"])
     return directory if (directory / "Python.h").exists() else None

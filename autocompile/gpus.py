@@ -1,4 +1,4 @@
-"""Floor 1: what NVML tells of NVIDIA GPUs. What it refuses to tell is unknown by itself, and no reason to stop."""
+"""Floor 1: what NVML reports about NVIDIA GPUs. A value that it does not report is unknown; the others are used."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pynvml
 from autocompile.core.environment import Gpu
 from autocompile.core.serde import Record
 
-# Of NVIDIA's driver; and of the one that brings GPUs of the host to Linux within Windows.
+# The device file of NVIDIA's driver, and the one that gives WSL 2 access to the GPUs of the Windows host.
 _DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
-_NAMELESS = "a GPU whose name NVML does not tell"
-# Reasons that lower the clocks below what the work asked for. The power cap is none: under load it is the rule.
+_NAMELESS = "a GPU whose name NVML does not report"
+# Reasons for which clocks are lower than the work would need. The power cap is not among them: under load it is normal.
 THROTTLES = {
     "heat": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
     "hardware slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
     "hardware heat": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
     "power brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
 }
-# What CUDA reads of which GPUs a process may use.
+# The environment variable from which CUDA reads the GPUs that a process may use.
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ComputeMode = Literal["", "shared", "one process", "none"]
 _MODES: dict[int, ComputeMode] = {
@@ -34,12 +34,12 @@ _MODES: dict[int, ComputeMode] = {
 
 
 class GpuState(Record, frozen=True):
-    """A GPU as it is now.
+    """The current state of a GPU.
 
-    `is_sliced`: it is cut by MIG, and `slices` are those that are seen here. `has_display`: a desktop draws on it.
-    `busy_share`: the share of the last second or less in which any kernel ran, null where that is not told. `throttled`
-    says why its clocks are lowered, or "". `open_to`: who may compute on it: all (`shared`), `one process`, `none`;
-    "" where that is not told.
+    `is_sliced`: whether it is divided by MIG; `slices` are those that are visible here. `has_display`: whether it
+    drives a display. `busy_share`: the share of at most the last second in which any kernel ran, null if unknown.
+    `throttled`: why its clocks are lowered, or "". `open_to`: which processes may use it: all (`shared`),
+    `one process`, or `none`; "" if unknown.
     """
 
     gpu: Gpu
@@ -52,7 +52,7 @@ class GpuState(Record, frozen=True):
 
 
 def nvidia_gpus() -> tuple[tuple[Gpu, ...], str]:
-    """The NVIDIA GPUs of this machine and the driver's version; nothing where NVML does not answer."""
+    """Return the NVIDIA GPUs of this machine and the driver's version; empty if NVML is not available."""
     with _nvml() as answers:
         if not answers:
             return (), ""
@@ -60,20 +60,21 @@ def nvidia_gpus() -> tuple[tuple[Gpu, ...], str]:
 
 
 def has_device_file() -> bool:
-    """Whether the system shows an NVIDIA GPU, as it does in a container that has CUDA's library and not NVML's."""
+    """Return whether there is a device file of an NVIDIA GPU. A container may have it without having NVML."""
     return any(path.exists() for path in _DEVICE_FILES)
 
 
 def gpu_states() -> tuple[GpuState, ...]:
-    """The state of each; nothing where NVML does not answer."""
+    """Return the state of each GPU; empty if NVML is not available."""
     with _nvml() as answers:
         return tuple(map(_state, _devices())) if answers else ()
 
 
 def visible_names(states: Sequence[GpuState], visible: str | None) -> tuple[str, ...]:
-    """The names of those that CUDA shows to a process for which `VISIBLE` has this value; None is where it is not set.
+    """Return the names of the GPUs that a process sees if `VISIBLE` has this value; None means that it is not set.
 
-    A GPU that is cut shows its slices. As in CUDA, nothing counts from the first that is not there.
+    For a GPU that is divided by MIG, these are its slices. As in CUDA, the list ends at the first entry that does not
+    exist.
     """
     if visible is None:
         return tuple(gpu.name for state in states for gpu in _shown(state))
@@ -87,7 +88,7 @@ def visible_names(states: Sequence[GpuState], visible: str | None) -> tuple[str,
 
 
 def _called(states: Sequence[GpuState], wanted: str) -> tuple[Gpu, ...]:
-    """What is shown by this number, or by a UUID that begins so."""
+    """Return the GPU (or its slices) with this index, or whose UUID starts with this text."""
     if wanted.isascii() and wanted.isdigit():
         return _shown(states[int(wanted)]) if int(wanted) < len(states) else ()
     if not wanted:
@@ -101,7 +102,7 @@ def _shown(state: GpuState) -> tuple[Gpu, ...]:
 
 
 def told(ask: Callable[..., Any], *about: Any) -> Any:
-    """What NVML answers, or None where it may not, cannot, or knows no such question."""
+    """Return NVML's answer, or None if NVML denies, cannot answer or does not know the query."""
     try:
         return ask(*about)
     except pynvml.NVMLError:
@@ -110,7 +111,7 @@ def told(ask: Callable[..., Any], *about: Any) -> Any:
 
 @contextmanager
 def _nvml() -> Iterator[bool]:
-    """Whether NVML answers, for as long as it is asked."""
+    """Initialize NVML for the duration of the context; yield whether it is available."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -137,7 +138,7 @@ def _gpu(handle: Any) -> Gpu:
 
 
 def _state(handle: Any) -> GpuState:
-    mig = told(pynvml.nvmlDeviceGetMigMode, handle)  # what is in force, and what will be after a reset
+    mig = told(pynvml.nvmlDeviceGetMigMode, handle)  # the current mode, and the mode after a reset
     busy = told(pynvml.nvmlDeviceGetUtilizationRates, handle)
     mode = told(pynvml.nvmlDeviceGetComputeMode, handle)
     reasons = told(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
@@ -153,7 +154,7 @@ def _state(handle: Any) -> GpuState:
 
 
 def _slices(handle: Any) -> Iterator[Gpu]:
-    """Those that this process may see; their numbers have gaps."""
+    """Yield the slices that this process may see; their indices may have gaps."""
     for index in range(told(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         one = told(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
         if one is not None:

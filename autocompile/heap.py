@@ -1,10 +1,11 @@
-"""The C library's heap, in the state that measurements are taken in and that a loaded module is served in.
+"""Settings of glibc's heap, the same for measurements and for loaded modules.
 
-glibc gives memory that was freed back to the kernel beyond a threshold, and maps large blocks one by one; both
-thresholds rise by themselves as large blocks are freed, up to 32 and 64 MiB (mallopt(3), "dynamic mmap threshold").
-Until they have risen, a model's temporaries are returned after each call and faulted in again at the next: measured,
-7,388 page faults and three times the latency for an elementwise model of 1 MB tensors, or none, by how a process's heap
-happens to lie. So the thresholds are set to where they rise to.
+Beyond a threshold, glibc returns freed memory to the kernel, and it maps large blocks one by one. Both thresholds rise
+automatically as large blocks are freed, up to 32 and 64 MiB (mallopt(3), "dynamic mmap threshold"). Until then, the
+temporary tensors of a model may be returned to the kernel after each call, and cause page faults in the next call. An
+elementwise model of 1 MB tensors was measured with 7,388 page faults and three times the latency in some processes, and
+without page faults in others, depending on the layout of the heap. Therefore both thresholds are set to their final
+values at once.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import ctypes
 import os
 import platform
 
-# From malloc.h; on 64-bit glibc the largest that its own adjustment comes to (DEFAULT_MMAP_THRESHOLD_MAX and twice it).
+# From malloc.h. The values are the maximum of glibc's own adjustment on 64 bits: DEFAULT_MMAP_THRESHOLD_MAX, and twice
+# that.
 _THRESHOLDS = {"M_MMAP_THRESHOLD": (-3, 32 << 20), "M_TRIM_THRESHOLD": (-1, 64 << 20)}
 
-# Whoever has set one of these, by GLIBC_TUNABLES or an environment variable, has said what the heap should keep.
+# If the user has set one of these, by GLIBC_TUNABLES or an environment variable, the heap is not changed.
 _BY_USERS = ("trim_threshold", "mmap_threshold", "mmap_max", "top_pad")
 
 
 def settle_heap() -> bool:
-    """Have this process's heap keep what is freed; True where that is glibc's and nobody has set it otherwise."""
+    """Make this process's heap keep freed memory; return False without glibc, or if the user has set the thresholds."""
     if not _is_glibc() or _is_set_by_user():
         return False
     mallopt = ctypes.CDLL(None).mallopt
@@ -29,13 +31,13 @@ def settle_heap() -> bool:
 
 
 def heap_lines() -> list[str]:
-    """The same as code to paste, on a machine where it can be had."""
+    """Return the same as Python code for a snippet; empty without glibc."""
     if not _is_glibc():
         return []
     return [
         "import ctypes",
         "",
-        "# glibc's heap keeps what is freed between calls, as it did in the measurements (mallopt(3)).",
+        "# glibc's heap keeps freed memory between calls, as it did in the measurements (mallopt(3)).",
         *(
             f"ctypes.CDLL(None).mallopt({parameter}, {size >> 20} << 20)  # {name}"
             for name, (parameter, size) in _THRESHOLDS.items()

@@ -1,4 +1,4 @@
-"""Floor 1: what machine this is, and how busy it is. No torch."""
+"""Floor 1: describes this machine and its load. No torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autocompile.processor import cpu_features, cpu_model
 
 
 class Load(Record, frozen=True):
-    """How busy the host was over a sample: shares of all its CPU time, in 0..1."""
+    """How busy the host was during a sample: shares of its total CPU time, in 0..1."""
 
     busy_share: float
     steal_share: float
@@ -26,7 +26,7 @@ class Load(Record, frozen=True):
 
 
 def environment() -> Environment:
-    """Look at this machine; takes some tens of milliseconds."""
+    """Return a description of this machine; takes some tens of milliseconds."""
     gpus, driver = nvidia_gpus()
     return Environment(
         cpu=cpu_model(),
@@ -45,19 +45,19 @@ def environment() -> Environment:
 
 
 def usable_cores() -> int:
-    """CPUs that this process may use: its affinity, bounded by the cgroup's quota."""
+    """Return how many CPUs this process may use: its affinity, limited by the cgroup's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _cgroup_quota()
     return max(1, min(allowed, int(quota + 0.5)) if quota else allowed)
 
 
 def available_memory() -> int:
-    """Bytes that can still be allocated without swapping."""
+    """Return how many bytes can still be allocated without swapping."""
     return int(psutil.virtual_memory().available)
 
 
 def current_load(interval_s: float = 0.3) -> Load:
-    """Sample the host for `interval_s` seconds while the caller sleeps."""
+    """Measure the load of the host for `interval_s` seconds, in which the caller sleeps."""
     before = psutil.cpu_times()
     psutil.cpu_percent(interval=interval_s)
     after = psutil.cpu_times()
@@ -72,7 +72,7 @@ def current_load(interval_s: float = 0.3) -> Load:
 
 
 def user_cache_directory() -> Path:
-    """Where results that belong to this machine and no run are kept; `AUTOCOMPILE_CACHE_DIR` moves it."""
+    """Return the directory for results that belong to this machine, not to a run; set by `AUTOCOMPILE_CACHE_DIR`."""
     configured = os.environ.get("AUTOCOMPILE_CACHE_DIR")
     if configured:
         return Path(configured)
@@ -81,7 +81,7 @@ def user_cache_directory() -> Path:
 
 
 def _cgroup_quota() -> float:
-    """CPUs' worth of time that the cgroup (version 2) grants, or 0 for no bound."""
+    """Return how many CPUs' worth of time the cgroup (version 2) grants, or 0 if it sets no limit."""
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -97,5 +97,5 @@ def _version_of(distribution: str) -> str:
 
 
 def can_fork() -> bool:
-    """Whether children can be forked from a process that has torch imported already."""
+    """Return whether child processes can be forked from a process that has already imported torch."""
     return hasattr(os, "fork") and sys.platform.startswith("linux")

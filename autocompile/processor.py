@@ -1,4 +1,4 @@
-"""Floor 1: what the processor is and can do. Asked in production, so nothing is imported for it."""
+"""Floor 1: the processor's name and features. Production code uses it too, so it imports nothing beyond the basics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "avx512_fp16", "amx
 
 
 def cpu_features() -> tuple[str, ...]:
-    """The vector extensions that decide what a compiler emits, of those that this processor has."""
+    """Return those vector extensions of this processor that determine which code a compiler emits."""
     words = _cpu_flags()
     return tuple(name for name in _FEATURES if name in words)
 
@@ -21,12 +21,12 @@ _INSTRUCTIONS = (
 
 
 def instructions() -> tuple[str, ...]:
-    """All extensions that a compiler told to build for this very processor may use, by the kernel's names."""
+    """Return all extensions that a compiler may use if it builds for this very processor, by the kernel's names."""
     return tuple(sorted(word for word in _cpu_flags() if word.startswith(_INSTRUCTIONS)))
 
 
 def _cpu_flags() -> set[str]:
-    """What every one of the processors has."""
+    """Return the flags that all processors of this machine have."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -40,7 +40,7 @@ def _lists_flags(line: str) -> bool:
 
 
 def cpu_model() -> str:
-    """The processor's name, as the system has it."""
+    """Return the processor's name, as the system reports it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -1,4 +1,4 @@
-"""Floor 5: a profile by itself, for reading: no search, nothing compiled. No torch."""
+"""Floor 5: a profile without a search, for reading. Nothing is compiled. No torch."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from autocompile.search.errand import reply_to
 from autocompile.search.loaders import with_loaders
 from autocompile.tuning import Source
 
-# What a profile is made for; beyond it come some twenty calls, and how long one takes only the child finds out.
+# The usual duration. Some twenty calls of the model come on top, whose duration only the child process finds out.
 USUAL_S = 30.0
 _LIMIT_S = 600.0
-# As if so much were left: a tenth of it is for settings of a DataLoader.
+# The remaining budget that `with_loaders` is given: it spends a tenth of it on other settings of a DataLoader.
 _LOADERS_LEFT_S = 80.0
 _TIMING = Timing(precision=0.02, limit_s=3.0)
 
 
 class ReadableProfile(Profile, tag="profile", frozen=True, kw_only=True):
-    """A profile with the workload it is of; `print` shows it as text."""
+    """A profile together with its workload; `print` shows it as text."""
 
     workload: Workload
 
@@ -41,9 +41,9 @@ class ReadableProfile(Profile, tag="profile", frozen=True, kw_only=True):
 
 
 def profile_workload(source: Source, listener: Listener) -> ReadableProfile:
-    """Profile what `source` gives, in a child process, in some 30 s and 20 calls of the model.
+    """Profile the workload of `source` in a child process, in about 30 s and 20 calls of the model.
 
-    Raises InvalidWorkload, in one line, for whatever the caller can mend; nothing is left running.
+    Raises InvalidWorkload for faults that the caller can fix. No child process is left running.
     """
     listener.on_stage("profile")
     listener.on_task("profile of the baseline")

@@ -1,4 +1,4 @@
-"""Floor 5: the verdict as users hold it: the document, together with the model it is about."""
+"""Floor 5: the object that `optimize` returns: the document, together with the model that was tuned."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ from autocompile.report.brief import as_brief
 from autocompile.report.html import as_html, as_page
 from autocompile.report.story import story
 
-# Writes the model of a document, whose artifact lies in a directory, as a file of a format into another, within a
-# budget, showing progress or not.
+# Arguments: the document, the directory of its artifact, the format, the target directory, the budget, and whether to
+# show progress.
 Exporter = Callable[[Document, Path, str, Path, str | float | timedelta, bool], Export]
 
 
 class Recommendation:
-    """The fastest correct way to run a model that was found, with its reasons.
+    """The fastest correct way found to run a model, with the reasons for it.
 
-    `document` is all of it as plain data; `module` is ready to be called.
+    `document` holds everything as plain data; `module` is ready to be called.
     """
 
     def __init__(
         self, document: Document, model: Any, artifact: Path, keeps: object = None, exporter: Exporter | None = None
     ) -> None:
-        """`artifact` is the directory where what was packed lies; `keeps` is held as long as it is needed there.
+        """Create a recommendation.
 
-        `exporter` writes the model as a file.
+        Args:
+            document: Everything that is known about the run.
+            model: The model that was tuned.
+            artifact: The directory of the packed files.
+            keeps: An object that must stay alive as long as the directory is needed.
+            exporter: Writes the model as a file; None if the recommendation cannot export.
         """
         self.document = document
         self._model, self._artifact, self._keeps, self._exporter = model, artifact, keeps, exporter
@@ -49,13 +54,13 @@ class Recommendation:
 
     @property
     def speedup(self) -> Estimate:
-        """Baseline latency over the winner's, with its 95% interval; 1 is no gain."""
+        """The baseline's latency divided by the winner's, with its 95% interval; 1 means no gain."""
         assert self.document.winner.speedup is not None
         return self.document.winner.speedup
 
     @property
     def trials(self) -> tuple[TrialEntry, ...]:
-        """All trials: the measured by rank, then the failed."""
+        """All trials: measured trials by rank, then failed ones."""
         return self.document.trials
 
     @property
@@ -65,23 +70,26 @@ class Recommendation:
 
     @cached_property
     def module(self) -> CompiledModule:
-        """The model served by the artifact, sharing its weights, as `autocompile.load` gives it.
+        """The model as recommended, as `autocompile.load` returns it. It shares the model's weights.
 
-        Sets the process's number of CPU threads if the recommendation has one. Raises InvalidRecommendation if it is
-        for training.
+        The first access sets the process's number of CPU threads, if the recommendation has one. Raises
+        InvalidRecommendation if training was tuned.
         """
         return load(self._artifact, self._model)
 
     def explain(self) -> str:
-        """The run in a dozen lines, each claim with its number."""
+        """Return the run in about a dozen sentences, each claim with its number."""
         return "\n".join(story(self.document))
 
     def snippet(self) -> str:
-        """Plain torch code that reproduces the winner without this library."""
+        """Return plain PyTorch code that reproduces the winner without this library."""
         return self.document.snippet
 
     def save(self, directory: str | Path) -> None:
-        """Keep it for `autocompile.load`. Raises OutputConflict if something else lies there."""
+        """Write the recommendation to `directory`, for `autocompile.load` or `autocompile.prepare`.
+
+        Raises OutputConflict if the directory contains anything else.
+        """
         write_recommendation(Path(directory), self.document, self._artifact, as_page(self.document))
 
     def export(
@@ -89,21 +97,30 @@ class Recommendation:
     ) -> Export:
         """Write the model as a file that runs without this library.
 
-        `to` is a format that `autocompile export --help` lists.
+        The file contains the model's current weights. Its outputs are verified like those of every candidate.
 
-        `directory` gets the file, an example of its use, and a README that tells what it takes and gives and how it was
-        verified. The file has the weights that the model has now. It is compared like every candidate, within `budget`,
-        a wall time as for `optimize`. Raises UsageError: InvalidValue for a format that is not to be had here,
-        OutputConflict if something else lies there, NotExportable where the model cannot be had in that format, or the
-        file is wrong; InvalidRecommendation if the model has been changed since.
+        Args:
+            to: The format, one of those that `autocompile export --help` lists.
+            directory: Gets the file, an example of its use, and a README on inputs, outputs and verification.
+            budget: Wall time for the export, as for `optimize`.
+            progress: Whether to show progress on standard error.
+
+        Returns:
+            A description of the file, and how it was verified.
+
+        Raises:
+            InvalidValue: If the format is not available here.
+            OutputConflict: If the directory contains anything else.
+            NotExportable: If the model cannot be written in that format, or if the file computes wrong outputs.
+            InvalidRecommendation: If the model has changed since it was tuned.
         """
         if self.document.workload.training:
             raise NotExportable(
-                "a training is no model that could be exported", remedy="tune the model without training"
+                "training was tuned, and only a model can be exported", remedy="tune the model without training"
             )
         if self._exporter is None:
             raise InvalidRecommendation(
-                "does not know its inputs any more", where="export", remedy="use `autocompile export` with the script"
+                "the inputs are no longer available", where="export", remedy="use `autocompile export` with the script"
             )
         return self._exporter(self.document, self._artifact, to, Path(directory), budget, progress)
 

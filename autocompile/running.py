@@ -1,6 +1,6 @@
-"""Floor 5: a script, run with a recommendation applied: `python -m autocompile.running RECOMMENDATION SCRIPT ...`.
+"""Floor 5: runs a script with a recommendation applied: `python -m autocompile.running RECOMMENDATION SCRIPT ...`.
 
-The command `autocompile run` becomes this process, so that its exit status and its signals are the script's own.
+The command `autocompile run` replaces itself by this process, so that exit status and signals are those of the script.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Served = ServedScript | ServedFunction | TrainedScript | GeneratedScript
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a script; ends as the script does, or with status 2 where there is nothing to run it with."""
+    """Run a script and exit as it does, or with status 2 if the script or the recommendation cannot be used."""
     directory, given, own = Path(arguments[0]), arguments[1], arguments[2:]
     as_module = given == "-m"
     if as_module:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     except SystemExit:
         raise
     except BaseException as fault:
-        # By whatever shows exceptions now, and once; the interpreter then ends as it does for this one.
+        # Shown once, by the script's own excepthook if it has one. Raising again gives the interpreter's exit status.
         shown = fault.with_traceback(_of_the_script(fault.__traceback__))
         sys.excepthook(type(fault), shown, shown.__traceback__)
         sys.excepthook = lambda *_: None
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _served(document: Document, directory: Path, script: ScriptPlace) -> Served:
-    """What applies it, by what was tuned. Raises UsageError."""
+    """Return the object that applies the recommendation, depending on what was tuned. Raises UsageError."""
     entry = document.workload.script
     if entry is not None and entry.function:
         name = placed(function_name(entry.function), script.path, script.package)
@@ -70,7 +70,7 @@ def _served(document: Document, directory: Path, script: ScriptPlace) -> Served:
 
 
 def _tell(document: Document, served: Served, loader: ServedLoader) -> None:
-    """What was served."""
+    """Print what was served."""
     with suppress(Exception):
         sys.stdout.flush()
     lines = [*service_lines(document, served.services(), served.others), *loader.lines()]
@@ -78,7 +78,7 @@ def _tell(document: Document, served: Served, loader: ServedLoader) -> None:
 
 
 def _of_the_script(trace: TracebackType | None) -> TracebackType | None:
-    """Without the frames that led to it."""
+    """Return the traceback without autocompile's own frames at its start."""
     own = str(Path(__file__).parent) + os.sep
     while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename.startswith(own):
         trace = trace.tb_next

@@ -1,8 +1,8 @@
-"""Floor 1: temporary directories that do not outlive what made them, however it ended. No torch.
+"""Floor 1: temporary directories that are removed even if the process that created them was killed. No torch.
 
-Each holds a file that its owner keeps locked. The system lets go of the lock when the owner ends, also when it is
-killed, so whoever can take the lock knows that the directory is left over. A process number would not tell: it may be
-another process's by now, or one of another container's that shares the directory.
+Each directory contains a file that its owner keeps locked. The system releases the lock when the owner ends, also when
+it is killed. A process that can take the lock therefore knows that the directory is left over. A process id would not
+be enough: it may have been reused, or belong to another container that shares the directory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 try:
     _fcntl: Any = import_module("fcntl")
-except ImportError:  # not a POSIX system: nothing is ever taken for left over there
+except ImportError:  # not a POSIX system: no directory is ever considered left over
     _fcntl = None
 
 PREFIX, OWNER = "autocompile-", ".owner"
@@ -29,8 +29,8 @@ PREFIX, OWNER = "autocompile-", ".owner"
 class Scratch:
     """A temporary directory that only this user may enter.
 
-    It is removed when nothing holds this object any more, when it is closed, and at exit; not by a forked child,
-    which holds a copy. What a killed process left is removed by `sweep`.
+    It is removed when this object is closed or garbage collected, and at exit. A forked child process, which has a copy
+    of the object, does not remove it. `sweep` removes the directories of killed processes.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Scratch:
         self.close()
 
     def put(self, contents: Mapping[str, bytes]) -> None:
-        """Write files, by their paths within it."""
+        """Write files into the directory; `contents` maps relative paths to data."""
         for path, data in contents.items():
             target = self.path / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class Scratch:
 
 
 def sweep() -> None:
-    """Remove the directories of this kind, in the system's temporary one, whose owners have ended."""
+    """Remove those of our directories in the system's temporary directory whose owners have ended."""
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False) and _is_mine(entry):
@@ -62,9 +62,9 @@ def sweep() -> None:
 
 
 def claim(path: Path) -> int | None:
-    """Lock the file at `path`, made if need be, until the descriptor is closed; None if another has it locked.
+    """Lock the file at `path` until the returned descriptor is closed; create the file if necessary.
 
-    Raises OSError if it cannot be made.
+    Returns None if another process has it locked. Raises OSError if the file cannot be created.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -73,11 +73,11 @@ def claim(path: Path) -> int | None:
             return None
         if os.fstat(descriptor).st_nlink:
             return descriptor
-        os.close(descriptor)  # whoever had it locked has removed it meanwhile
+        os.close(descriptor)  # the previous owner has removed the file meanwhile
 
 
 def clear(directory: Path, owner: str) -> None:
-    """Remove all that lies in `directory`, but for the file `owner`. What cannot be removed stays."""
+    """Remove everything in `directory` except the file `owner`. Entries that cannot be removed stay."""
     with contextlib.suppress(OSError):
         for entry in list(directory.iterdir()):
             if entry.is_dir() and not entry.is_symlink():
@@ -88,7 +88,7 @@ def clear(directory: Path, owner: str) -> None:
 
 
 def _own(directory: Path) -> int | None:
-    """The descriptor of the locked file, which gets its name only when it is locked."""
+    """Create the locked file and return its descriptor. The file gets its final name only once it is locked."""
     unnamed = directory / f"{OWNER}.part"
     try:
         descriptor = claim(unnamed)
@@ -102,7 +102,7 @@ def _remove(directory: Path, descriptor: int | None, owner: int) -> None:
     if os.getpid() != owner:
         return
     clear(directory, OWNER)
-    # Last, so that a directory with something left in it is still known as one of ours: the next sweep tries again.
+    # The owner's file goes last, so that a directory that could not be emptied is still recognized by the next sweep.
     with contextlib.suppress(OSError):
         if all(left.name == OWNER for left in directory.iterdir()):
             shutil.rmtree(directory, ignore_errors=True)
@@ -113,7 +113,7 @@ def _remove(directory: Path, descriptor: int | None, owner: int) -> None:
 def _remove_if_left(directory: Path) -> None:
     try:
         descriptor = os.open(directory / OWNER, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:  # no owner's file: not one of ours, or one that is just being made
+    except OSError:  # no owner's file: not one of ours, or just being created
         return
     if _lock(descriptor) == "ours":
         _remove(directory, descriptor, os.getpid())
@@ -122,7 +122,7 @@ def _remove_if_left(directory: Path) -> None:
 
 
 def _lock(descriptor: int) -> Literal["ours", "taken", "unknown"]:
-    """Whose it is now; `unknown` where nothing can be locked, as on some network file systems."""
+    """Try to lock the file, and return whose it is now; `unknown` if locking is not supported (some network drives)."""
     if _fcntl is None:
         return "unknown"
     try:

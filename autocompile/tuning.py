@@ -1,6 +1,6 @@
-"""Floor 5: a run from the outside: where it works, what it runs on, what it keeps. No torch.
+"""Floor 5: sets up a run: its working directory, its runner, and what it keeps. No torch.
 
-What differs between a model in memory and a script is only where the workload comes from: a `Source`.
+A model in memory and a script differ only in where the workload comes from: their `Source`.
 """
 
 from __future__ import annotations
@@ -60,15 +60,12 @@ Source = Callable[[LocalRunner, Path, float], Workload]
 
 @dataclass(frozen=True)
 class Request:
-    """A run: its settings, its budget in seconds, and the directory that keeps it, if any.
+    """A run: its settings, its budget in seconds, and its output directory, if it has one.
 
-    `keep` is where the artifact goes if no directory keeps the run.
-
-    `began` is when the budget's clock started, on `time.monotonic`; None is when the run does.
-
-    `metric` puts the goal's metric where children find it, and tells where that is.
-
-    `workers`: where candidates are compiled side by side, and on which machines they are measured.
+    `metric`: writes the goal's metric into a directory, where child processes can read it, and returns its path.
+    `keep`: where the artifact goes if there is no output directory. `began`: when the budget started, on
+    `time.monotonic`'s clock; None means when the run starts. `workers`: how many candidates are compiled in parallel,
+    and on which machines they are measured.
     """
 
     settings: Settings
@@ -81,10 +78,10 @@ class Request:
 
 
 def tune(source: Source, request: Request, listener: Listener) -> Document:
-    """Tune what `source` gives, and keep the document and the study in the output directory, if there is one.
+    """Tune the workload of `source`, and keep the document and the study in the output directory, if there is one.
 
-    A run that was killed goes on from what is kept there. Raises UsageError for whatever the caller can
-    mend, KeyboardInterrupt if it was stopped before the baseline was measured.
+    A run that was killed resumes from that directory. Raises UsageError for faults that the caller can fix, and
+    KeyboardInterrupt if the run was stopped before the baseline was measured.
     """
     output = Path(request.output) if request.output else None
     if output:
@@ -102,16 +99,16 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
 
 
 def _keep_log(workload: Workload, output: Path) -> None:
-    """What the script printed while it was watched, if it was."""
+    """Copy what the script printed while it was watched, if it was watched, to the output directory."""
     log = Path(workload.directory) / SCRIPT_LOG
     if log.exists():
         shutil.copyfile(log, output / SCRIPT_LOG)
 
 
 def verify(directory: Path, source: Source, request: Request, listener: Listener) -> Recheck:
-    """Measure the recommendation in `directory` again on this host, with the workload that `source` gives.
+    """Measure the recommendation in `directory` again on this host, with the workload of `source`.
 
-    Raises InvalidRecommendation if there is none, or it is for another workload.
+    Raises InvalidRecommendation if there is none, or if it is for another workload.
     """
     document = read_document(directory)
     with _bench(source, request, listener, None) as bench:
@@ -122,14 +119,17 @@ def verify(directory: Path, source: Source, request: Request, listener: Listener
 def export(
     document: Document, source: Source, request: Request, listener: Listener, *, to: str, directory: Path, where: Path
 ) -> Export:
-    """Write the model that `document`, kept in `where`, is about as a file of the format `to` into `directory`.
+    """Write the tuned model as a file of the format `to` into `directory`.
 
-    Its workload is what `source` gives. Nothing is left in `directory` of a file that is not verified. Raises
-    InvalidValue for a format that is not to be had here, OutputConflict if something else lies there, NotExportable
-    where the model cannot be had in that format, InvalidRecommendation if it is for another workload.
+    `document` is the recommendation in the directory `where`, and `source` gives its workload. A file that cannot be
+    verified is not written to `directory`. Raises InvalidValue if the format is not available here, OutputConflict if
+    `directory` contains anything else, NotExportable if the model cannot be written in that format, and
+    InvalidRecommendation if the recommendation is for another workload.
     """
     if document.workload.training:
-        raise NotExportable("a training is no model that could be exported", remedy="tune the model without training")
+        raise NotExportable(
+            "training was tuned, and only a model can be exported", remedy="tune the model without training"
+        )
     usable_format(to)
     check_export_directory(directory)
     with _bench(source, request, listener, None) as bench:
@@ -142,7 +142,7 @@ def export(
 
 @contextmanager
 def _bench(source: Source, request: Request, listener: Listener, output: Path | None) -> Iterator[Bench]:
-    """A working directory, a runner in it, and the workload on it."""
+    """Yield what a run works with: a working directory, a runner in it, and the workload."""
     started = time.monotonic() if request.began is None else request.began
     machine = environment()
     ledger = Ledger(request.budget_s, listener, started=started)
@@ -183,8 +183,8 @@ def _bench(source: Source, request: Request, listener: Listener, output: Path | 
 
 
 def _tell_refused(ledger: Ledger, machine: str, reason: str) -> None:
-    """That a machine does not work on this run."""
-    ledger.decide("narrowed", machine, f"it does not join: {reason}")
+    """Report that a machine does not take part in this run."""
+    ledger.decide("narrowed", machine, f"this machine is not used: {reason}")
     ledger.notice(of_refused(machine, reason))
 
 
@@ -196,12 +196,13 @@ def from_script(
     watching: Watching | None = None,
     shows: bool = False,
 ) -> Source:
-    """The workload that a script defines, or that it turns out to have, in a child process with these arguments.
+    """Return the source of a script's workload. The script runs in a child process, with these arguments.
 
-    `tries_loaders` is for a profile; `watching`, how long and for what a script is watched that defines none; `shows`:
-    whether what it prints meanwhile is written to standard error, too.
+    If the script does not define a workload, it is watched to find one. `watching`: how long, and for what.
+    `tries_loaders`: whether to time a DataLoader with other settings, for a profile. `shows`: whether to copy the
+    script's output to standard error while it is watched.
 
-    Raises InvalidWorkload if there is no such script, or with what went wrong in it.
+    Raises InvalidWorkload if there is no such script, or if it fails.
     """
     path = script.path
     _check_syntax(path)
@@ -227,19 +228,19 @@ def from_script(
         if reply.kind == "invalid":
             raise InvalidWorkload(reply.message)  # which says where
         raise InvalidWorkload(
-            reply.message, where=str(path), remedy=f"run `python {shlex.quote(str(path))}` to see it whole"
+            reply.message, where=str(path), remedy=f"run `python {shlex.quote(str(path))}` to see the whole error"
         )
 
     return source
 
 
 def watched_before(workload: WorkloadEntry) -> Watching:
-    """What of a script has to be watched for the workload that it was tuned with."""
+    """Return what to watch in the script in order to get the workload that was tuned."""
     return Watching(function=workload.script.function) if workload.script else Watching()
 
 
 def _check_syntax(script: Path) -> None:
-    """Raises InvalidWorkload at once for a script that is no Python, before a process is started for it."""
+    """Raise InvalidWorkload if the script is not valid Python, before a process is started for it."""
     try:
         compile(script.read_bytes(), str(script), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as fault:
@@ -249,7 +250,7 @@ def _check_syntax(script: Path) -> None:
 
 
 def _settled(settings: Settings, output: Path | None, workload: Workload) -> Settings:
-    """With the storage that the output directory has, and the goal as it is for what the workload is."""
+    """Return the settings with the storage of the output directory, and with the goal adapted to the workload."""
     goal = settings.goal.for_training(workload.training.batch) if workload.training else settings.goal
     goal = goal.for_script(workload.script) if workload.script else goal
     storage = settings.storage or (sqlite_url(output.resolve() / STUDY) if output else None)

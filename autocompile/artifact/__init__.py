@@ -1,1 +1,1 @@
-"""Floor 3: what is kept on disk, and loading it in production. No optuna."""
+"""Floor 3: the files of a recommendation, and loading them in production. No optuna."""

@@ -1,4 +1,4 @@
-"""A recommendation, served for NumPy arrays in a process that never imports torch."""
+"""Serves a recommendation for NumPy arrays, in a process that never imports torch."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from autocompile.runtime.files import Files
 from autocompile.runtime.kind import Kind
 from autocompile.runtime.structure import structure_of
 
-# What a runtime's module for arrays has as `load_arrays`: a program and its files, and then its arrays to its outputs.
+# A runtime's module for arrays defines `load_arrays`: from a program and its files to a function of its input arrays.
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 LoadArrays = Callable[[Program, Files], Run]
 
 
 class ArrayStatus(Record, frozen=True):
-    """How it serves: by which runtime and configuration, how many calls so far, and what else is to be known."""
+    """How an `ArrayModule` serves: its runtime and configuration, the number of calls so far, and notes."""
 
     runtime: str
     label: str
@@ -36,7 +36,7 @@ class ArrayStatus(Record, frozen=True):
 
 
 class ArrayModule:
-    """Called like the model, with NumPy arrays in the place of tensors; it gives arrays, nested as the model does."""
+    """Called like the model, with NumPy arrays in place of tensors; it returns arrays in the model's structure."""
 
     def __init__(self, manifest: Manifest, programs: Sequence[_Served]) -> None:
         self._manifest, self._programs, self._calls = manifest, programs, 0
@@ -50,16 +50,16 @@ class ArrayModule:
                 return program.run(arrays)
             refusals.append(arrays)
         raise UsageError(
-            f"the program was not made for this call: {refusals[0]}",
+            f"the program was not compiled for this call: {refusals[0]}",
             where="load",
-            remedy="`autocompile show` lists the calls that it takes; load it with the model to serve others",
+            remedy="`autocompile show` lists the calls that it takes; load it with the model to serve other calls",
         )
 
     @property
     def status(self) -> ArrayStatus:
-        """How it serves, as of now."""
+        """The current status."""
         records = (name for served in self._programs for name in served.structure.classes())
-        notes = tuple(f"an output that is a {name} is a dict with its names" for name in dict.fromkeys(records))
+        notes = tuple(f"a {name} in the output is returned as a dict" for name in dict.fromkeys(records))
         return ArrayStatus(self._manifest.serving.runtime, self._manifest.label, self._calls, notes)
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class _Served:
         self._is_array = [text is None for text in program.outputs]
 
     def run(self, arrays: Sequence[Array]) -> Any:
-        """Its output, put together as the model's."""
+        """Return the output, in the structure of the model's."""
         return self.structure.filled(self._leaves(iter(self._run(arrays))))
 
     def _leaves(self, outputs: Iterator[Array]) -> Iterator[Any]:
@@ -98,9 +98,9 @@ def load_arrays(path: str | Path, digest: str | None = None) -> ArrayModule:
 
 
 def _problem(manifest: Manifest, own: Kind) -> tuple[str, str]:
-    """Why it cannot be served so, and what mends it; or "" twice."""
+    """Return why the artifact cannot be served for arrays, and a remedy; or "" twice."""
     if manifest.serving.start != "load" or not own.arrays:
-        return f"what was packed ({manifest.serving}) needs torch, and cannot be served for NumPy arrays", ""
+        return f"the packed runtime ({manifest.serving}) needs torch, and cannot serve NumPy arrays", ""
     different = next(of_the_processor(manifest.requirements), ("", ""))[1]
     return (different, "") if different else of_the_library(manifest.requirements, own, manifest.device_type)
 
@@ -118,7 +118,7 @@ def _implementation(own: Kind, path: str) -> LoadArrays:
 def _loaded(load: LoadArrays, opened: Opened, program: Program) -> Run:
     try:
         return load(program, opened.files(program.directory))
-    except Exception as fault:  # whatever a library raises for a file that it cannot load
+    except Exception as fault:  # libraries raise various exceptions for a file that they cannot load
         said = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         raise InvalidArtifact(
             f"its program cannot be loaded: {said}", where=str(opened.directory), remedy="tune it again"

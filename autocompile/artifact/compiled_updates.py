@@ -1,4 +1,4 @@
-"""An optimizer's step, compiled in production: where that cannot be, it is done as it is, and told."""
+"""Runs an optimizer's step compiled, in production; if that is impossible, runs it as it is, with a warning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autocompile.workload.training.compiled_step import CompiledStep, put_compil
 
 
 class CompiledUpdates:
-    """The steps of an optimizer of the user's, compiled by a runtime; `told` is given why not, once."""
+    """The steps of the user's optimizer, compiled by a runtime. If they cannot be, `told` is called with the reason."""
 
     def __init__(self, optimizer: Optimizer, name: str, told: Callable[[str], None]) -> None:
         self._own = CompiledStep(optimizer, runtime(name).compiled_update)
@@ -20,9 +20,9 @@ class CompiledUpdates:
         put_compiled(optimizer, self)
 
     def __call__(self) -> None:
-        """Do one."""
+        """Do one step."""
         if self._is_compiled and self._own.is_for_many_settings:
-            self._leave("its settings change from step to step, beside the learning rate, and each is compiled anew")
+            self._leave("settings other than the learning rate change from step to step, and each change recompiles it")
         if not self._is_compiled:
             self._own.as_it_is()
             return
@@ -30,12 +30,12 @@ class CompiledUpdates:
 
         try:
             self._own()
-        except dynamo.TorchDynamoException as fault:  # raised before anything of the step is done
+        except dynamo.TorchDynamoException as fault:  # raised before the step has changed anything
             self._leave(f"compiling it failed: {type(fault).__name__}: {str(fault).splitlines()[0]}")
             self._own.as_it_is()
 
     def _leave(self, reason: str) -> None:
         self._is_compiled = False
-        note = f"the optimizer's step is not compiled any more: {reason}"
+        note = f"the optimizer's step is no longer compiled: {reason}"
         self._told(note)
         warn(f"{note}; tune it again")

@@ -1,4 +1,4 @@
-"""The directory of a recommendation: what lies in it, and who may write there. No torch."""
+"""The directory of a recommendation: its files, and which process may write to it. No torch."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _ELSEWHERE = "choose another output directory, or empty this one"
 
 
 def read_document(directory: Path) -> Document:
-    """The recommendation in `directory`. Raises InvalidRecommendation if there is none that can be read."""
+    """Read the recommendation in `directory`. Raises InvalidRecommendation if there is none, or it cannot be read."""
     path = directory / DOCUMENT
     try:
         data = path.read_bytes()
     except OSError as fault:
         why = "" if directory.is_dir() and isinstance(fault, FileNotFoundError) else f" ({fault.strerror})"
         raise InvalidRecommendation(
-            f"holds no recommendation{why}",
+            f"contains no recommendation{why}",
             where=str(directory),
-            remedy="make one with `autocompile tune`",
+            remedy="create one with `autocompile tune`",
         ) from fault
     try:
         version = from_json(data, _Versioned).schema_version
@@ -48,7 +48,7 @@ def read_document(directory: Path) -> Document:
         raise InvalidRecommendation(str(fault), where=str(path), remedy="tune again with this version") from fault
     if document is None:
         raise InvalidRecommendation(
-            f"has schema version {version}, and this version reads {SCHEMA_VERSION}",
+            f"has schema version {version}, but this version of autocompile reads {SCHEMA_VERSION}",
             where=str(path),
             remedy="upgrade autocompile" if version > SCHEMA_VERSION else "tune again with this version",
         )
@@ -56,15 +56,15 @@ def read_document(directory: Path) -> Document:
 
 
 class _Versioned(Record, frozen=True):
-    """What documents of all versions have in common."""
+    """The field that documents of all versions have."""
 
     schema_version: int
 
 
 def write_recommendation(directory: Path, document: Document, artifact: Path, report: str) -> None:
-    """Keep a recommendation: the document, its snippet and its `report` as files, and what lies in `artifact`.
+    """Write a recommendation: the document, its snippet and its `report`, and the files in `artifact`.
 
-    Raises OutputConflict if something else lies there, another workload's recommendation included.
+    Raises OutputConflict if the directory contains anything else, such as another workload's recommendation.
     """
     check_output(directory)
     _check_same(directory, document.workload.fingerprint)
@@ -76,64 +76,64 @@ def write_recommendation(directory: Path, document: Document, artifact: Path, re
 
 
 def check_output(directory: Path) -> None:
-    """Raises OutputConflict if something lies there that is not a recommendation's."""
+    """Raise OutputConflict if the directory contains anything that does not belong to a recommendation."""
     if not directory.exists():
         return
     if not directory.is_dir():
         raise OutputConflict("is a file", where=str(directory), remedy="choose another output directory")
     others = sorted(entry.name for entry in directory.iterdir() if not _is_ours(entry.name))
     if others:
-        raise OutputConflict(f"holds something else ({others[0]})", where=str(directory), remedy=_ELSEWHERE)
+        raise OutputConflict(f"contains something else ({others[0]})", where=str(directory), remedy=_ELSEWHERE)
 
 
 def _is_ours(name: str) -> bool:
     return (
         name in _OURS or is_store(name) or (name.startswith(".") and name.endswith(".part"))
-    )  # half-written when it was killed
+    )  # the last: half-written by a process that was killed
 
 
 def check_same_workload(directory: Path, workload: Workload) -> None:
-    """Raises OutputConflict, naming what differs, if the recommendation there is for another workload."""
+    """Raise OutputConflict that names what differs, if the recommendation there is for another workload."""
     _check_same(directory, workload.fingerprint, _what_differs(directory, workload))
 
 
 def _check_same(directory: Path, fingerprint: str, differs: str = "") -> None:
     if (directory / DOCUMENT).exists() and _fingerprint_in(directory) != fingerprint:
-        fault = f"holds the recommendation of another workload{differs}"
+        fault = f"contains the recommendation of another workload{differs}"
         raise OutputConflict(fault, where=str(directory), remedy=_ELSEWHERE)
 
 
 class _Tuned(Record, frozen=True):
-    """What documents of all versions say of their workload."""
+    """The field that the workloads in documents of all versions have."""
 
     fingerprint: str
 
 
 class _Recommended(Record, frozen=True):
-    """What documents of all versions have of it."""
+    """The field with the workload, in documents of all versions."""
 
     workload: _Tuned
 
 
 def _fingerprint_in(directory: Path) -> str:
-    """Of the workload that the recommendation there is for, whichever version wrote it."""
+    """Return the fingerprint of the recommendation's workload, whichever version wrote it."""
     try:
         return from_json((directory / DOCUMENT).read_bytes(), _Recommended).workload.fingerprint
     except msgspec.DecodeError:
-        return read_document(directory).workload.fingerprint  # which says what is wrong with it
+        return read_document(directory).workload.fingerprint  # raises an error that describes the problem
 
 
 def check_workload(directory: Path, document: Document, workload: Workload) -> None:
-    """Raises InvalidRecommendation, naming what differs, if `document`, in `directory`, is for another workload."""
+    """Raise InvalidRecommendation that names what differs, if `document`, in `directory`, is for another workload."""
     if document.workload.fingerprint != workload.fingerprint:
         fault = f"is for another workload{_what_differs(directory, workload, document)}"
         raise InvalidRecommendation(fault, where=str(directory), remedy="tune it again")
 
 
 def _what_differs(directory: Path, workload: Workload, document: Document | None = None) -> str:
-    """What a workload differs in from the one that the recommendation in `directory` is for, as far as it tells.
+    """Return how a workload differs from that of the recommendation in `directory`; "" if that is not known.
 
-    `document` is the one there, if it was read. The manifest is read, and nothing that it names is opened.
+    `document` is the document there, if it was already read. This reads the manifest, but opens none of its files.
     """
     try:
         then = from_json((directory / MANIFEST).read_bytes(), Manifest).identity
@@ -144,24 +144,24 @@ def _what_differs(directory: Path, workload: Workload, document: Document | None
     if found:
         return f": {summary(found)}"
     if recorded.signatures != workload.signatures:
-        return ": its inputs have other sizes, dtypes or shares"
+        return ": its inputs have other sizes or dtypes, or occur with other frequencies"
     return _trained_otherwise(recorded.training, workload.training)
 
 
 def _trained_otherwise(then: TrainingEntry | None, now: TrainingEntry | None) -> str:
-    """What two trainings of one model differ in, or that only one of the two is one; "" where neither is."""
+    """Return how two trainings of one model differ, or that only one of the two workloads is one; "" if neither is."""
     if then is None or now is None:
-        return "" if then is now else f": it {'is trained' if now else 'is called'} now, and was not"
+        return "" if then is now else f": it {'is trained' if now else 'is called'} now, and was not before"
     named = (("optimizer", "the optimizer"), ("accumulate", "accumulate"), ("clip_norm", "clip_norm"))
     for field, words in named:
         before, here = getattr(then, field), getattr(now, field)
         if before != here:
             return f": {words} is {here}, was {before}"
-    return ": its loss is another, or its optimizer's settings are"
+    return ": its loss or the settings of its optimizer differ"
 
 
 def _of_common_attributes(then: Identity, now: Identity) -> tuple[Identity, Identity]:
-    """Both with the attributes that are recorded of both: an artifact keeps those that it depends on itself."""
+    """Return both with the attributes that both record, as an artifact records only those that it depends on."""
     common = then.attributes.keys() & now.attributes.keys()
     one, other = (
         msgspec.structs.replace(identity, attributes={n: t for n, t in identity.attributes.items() if n in common})
@@ -172,9 +172,9 @@ def _of_common_attributes(then: Identity, now: Identity) -> tuple[Identity, Iden
 
 @contextmanager
 def working_directory(output: Path | None) -> Iterator[Path]:
-    """Where a run keeps what it needs only while it runs: within `output`, or a temporary directory.
+    """Yield a directory for files that a run needs only while it runs: within `output`, or a temporary directory.
 
-    What a killed run left there is removed first. Raises OutputConflict if a run is still at work there.
+    Files of a killed run are removed first. Raises OutputConflict if another run is still working there.
     """
     if output is None:
         with Scratch() as temporary:
@@ -187,7 +187,7 @@ def working_directory(output: Path | None) -> Iterator[Path]:
         claimed = _claim(work)
     except OSError as fault:
         raise OutputConflict(
-            f"cannot be written to ({fault.strerror})", where=str(output), remedy="choose another output directory"
+            f"is not writable ({fault.strerror})", where=str(output), remedy="choose another output directory"
         ) from fault
     try:
         yield work
@@ -199,13 +199,13 @@ def working_directory(output: Path | None) -> Iterator[Path]:
 
 
 def _claim(work: Path) -> int:
-    """The descriptor that keeps others out, with nothing left there of a run that was killed."""
+    """Lock the directory for this run, remove the files of a killed run, and return the descriptor of the lock."""
     work.mkdir(parents=True, exist_ok=True)
     claimed = claim(work / _OWNER)
     if claimed is None:
         pid = (work / _OWNER).read_text()
         raise OutputConflict(
-            f"another run (process {pid}) is at work there", where=str(work.parent), remedy="wait for it, or end it"
+            f"another run (process {pid}) is working there", where=str(work.parent), remedy="wait for it, or stop it"
         )
     clear(work, _OWNER)
     os.truncate(claimed, 0)

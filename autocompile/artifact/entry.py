@@ -1,4 +1,4 @@
-"""`autocompile.load`, which imports torch only if tensors are to be served."""
+"""`autocompile.load`, which imports torch only if the module is to take tensors."""
 
 from __future__ import annotations
 
@@ -45,26 +45,40 @@ def load(  # noqa: PLR0913  each is an option of its own
     background: bool = False,
     weight_check: WeightCheck = "full",
 ) -> Any:
-    """Serve `model` as the recommendation at `path` says; the model stays as it is, and keeps its weights.
+    """Load the recommendation at `path`, and return a module that runs `model` as recommended.
 
-    Parameters: `model`, the one that was tuned. It may be left out where the artifact holds its weights, and nothing of
-    it is needed then: outputs keep their structure, and a record whose class cannot be imported becomes a dict with the
-    same names. `arrays`, "torch" or "numpy": with "numpy" it serves NumPy arrays, takes no model, and never imports
-    torch; it raises InvalidRecommendation where the packed runtime cannot do that. `calls`, how many calls this process
-    will make, for which the best configuration is then taken. `on_mismatch`, what to do if the artifact does not fit
-    this model or machine: serve by the fallback, with a warning, or raise ("fallback", "error"). `fallback`, what
-    serves then (but where only a library is missing, a program on the model's own weights, if one was packed beside),
-    and whatever call the compiled program was not made for: `eager`, or `jit`, which compiles at its
-    first call. `digest`, "sha256:...", refuses any other artifact. `background`, where something is to be compiled,
-    serves eager until a thread has done it. `weight_check`, how the model's weights are compared with those that the
-    artifact holds, if it holds any: all bytes ("full"), or 4 KB of each tensor ("sample"), which `status.notes` then
-    says; after a change that is seen while it serves, all bytes are compared.
-    The configuration's CPU threads, and on a CPU how glibc's heap keeps what is freed (`autocompile.heap`),
-    are settings of the whole process, and are applied.
+    The model is not changed, and the module shares its weights. Loading an artifact runs native code from it.
 
-    Loading an artifact runs native code from it. Raises InvalidArtifact, before anything in it is opened,
-    if its files are not the ones that were packed or others may change them; InvalidRecommendation if there
-    is none, or, with `on_mismatch="error"`, if it does not fit; UsageError if the model is missing.
+    Loading also changes two settings of the whole process: the number of CPU threads, if the configuration has one, and
+    on a CPU the thresholds at which glibc's heap returns freed memory to the system (see `autocompile.heap`).
+
+    Args:
+        path: The directory of the recommendation.
+        model: The model that was tuned. It may be omitted if the artifact contains the weights. Outputs then keep their
+            structure, but an output object whose class cannot be imported becomes a dict with the same names.
+        arrays: "torch", or "numpy" for a module that takes and returns NumPy arrays. With "numpy" no model is given,
+            and torch is never imported; not every packed runtime supports that.
+        calls: How many calls this process will make. The best configuration for that number of calls is used.
+        on_mismatch: What to do if the artifact does not fit this model or machine: "fallback" warns and uses the
+            fallback, "error" raises InvalidRecommendation.
+        fallback: What runs in that case, and for calls that the compiled program was not compiled for: "eager", or
+            "jit", which compiles at the first such call. If only a library is missing, and a second program that uses
+            the model's own weights was packed, that program runs instead.
+        digest: The digest of the expected artifact, "sha256:...". Any other artifact is refused.
+        background: If something has to be compiled, whether to run eager until a thread has compiled it.
+        weight_check: How the model's weights are compared with the weights in the artifact, if it contains weights:
+            "full" compares all bytes, "sample" compares 4 KB of each tensor and is noted in `status.notes`. If the
+            weights change later, all bytes are compared.
+
+    Returns:
+        A `CompiledModule`, called like the model, or an `ArrayModule` with `arrays="numpy"`.
+
+    Raises:
+        InvalidArtifact: If a file is not the one that was packed, or other users may change it. Nothing has been opened
+            then.
+        InvalidRecommendation: If there is no recommendation; if it does not fit and `on_mismatch` is "error"; or if the
+            packed runtime cannot take NumPy arrays.
+        UsageError: If the model is needed, and is missing.
     """
     asked = Asked(calls, on_mismatch, fallback, digest, background, weight_check)
     if arrays == "torch":
@@ -80,9 +94,9 @@ def load(  # noqa: PLR0913  each is an option of its own
 
 
 def _check_for_arrays(model: Any, asked: Asked) -> None:
-    """Raises UsageError for whatever has no meaning where NumPy arrays are served."""
+    """Raise UsageError for an option that has no meaning with `arrays="numpy"`."""
     given = {"model": model, **vars(replace(asked, digest=None))}
     usual = {"model": None, **vars(BY_DEFAULT)}
     for name in (name for name in given if given[name] != usual[name]):
         remedy = f"drop {name}, or drop arrays='numpy'"
-        raise UsageError(f"NumPy arrays are served without {name}", where="load", remedy=remedy)
+        raise UsageError(f"{name} cannot be combined with arrays='numpy'", where="load", remedy=remedy)

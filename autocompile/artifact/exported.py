@@ -1,4 +1,4 @@
-"""The directory of an exported file: who may write there, and how it is put there whole. No torch."""
+"""The directory of an exported file: whether it may be written, and how it is written as a whole. No torch."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from autocompile.core.export import Export
 from autocompile.core.serde import from_json, to_json
 
 RECORD, README = "export.json", "README.md"
-# Where the example is imported from there.
+# Present if the example was imported from the directory.
 _BYTECODE = "__pycache__"
 _ELSEWHERE = "choose another directory, or empty this one"
 
 
 def check_export_directory(directory: Path) -> None:
-    """Raises OutputConflict if something lies there that is not an earlier export's, or it cannot be written there."""
+    """Raise OutputConflict if the directory is not writable, or contains anything but an earlier export."""
     if directory.resolve() == Path.cwd():
-        raise OutputConflict("is the current directory", where=str(directory), remedy="name a directory of its own")
+        raise OutputConflict("is the current directory", where=str(directory), remedy="give a separate directory")
     if directory.exists():
         if not directory.is_dir():
             raise OutputConflict("is a file", where=str(directory), remedy="choose another directory")
         strange = sorted({entry.name for entry in _entries(directory)} - _names_of(directory))
         if strange:
-            raise OutputConflict(f"holds something else ({strange[0]})", where=str(directory), remedy=_ELSEWHERE)
+            raise OutputConflict(f"contains something else ({strange[0]})", where=str(directory), remedy=_ELSEWHERE)
     parent = next(parent for parent in directory.absolute().parents if parent.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise OutputConflict(f"{parent} cannot be written to", where=str(directory), remedy="choose another directory")
+        raise OutputConflict(f"{parent} is not writable", where=str(directory), remedy="choose another directory")
 
 
 def put_export(made: Path, directory: Path, export: Export, readme: str) -> None:
-    """Put what lies in `made` into `directory`, with its record and README, in place of an earlier export.
+    """Move the files in `made` to `directory`, with a record and a README, in place of an earlier export.
 
-    It is copied beside it and renamed, so that it is never there in part. Raises OutputConflict.
+    They are copied to a temporary directory next to it, which is then renamed, so that an export is never incomplete.
+    Raises OutputConflict.
     """
     check_export_directory(directory)
     target = directory.resolve()
@@ -53,7 +54,7 @@ def put_export(made: Path, directory: Path, export: Export, readme: str) -> None
         if old.exists() and not target.exists():
             os.replace(old, target)
         raise OutputConflict(
-            f"cannot be written to ({fault.strerror or fault})", where=str(directory), remedy="choose another directory"
+            f"is not writable ({fault.strerror or fault})", where=str(directory), remedy="choose another directory"
         ) from fault
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -69,7 +70,7 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _names_of(directory: Path) -> set[str]:
-    """What an earlier export left there; nothing if there is no record of one that can be read."""
+    """Return the names of an earlier export's files; empty if there is no readable record of one."""
     try:
         return {*from_json((directory / RECORD).read_bytes(), Export).files, _BYTECODE}
     except (OSError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""Which of the modules that a script calls is the one that was tuned, found out once for each."""
+"""Finds out, once per module, whether a module that a script calls is the one that was tuned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autocompile.workload.own_autocast import unwrapped
 
 
 class HasService(Protocol):
-    """What tells what came of it."""
+    """An object that reports how it served."""
 
     def service(self) -> Service: ...
 
@@ -27,7 +27,7 @@ Applied = TypeVar("Applied", bound=HasService)
 
 @dataclass(frozen=True)
 class _Known(Generic[Applied]):
-    """What was applied to a module, and whether it was in training mode when that was found out."""
+    """What was applied to a module, and whether the module was in training mode then."""
 
     module: ref[nn.Module]
     applied: Applied | None
@@ -35,10 +35,11 @@ class _Known(Generic[Applied]):
 
 
 class Fitting(Generic[Applied]):
-    """By module, what the recommendation was applied to by `apply`; None where another model was tuned.
+    """Applies the recommendation to those modules that are the tuned one.
 
-    `applied` are all of them in order; `others`: how modules that were called differ from the one that was tuned, by
-    their class. `as_tuned`: what of a module was tuned, by default the module itself.
+    `apply`: creates the applied object of such a module. `as_tuned`: returns the part of a module that was tuned, by
+    default the module itself. `applied` has all applied objects, in order; `others` says how other modules differ, by
+    their class.
     """
 
     def __init__(
@@ -49,17 +50,17 @@ class Fitting(Generic[Applied]):
         as_tuned: Callable[[nn.Module], nn.Module] = lambda module: module,
     ) -> None:
         self._manifest, self._apply, self._as_tuned = manifest, apply, as_tuned
-        # By identity, as a module may say what it is equal to.
+        # By identity, because a module may define its own equality.
         self._known: dict[int, _Known[Applied]] = {}
         self._lock = RLock()
         self.applied: list[Applied] = []
         self.others: dict[str, str] = {}
 
     def __call__(self, module: nn.Module) -> Applied | None:
-        """What was applied to it."""
+        """Return what was applied to this module, or None if it is not the one that was tuned."""
         known = self._known.get(id(module))
         is_known = known is not None and known.module() is module
-        # Another model may be the one that was tuned when it is in the other mode.
+        # A module that does not fit may fit once it is in the other mode.
         if known is not None and is_known and (known.applied is not None or known.trains == module.training):
             return known.applied
         with self._lock:
@@ -87,15 +88,15 @@ class Fitting(Generic[Applied]):
 
 
 class AppliedScript(Generic[Applied]):
-    """A script with a recommendation applied, to those of its modules that fit."""
+    """A script with a recommendation applied to those of its modules that fit."""
 
     _fitting: Fitting[Applied]
 
     def services(self) -> list[Service]:
-        """What came of it, for each module that was the one that was tuned."""
+        """Return the statistics of each module that fits."""
         return [one.service() for one in self._fitting.applied]
 
     @property
     def others(self) -> dict[str, str]:
-        """How modules that the script used differ from the one that was tuned, by their class."""
+        """How the script's other modules differ from the one that was tuned, by their class."""
         return dict(self._fitting.others)

@@ -1,4 +1,4 @@
-"""A script that generates text, as it is, with a recommendation applied to the decode steps of its model."""
+"""Applies a recommendation to the decode steps of an unchanged script that generates text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # both import transformers, which the script does when it gen
 
 
 class GeneratedScript(AppliedScript["_Applied"]):
-    """The calls of transformers' `generate` in a script, of which those of the model that was tuned are served.
+    """Serves those calls of transformers' `generate` in a script that use the model that was tuned.
 
     Raises InvalidRecommendation and InvalidArtifact as `load` does.
     """
@@ -40,7 +40,7 @@ class GeneratedScript(AppliedScript["_Applied"]):
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Generate what is generated within."""
+        """Serve calls of `generate` within the context."""
         with generate_replaced(self._generate):
             yield
 
@@ -50,7 +50,7 @@ class GeneratedScript(AppliedScript["_Applied"]):
 
 
 class _Applied:
-    """The recommendation, on one model that generates."""
+    """The recommendation, applied to one model that generates text."""
 
     def __init__(self, directory: Path, model: nn.Module, entry: GenerationEntry) -> None:
         from autocompile.artifact.texts import Texts  # noqa: PLC0415  imports transformers
@@ -63,7 +63,7 @@ class _Applied:
         self.texts: Texts = Texts(model, decode, entry)
 
     def service(self) -> Service:
-        """What came of it so far."""
+        """Return the statistics so far."""
         status: Status = self._decode.status
         texts = self.texts
         rate = f"{texts.texts:,} texts, {texts.tokens / texts.seconds:,.0f} tokens a second" if texts.seconds else ""

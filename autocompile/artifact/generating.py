@@ -1,4 +1,4 @@
-"""What `autocompile.load` gives where a decode step was tuned: the model, which generates with that."""
+"""The result of `autocompile.load` if a decode step was tuned: a module that generates text with it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from autocompile.workload.generating.generation import decoding_of
 class GeneratingModule(CompiledModule):
     """Generates text like the model that it was loaded with, each decode step as recommended.
 
-    Its methods, `generate` among them, run on a stand-in for the model, whose decode steps are served. `status` tells
-    how, and its `fallbacks` what was left to the model. Called itself, it is the model.
+    Its methods, such as `generate`, run on a stand-in for the model, whose decode steps are served. `status` reports
+    how they are served, and `status.fallbacks` which steps the model itself made. Calling this module calls the model.
     """
 
     def __init__(self, decode: CompiledModule, model: nn.Module, entry: GenerationEntry) -> None:
         texts = _Served(model, decode, entry)
-        super().__init__(texts, model, decode._about, decode._tally)  # noqa: SLF001  which it takes the place of
+        super().__init__(texts, model, decode._about, decode._tally)  # noqa: SLF001  it replaces the decode module
         vars(self)["_texts"] = texts
 
     @property
     def status(self) -> Status:
-        """How decode steps are served, as of now."""
+        """How decode steps are currently served."""
         left = tuple(Fallback(reason, count) for reason, count in vars(self)["_texts"].left.items())
         own = super().status
         return replace(own, fallbacks=(*own.fallbacks, *left))
@@ -41,14 +41,14 @@ class GeneratingModule(CompiledModule):
 
 
 def generating(model: nn.Module, entry: GenerationEntry, load: Callable[[nn.Module], CompiledModule]) -> CompiledModule:
-    """`model`, which generates with what `load` makes of its decode step; or that, where it is given itself."""
+    """Return a module that generates with the decode step that `load` returns, or that decode step for a `Decoding`."""
     if isinstance(model, Decoding):
         return load(model)
     return GeneratingModule(load(decoding_of(model, entry)), model, entry)
 
 
 class _Served(Texts):
-    """Texts whose decode steps a loaded module makes."""
+    """Texts whose decode steps are made by a loaded module."""
 
     def __init__(self, model: nn.Module, decode: CompiledModule, entry: GenerationEntry) -> None:
         super().__init__(model, decode, entry)
@@ -56,10 +56,10 @@ class _Served(Texts):
 
     @property
     def serving(self) -> Serving:  # type: ignore[override]
-        """How a decode step is served, as of now."""
+        """How a decode step is currently served."""
         return self._server.serving
 
     @property
     def label(self) -> str:  # type: ignore[override]
-        """The configuration that serves it."""
+        """The configuration that serves decode steps."""
         return self._server.label

@@ -1,4 +1,4 @@
-"""Which GPU something was packed for, and in what the one that is used here differs."""
+"""Compares the GPU that an artifact was packed for with the one that is used here."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from autocompile.workload.gpu import gpu_kind
 
 
 def of_the_gpu(needed: Requirements, start: Start, index: int | None) -> Iterator[tuple[str, str]]:
-    """By a name, in words, what of the GPU differs: `capability`, `gpu`, or the `figures` alone.
+    """Yield what differs in the GPU, by name and in words: `capability`, `gpu`, or only the `figures`.
 
-    A compiled program runs on any GPU of its compute capability that has as many multiprocessors, for which some
-    kernels are laid out. The compiler's cache is found by the GPU's name.
+    A compiled program runs on any GPU with the same compute capability and number of multiprocessors, because some
+    kernels depend on that number. Entries in the compiler's cache depend on the GPU's name.
     """
     if not needed.capability:
         return
@@ -25,8 +25,8 @@ def of_the_gpu(needed: Requirements, start: Start, index: int | None) -> Iterato
     elif not needed.gpu or (needed.gpu, needed.multiprocessors) == (here.name, here.multiprocessors):
         return
     elif start == "cache":
-        yield "gpu", f"the compiler's cache is of {was}, and would not be found on {now}"
+        yield "gpu", f"the compiler's cache was made on {was}, and is not valid on {now}"
     elif needed.multiprocessors != here.multiprocessors:
         yield "gpu", f"packed for {was}, and this is {now}"
     else:
-        yield "figures", f"the figures are of {needed.gpu}, and this is {here.name}"
+        yield "figures", f"measured on {needed.gpu}, and this is {here.name}"

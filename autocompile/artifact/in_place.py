@@ -1,4 +1,4 @@
-"""What compiling a model's parts where they lie has changed in them, undone and done again."""
+"""Undoes and redoes the changes that in-place compilation makes to a model's submodules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _MISSING = object()
 
 
 class InPlace:
-    """The modules of a model as they are when this is made: how each is called."""
+    """How each submodule of a model is called, as of the creation of this object."""
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = list(model.modules())
         self._then = self._look()
 
     def swap(self) -> None:
-        """Have them called as they were, and keep for the next time how they are called now."""
+        """Restore how the submodules were called, and remember how they are called now for the next swap."""
         now = self._look()
         for module, held in zip(self._modules, self._then, strict=True):
             for name, value in zip(_CHANGED, held, strict=True):

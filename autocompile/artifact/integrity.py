@@ -1,6 +1,6 @@
-"""Whether an artifact's files are the ones that were packed, and lie where nobody else may change them. No torch.
+"""Checks that an artifact's files are the ones that were packed, and that no other user may change them. No torch.
 
-Checked before anything in it is opened, as loading runs native code.
+The check happens before any of them is opened, because loading runs native code.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _AGAIN = "pack it again with `autocompile tune`, or restore the copy that was de
 
 
 def entry_for(directory: Path, path: str) -> FileEntry:
-    """The entry of a file that lies in `directory`."""
+    """Return the manifest entry of a file in `directory`."""
     with (directory / path).open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         return FileEntry(path=path, sha256=hashlib.file_digest(stream, "sha256").hexdigest(), size_bytes=size)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Keep the manifest; whoever reads it finds the old one or this one, whole."""
+    """Write the manifest atomically: a reader finds either the old one or this one."""
     write_atomically(directory / MANIFEST, to_json(manifest, indent=2) + b"\n")
 
 
 def manifest_digest(directory: Path) -> str:
-    """What pins the artifact in `directory`: the digest of its manifest, as "sha256:...". Raises OSError."""
+    """Return the digest of the manifest in `directory`, "sha256:...", which identifies the artifact. Raises OSError."""
     return f"sha256:{hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A manifest, and the files that it names, which were checked; `held`: what they held then, if others own them."""
+    """A manifest and its files, which were checked. `held`: their contents, if another user could change them later."""
 
     manifest: Manifest
     directory: Path
@@ -52,39 +52,40 @@ class Opened:
     _by_directory: dict[str, Files] = field(default_factory=dict)
 
     def files(self, within: str) -> Files:
-        """Those in a directory of it."""
+        """Return the files in one of its directories."""
         if within not in self._by_directory:
             own = {path.partition("/")[2]: data for path, data in self.held.items() if path.startswith(f"{within}/")}
             self._by_directory[within] = Files(self.directory / within, own or None)
         return self._by_directory[within]
 
     def contents(self) -> dict[str, bytes]:
-        """What all files hold, each by its path within its directory: of a carried cache, its path in the cache."""
+        """Return the contents of all files, by path within their directory; for a cache, by path within the cache."""
         placed = (entry.path.partition("/") for entry in self.manifest.files)
         return {name: self.files(within).read(name) for within, _slash, name in placed}
 
 
 def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
-    """The manifest in `directory`, after it and every file that it names were checked: see `open_artifact`."""
+    """Return the manifest in `directory`, after checking it and every file that it names; see `open_artifact`."""
     return open_artifact(directory, digest).manifest
 
 
 def open_artifact(directory: Path, digest: str | None = None) -> Opened:
-    """The manifest in `directory` with the files that it names, which were checked.
+    """Return the manifest in `directory`, and the files that it names, after checking them.
 
-    They are read for that and not kept, as what is large is mapped later, unless somebody else owns them. What replaces
-    the artifact meanwhile is taken whole: if the manifest is another at the end, it starts over.
+    The check reads all files. It keeps their contents only if another user could change them; otherwise large files are
+    memory-mapped later. If the artifact is replaced during the check (the manifest has changed at its end), the check
+    starts again with the new one.
 
-    Raises InvalidArtifact if anything is missing, changed, a link, outside of the directory or open to
-    other users' writing, or if the manifest's digest is not the one asked for; InvalidRecommendation
-    if there is none.
+    Raises InvalidArtifact if a file is missing, changed, a link, outside of the directory or writable by other users,
+    or if the manifest does not have the given digest. Raises InvalidRecommendation if there is no artifact.
     """
     if digest is not None and not (digest.startswith("sha256:") and len(digest) == len("sha256:") + 64):
-        raise InvalidValue(f"{digest!r} is no digest", where="digest", remedy="give it as `autocompile show` prints it")
+        remedy = "give it as `autocompile show` prints it"
+        raise InvalidValue(f"{digest!r} is not a digest", where="digest", remedy=remedy)
     path = directory / MANIFEST
     if not path.exists() and not path.is_symlink():
-        fault = "holds no artifact" if directory.is_dir() else "no such directory"
-        raise InvalidRecommendation(fault, where=str(directory), remedy="make one with `autocompile tune`")
+        fault = "contains no artifact" if directory.is_dir() else "no such directory"
+        raise InvalidRecommendation(fault, where=str(directory), remedy="create one with `autocompile tune`")
     places = _Places(pinned=digest is not None)
     places.check(directory, stat.S_ISDIR, "directory", follow=True)
     places.check(path, stat.S_ISREG, "file")
@@ -102,7 +103,7 @@ def open_artifact(directory: Path, digest: str | None = None) -> Opened:
 
 
 class _Versioned(Record, frozen=True):
-    """What manifests of all versions have in common."""
+    """The field that manifests of all versions have."""
 
     manifest_version: int
 
@@ -115,7 +116,7 @@ def _decode(data: bytes, path: Path) -> Manifest:
         raise InvalidArtifact(f"cannot be read: {fault}", where=str(path), remedy=_AGAIN) from fault
     if manifest is None:
         raise InvalidArtifact(
-            f"has version {version}, and this autocompile reads {MANIFEST_VERSION}",
+            f"has version {version}, but this version of autocompile reads {MANIFEST_VERSION}",
             where=str(path),
             remedy=f"{'upgrade autocompile, or ' if version > MANIFEST_VERSION else ''}tune again with this version",
         )
@@ -123,12 +124,12 @@ def _decode(data: bytes, path: Path) -> Manifest:
     programs = (*manifest.programs, *(manifest.standby.programs if manifest.standby else ()))
     for needed in {f"{program.directory}/{name}" for program in programs for name in program.files}:
         if needed not in named:
-            raise InvalidArtifact(f"names no digest for {needed}", where=str(path), remedy=_AGAIN)
+            raise InvalidArtifact(f"contains no digest of {needed}", where=str(path), remedy=_AGAIN)
     return manifest
 
 
 def _checked_all(directory: Path, entries: Sequence[FileEntry], places: _Places) -> dict[str, bytes]:
-    """What the files hold that somebody else could change before they are opened again; read in parallel."""
+    """Check all files in parallel; return their contents if another user could change them before they are reopened."""
     placed = [(entry, _placed(directory, entry, places)) for entry in entries]
     with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
         read = list(pool.map(lambda one: _checked(*one, keeps=not places.all_ours), placed))
@@ -136,7 +137,7 @@ def _checked_all(directory: Path, entries: Sequence[FileEntry], places: _Places)
 
 
 def _placed(directory: Path, entry: FileEntry, places: _Places) -> Path:
-    """Where a file lies, if nobody but us or root may have put it there."""
+    """Return the path of a file, after checking that only this user or root can have put it there."""
     where = PurePosixPath(entry.path)
     if where.is_absolute() or ".." in where.parts or "\\" in entry.path or not where.parts:
         raise InvalidArtifact(f"{entry.path!r} is not a path within it", where=str(directory), remedy=_AGAIN)
@@ -150,7 +151,7 @@ def _placed(directory: Path, entry: FileEntry, places: _Places) -> Path:
 
 
 def _checked(entry: FileEntry, path: Path, *, keeps: bool) -> bytes:
-    """What a file holds, if it is the one that was packed; nothing unless it is to be kept."""
+    """Check that a file is the one that was packed; return its contents if they are to be kept, else b""."""
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size != entry.size_bytes:
@@ -163,9 +164,9 @@ def _checked(entry: FileEntry, path: Path, *, keeps: bool) -> bytes:
 
 
 class _Places:
-    """Where a file may lie. What is pinned by a digest may belong to anybody.
+    """Checks owners and permissions of paths. With a given digest (`pinned`), any owner is accepted.
 
-    `all_ours`: whether nobody but us and root can write to any of it, so that it stays as it was checked.
+    `all_ours`: whether only this user and root can write to the files, so that they stay as they were checked.
     """
 
     def __init__(self, *, pinned: bool) -> None:
@@ -173,17 +174,17 @@ class _Places:
         self._pinned = pinned
 
     def check(self, path: Path, is_right: Callable[[int], bool], noun: str, *, follow: bool = False) -> None:
-        """Of the right kind, no link, ours or root's, and not open to every user's writing."""
+        """Check that a path is of the right kind, not a link, owned by this user or root, and not world-writable."""
         try:
             status = path.stat() if follow else path.lstat()
         except OSError as fault:
             raise InvalidArtifact(f"cannot be opened ({fault.strerror})", where=str(path), remedy=_AGAIN) from fault
         if stat.S_ISLNK(status.st_mode):
-            raise InvalidArtifact("is a link; an artifact holds its own files", where=str(path), remedy=_AGAIN)
+            raise InvalidArtifact("is a link, which an artifact may not contain", where=str(path), remedy=_AGAIN)
         if not is_right(status.st_mode):
-            raise InvalidArtifact(f"is no {noun}", where=str(path), remedy=_AGAIN)
+            raise InvalidArtifact(f"is not a {noun}", where=str(path), remedy=_AGAIN)
         if status.st_mode & stat.S_IWOTH:
-            raise InvalidArtifact("can be written to by every user", where=str(path), remedy=f"run: chmod o-w {path}")
+            raise InvalidArtifact("is writable by every user", where=str(path), remedy=f"run: chmod o-w {path}")
         is_foreign = hasattr(os, "getuid") and status.st_uid not in (0, os.getuid())
         if is_foreign or status.st_mode & stat.S_IWGRP:
             self.all_ours = False
@@ -191,11 +192,11 @@ class _Places:
             raise InvalidArtifact(
                 "belongs to another user, who could change it",
                 where=str(path),
-                remedy="copy it to a place of your own, or pin it with digest=",
+                remedy="copy it to a directory of your own, or give its digest with digest=",
             )
 
 
 def listed(directory: Path, within: str) -> Sequence[str]:
-    """All files beneath `within`, a directory in `directory`, as a manifest names them, in order."""
+    """Return all files under `within`, a directory in `directory`, by their names in a manifest, in order."""
     root = directory / within
     return sorted(path.relative_to(directory).as_posix() for path in root.rglob("*") if path.is_file())

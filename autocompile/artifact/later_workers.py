@@ -1,4 +1,4 @@
-"""A pass over a DataLoader with other workers, in which random numbers are drawn when they are drawn without."""
+"""A pass over a DataLoader with another number of workers, which draws random numbers at the same times as before."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autocompile.workload.capture.loader import twin, twin_over
 
 
 class LaterWorkers:
-    """An iterator over `loader` as `setting` has it.
+    """An iterator over `loader` with another `setting`.
 
-    Torch draws a seed when an iterator is made. Its samplers draw with the first batch, or at once where there are
-    workers, who load ahead. Here both is done as the loader's own number of workers has it. The workers of `setting`
-    start with the first batch, and draw from a generator of their own. `begin` makes torch's iterators.
+    Torch draws a seed when an iterator is created. Samplers draw with the first batch, or at once if there are workers,
+    which load ahead. This iterator does both in the way of the loader's own number of workers. The workers of `setting`
+    start with the first batch, and use a separate generator. `begin` creates torch's iterators.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class LaterWorkers:
     def __next__(self) -> Any:
         if self._batches is None:
             made = twin_over(self._loader, self._setting, self._indices, self._drawn._base_seed)  # noqa: SLF001
-            if made.num_workers:  # torch has none without
+            if made.num_workers:  # without workers, torch does not accept a timeout
                 made.timeout = self._loader.timeout
             self._batches = self._begin(made)
         return next(self._batches)

@@ -1,4 +1,4 @@
-"""A recommendation, applied in production."""
+"""Loads a recommendation in production."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from autocompile.workload.call import Call
 
 
 def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> CompiledModule:
-    """Serve `model`, or no model where the programs hold their weights: see `autocompile.load`.
+    """Serve `model`, or no model if the programs contain the weights: see `autocompile.load`.
 
-    Where a decode step was tuned, the model is what generates; or that step itself, a `Decoding`.
+    If a decode step was tuned, `model` is the model that generates, or the decode step itself, a `Decoding`.
     """
     opened = open_artifact(Path(path), asked.digest)
     manifest = opened.manifest
@@ -78,17 +78,17 @@ def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> Compile
         return loading.instead(loading.eager(), found[0].message)
     try:
         return loading.started(found)
-    except NotPackable as fault:  # what is served unpacked has no call to compile for
+    except NotPackable as fault:  # without packed files, the calls to compile for are not known
         return loading.instead(loading.eager(), f"{manifest.label} cannot be built here: {fault}")
     except (InvalidArtifact, FileNotFoundError):
         if open_artifact(directory, asked.digest).manifest == manifest:
             raise
-    return load(path, model, asked)  # replaced meanwhile by another, which is taken whole
+    return load(path, model, asked)  # the artifact was replaced meanwhile, so the new one is loaded
 
 
 @dataclass(frozen=True)
 class _Loading:
-    """One artifact on its way to a module: what every way to start needs."""
+    """One artifact while it is loaded: the data that all ways to start need."""
 
     directory: Path
     opened: Opened
@@ -99,9 +99,9 @@ class _Loading:
     tally: Tally
 
     def started(self, found: Sequence[Mismatch]) -> CompiledModule:
-        """The artifact in the way that it starts, given what does not fit, or what is better for the calls asked for.
+        """Start the artifact, given what does not fit, or a configuration that is better for the number of calls.
 
-        Raises NotPackable where a configuration can only be built for calls that are known.
+        Raises NotPackable if a configuration can only be built for known calls.
         """
         better = None if self.model is None else preferred(self.manifest, self.asked.calls)
         if better is not None:
@@ -118,7 +118,7 @@ class _Loading:
         return by_start[self.manifest.serving.start](found)
 
     def eager(self) -> Server:
-        """The model as it is."""
+        """Return a server that runs the model as it is."""
         if self.model is None:
             return NoModel()
         return Ready(self._built(Plan()), self.tally)
@@ -127,14 +127,14 @@ class _Loading:
         return build(Call(self.model, device_type=self.manifest.device_type), plan)
 
     def module(self, server: Server, *, absence: str = "", notes: Sequence[str] = ()) -> CompiledModule:
-        """The module that this server serves; `absence` is why it is not the artifact itself."""
+        """Return the module that this server serves; `absence` is why it does not serve the artifact itself."""
         absences = self.manifest.absences
         if absence:
             absences = (Absence(self.manifest.serving, absence), *absences)
         return CompiledModule(server, self.model, About(absences, tuple(notes)), self.tally)
 
     def configuration(self, other: Served, reason: str) -> CompiledModule:
-        """Another configuration than the packed one, for a reason; what it compiles, it compiles at the first call."""
+        """Return a module with a configuration other than the packed one. If it compiles, it does at the first call."""
         rest = replace(self, manifest=msgspec.structs.replace(self.manifest, plan=other.plan, label=other.label))
         if other.plan.threads:
             torch.set_num_threads(other.plan.threads)
@@ -147,9 +147,9 @@ class _Loading:
         return rest.module(rest._compiled(rest._unpacked), absence=reason, notes=notes)  # noqa: SLF001
 
     def instead(self, server: Server, reason: str, remedy: str = "") -> CompiledModule:
-        """Something else than the artifact serves, which its user should hear of, and what `remedy` would mend it.
+        """Return a module served by something other than the artifact, with a warning that gives the remedy.
 
-        Raises InvalidRecommendation where there is no model that could serve.
+        Raises InvalidRecommendation if there is no model that could serve.
         """
         if self.model is None:
             others = ", ".join(filter(None, (remedy, "load it with the model, or tune it again")))
@@ -162,11 +162,11 @@ class _Loading:
         return self.module(server, absence="; ".join(filter(None, (reason, remedy))))
 
     def _compiles(self, startup_s: float | None) -> str:
-        """That it compiles, when, and for how long."""
+        """Return that it compiles, when, and for how long."""
         return starting.compiles(startup_s, "in the background" if self._in_background else "at the first call")
 
     def _not_packed(self) -> str:
-        """What is said of an artifact that is the configuration alone; as a warning, where calls wait for it."""
+        """Return a note on an artifact without packed files. If calls have to wait for the compiler, also warn."""
         said = self._compiles(starting.start_of(self.manifest, self._unpacked))
         if not self._in_background:
             warn(starting.not_packed(self.manifest, said))
@@ -179,7 +179,7 @@ class _Loading:
             server = (self._able_standby(device) if of_library else None) or self._behind()
             return self.instead(server, grave[0].message, grave[0].remedy)
         if device.type != self.manifest.device_type:
-            fault = f"packed for {self.manifest.device_type}, and the model is on {device.type}"
+            fault = f"packed for {self.manifest.device_type}, but the model is on {device.type}"
             return self.instead(self.eager(), fault)
         watch = self.weights.watch if self.weights else self._watch()
         serving = self.manifest.serving
@@ -188,12 +188,12 @@ class _Loading:
         except LibraryMissing as fault:
             return self.instead(self._able_standby(device) or self.eager(), str(fault))
         except WeightsDiffer as difference:
-            return self.instead(self._behind(), f"the model's weights are others: {difference}")
+            return self.instead(self._behind(), f"the model's weights differ: {difference}")
         except NotLoadable as fault:
             raise self._invalid(f"its program cannot be loaded: {fault}") from fault
         except UNREADABLE as fault:
             said = f"{type(fault).__name__}: {fault}"
-            raise self._invalid(f"what its manifest says of its program cannot be read: {said}") from fault
+            raise self._invalid(f"the description of its program in the manifest cannot be read: {said}") from fault
         if self.weights:
             programs = [(guard, self.weights.holding(run)) for guard, run in programs]
         eager, behind = self.eager(), self._behind()
@@ -207,7 +207,7 @@ class _Loading:
         return self.module(served, notes=[*filter(None, notes), *starting.untimed(self.manifest)])
 
     def _standing_by(self, device: torch.device, rest: Fallbacks) -> Server | None:
-        """What serves other weights than the programs hold, and other sizes than they take."""
+        """Return the server for weights and sizes other than those of the packed programs."""
         standby = self.manifest.standby
         if standby is None or self.model is None:
             return None
@@ -215,7 +215,7 @@ class _Loading:
         return StandingBy(load_it, standby.plan.runtime, rest.eager, self.tally)
 
     def _able_standby(self, device: torch.device) -> Server | None:
-        """What stands by, where it fits this machine though the programs themselves do not."""
+        """Return the standby, if it fits this machine although the packed programs do not."""
         standby = self.manifest.standby
         if standby is None or device.type != self.manifest.device_type or differing(standby, device):
             return None
@@ -247,7 +247,7 @@ class _Loading:
         return self.module(server, notes=notes)
 
     def _lacks(self) -> str:
-        """What this machine lacks to run the configuration, or ""."""
+        """Return what this machine lacks to run the configuration, or ""."""
         return lacking(self.manifest.plan.runtime, self.manifest.device_type)
 
     @property
@@ -256,7 +256,7 @@ class _Loading:
 
     @property
     def _in_background(self) -> bool:
-        """Whether a thread compiles: not what then would serve that thread alone."""
+        """Whether a thread compiles; not if the compiled code would then serve only that thread."""
         return self.asked.background and not kind_of(self.manifest.plan).serves_one_thread(self.manifest.plan)
 
     def _ready(self) -> Server:
@@ -265,7 +265,7 @@ class _Loading:
         return self._held(Ready(built, self.tally, self._unpacked, self.manifest.label), weights)
 
     def _own_copy(self) -> Weights | None:
-        """The weights as they are before anything is built, where what is built has a copy of them."""
+        """Return the current weights, before anything is built, if the built model will contain a copy of them."""
         holds = kind_of(self.manifest.plan).holds_weights(self.manifest.plan)
         return Weights(self.model, None, self._watch()) if holds else None
 
@@ -283,9 +283,9 @@ class _Loading:
         return self.module(self._ready(), notes=notes)
 
     def _behind(self) -> Server:
-        """What serves where the artifact does not."""
+        """Return the fallback."""
         if self.asked.fallback == "jit" and self.model is not None:
-            with suppress(NotPackable, InvalidValue):  # InvalidValue: there is no such runtime here
+            with suppress(NotPackable, InvalidValue):  # InvalidValue: the runtime does not exist here
                 plan = in_process(self.manifest.plan)
                 rest = replace(self, manifest=msgspec.structs.replace(self.manifest, plan=plan))
                 if not rest._lacks() and kind_of(plan).compiles:  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What differs between the machine that something was packed for and this one. No torch."""
+"""Compares the machine that an artifact was packed for with this one. No torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autocompile.runtime.kind import Kind
 
 
 def of_the_processor(needed: Requirements) -> Iterator[tuple[str, str]]:
-    """By a name, in words: another architecture, or instructions that this processor does not have."""
+    """Yield what differs, by name and in words: the architecture, or instructions that this processor lacks."""
     if needed.architecture != platform.machine():
         yield "architecture", f"packed on {needed.architecture}, and this is {platform.machine()}"
     missing = sorted(set(needed.instructions) - set(instructions()))
@@ -21,16 +21,16 @@ def of_the_processor(needed: Requirements) -> Iterator[tuple[str, str]]:
 
 
 def of_the_library(needed: Requirements, kind: Kind, device_type: str) -> tuple[str, str]:
-    """Why what the runtime needs beside torch is not what it was packed with, and what to do; or "" twice.
+    """Return how the runtime's library (beyond torch) differs from when it was packed, and a remedy; or "" twice.
 
-    The command names the version, as a program is loaded by none but the one that packed it.
+    The command in the remedy names the version, because a program can only be loaded by the version that packed it.
     """
     here = kind.version()
     if needed.library == here:
         return "", ""
     brings = kind.distribution(device_type)
     library = brings or kind.name
-    # What stands behind a version is of the processor, which no command changes.
+    # The text after the version is about the processor, which no command can change.
     wanted, found = needed.library.partition(" ")[0], here.partition(" ")[0]
     remedy = f"pip install {brings}=={wanted}" if brings and wanted and wanted != found else ""
     if not here and brings:

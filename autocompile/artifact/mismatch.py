@@ -1,4 +1,4 @@
-"""What differs between where an artifact was packed and where it is loaded, each by its name."""
+"""Mismatches: named differences between where an artifact was packed and where it is loaded."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _GPU_NAMES: dict[str, Name] = {"capability": "capability", "gpu": "gpu", "figure
 
 @dataclass(frozen=True)
 class Mismatch:
-    """What differs (`name`), in words, what mends it beside tuning again, or "", and whether it is the model.
+    """A difference (`name`), described in words, with a remedy other than tuning again, or "".
 
-    Another model's configuration is not applied.
+    If the model differs (`model`), the configuration is not applied.
 
-    A compiled program holds old values of `attributes`. Where the model's own code runs, it runs with the new ones, and
-    only the `figures` are of another model, as they may be of another GPU: that is noted.
+    A compiled program contains the old values of `attributes`. If the model's own code runs, it uses the new values.
+    Then only the measurements are of another model, as they may be of another GPU (`figures`), which is noted.
     """
 
     name: Name
@@ -65,17 +65,17 @@ class Mismatch:
 
     @property
     def is_of_the_model(self) -> bool:
-        """Whether what was tuned is another model."""
+        """Whether another model was tuned."""
         return self.name == "model"
 
     @property
     def is_only_noted(self) -> bool:
-        """Whether what was packed is used all the same."""
+        """Whether the artifact is used in spite of the difference."""
         return self.name == "figures"
 
 
 def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
-    """All that differs, the gravest first."""
+    """Return all differences, the most serious first."""
     return (
         *_of_the_model(manifest, model),
         *machine_mismatches(
@@ -86,7 +86,7 @@ def mismatches(manifest: Manifest, model: Any) -> tuple[Mismatch, ...]:
 
 
 def lacking(name: str, device_type: str) -> str:
-    """Why a runtime cannot run anything here, or ""."""
+    """Return why a runtime cannot run anything here, or ""."""
     try:
         runtime(name)
     except (InvalidValue, LibraryMissing) as fault:
@@ -95,9 +95,9 @@ def lacking(name: str, device_type: str) -> str:
 
 
 def requirements(name: str, *, with_python: bool, device_type: str, gpu: int | None = None) -> Requirements:
-    """What this process would leave as requirements of what is packed in it for this runtime.
+    """Return the requirements of an artifact that this process packs for a runtime.
 
-    `gpu`: the index of the one that it runs on, None for the current one.
+    `gpu`: the index of the GPU that it runs on, None for the current one.
     """
     kind_of_gpu = gpu_kind(gpu) if device_type == "cuda" else GpuKind()
     return Requirements(
@@ -122,7 +122,7 @@ def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
         if moved and manifest.serving.start == "load":
             yield Mismatch("attributes", f"the model is not as it was tuned: {summary(moved)}")
         elif moved and manifest.plan != Plan():
-            yield Mismatch("figures", f"the figures are of the model as it was tuned: {summary(moved)}")
+            yield Mismatch("figures", f"the model was measured in another state: {summary(moved)}")
     if manifest.serving.start == "load" and has_hooks(model):
         yield Mismatch("hooks", "the model has hooks, which a compiled program does not run")
 
@@ -130,9 +130,9 @@ def _of_the_model(manifest: Manifest, model: Any) -> Iterator[Mismatch]:
 def machine_mismatches(
     needed: Requirements, device_type: str, start: Start, gpu: int | None = None
 ) -> Iterator[Mismatch]:
-    """What differs between the machine that this is and one that it was packed for, to start so.
+    """Yield the differences between this machine and the one that an artifact was packed for, given how it starts.
 
-    `gpu`: the index of the one that the model is on, None for the current one.
+    `gpu`: the index of the GPU that the model is on, None for the current one.
     """
     if torch.__version__ != needed.torch:
         yield Mismatch("torch", f"packed with torch {needed.torch}, and this is {torch.__version__}")
@@ -141,7 +141,7 @@ def machine_mismatches(
     for name, message in of_the_processor(needed):
         yield Mismatch("architecture" if name == "architecture" else "instructions", message)
     if device_type == "cuda" and not torch.cuda.is_available():
-        yield Mismatch("device", "packed for a CUDA device, and there is none here")
+        yield Mismatch("device", "packed for a CUDA device, but there is none here")
     elif device_type == "cuda":
         for name, message in of_the_gpu(needed, start, gpu):
             yield Mismatch(_GPU_NAMES[name], message)
@@ -156,7 +156,7 @@ def _of_the_runtime(manifest: Manifest) -> Iterator[Mismatch]:
         return
     problem = lacking(name, manifest.device_type)
     differs, remedy = of_the_library(manifest.requirements, own, manifest.device_type)
-    # A program is loaded by the very version that packed it, which only the manifest knows.
+    # A program can only be loaded by the version that packed it. Only the manifest knows that version.
     is_absent = differs and not own.version() and manifest.serving.start == "load"
     if problem and not is_absent:
         yield Mismatch("runtime", problem)
@@ -169,10 +169,10 @@ def _python() -> str:
 
 
 def grave_of(found: Iterable[Mismatch]) -> list[Mismatch]:
-    """Those for which what was packed is not used."""
+    """Return the differences because of which the artifact is not used."""
     return [mismatch for mismatch in found if not mismatch.is_only_noted]
 
 
 def lacking_in(found: Sequence[Mismatch]) -> str:
-    """What the runtime itself lacks here, without which nothing of the configuration can be applied; "" if nothing."""
+    """Return what the runtime lacks here, so that the configuration cannot be applied at all; "" if nothing."""
     return next((mismatch.message for mismatch in found if mismatch.name == "runtime"), "")

@@ -1,4 +1,4 @@
-"""What `autocompile.load` gives: called like the model, with a status that tells how it serves."""
+"""The result of `autocompile.load`: called like the model, with a `status` that reports how calls are served."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from autocompile.core.serde import Record
 from autocompile.core.serving import Start
 from autocompile.runtime.building import runtime
 
-# Names with underscores around them that are a function's, and not the interpreter's.
+# Names with double underscores that are attributes of functions, and may be read from the model.
 _PASSED = frozenset({"__name__", "__qualname__"})
 
 
 class Fallback(Record, frozen=True):
-    """Why calls were not served as the module was loaded to (the first such call's reason), and how many."""
+    """Why calls were served by the fallback (the reason of the first such call), and how many."""
 
     reason: str
     calls: int
 
 
 class CacheUse(Record, frozen=True):
-    """What the compiler counted in this process: programs found in its cache, and programs that were not."""
+    """The compiler's counters in this process: programs that were found in its cache, and programs that were not."""
 
     hits: int
     misses: int
@@ -38,11 +38,17 @@ class CacheUse(Record, frozen=True):
 class Status(Record, frozen=True):
     """How a loaded module serves.
 
-    `runtime` serves it: `aot` (a program compiled ahead), `inductor` (`torch.compile`), `eager`. `start` is what it
-    does to start: `load` a program, compile from a carried `cache`, `compile` at the first call, or `none`. `label` is
-    the configuration that serves. `absences` say why nothing better is used. `calls` by the runtime that served them;
-    `fallbacks` with reasons. `cache` is what proves the hits of a carried cache, else None. `notes` say what else
-    differs from where it was tuned.
+    Attributes:
+        runtime: The runtime that serves: `aot` (a program compiled ahead of time), `inductor` (`torch.compile`),
+            `eager`, and so on.
+        start: How it starts: it can `load` a program, compile with a packed `cache`, `compile` at the first call, or
+            have nothing to compile (`none`).
+        label: The configuration that serves.
+        absences: Why no better way to serve is used.
+        calls: The number of calls, by the runtime that served them.
+        fallbacks: The calls that the fallback served, with reasons.
+        cache: Hits and misses, if there is a packed compiler cache; else None.
+        notes: What else differs from the state when the model was tuned.
     """
 
     runtime: str
@@ -56,15 +62,15 @@ class Status(Record, frozen=True):
 
 
 class CompiledModule:
-    """Called like the model that it was loaded with; it shares that model's weights, and follows their changes.
+    """Called like the model that it was loaded with. It shares the model's weights, and follows changes of them.
 
-    `status` tells how it serves, `model` is what it was loaded with. Every other attribute is the model's, to read, to
-    set and to delete. The model's own methods run with this module in the model's place: where they call the whole
-    model, the call is served as one of this module's is; what they call of its parts is not compiled by itself.
-    What would move, convert or train the model raises UsageError, and so does copying or pickling.
+    `status` reports how it serves; `model` is the model that it was loaded with. All other attributes are the model's:
+    they can be read, set and deleted. If a method of the model calls the whole model, the call is served like a call of
+    this module; calls of submodules are not compiled separately. Methods that move, convert or train the model raise
+    UsageError, and so do copying and pickling.
 
-    Calls run without gradients, and may come from several threads. The configuration's number of CPU threads is
-    a setting of the whole process, and is applied at loading.
+    Calls run without gradients, and may come from several threads. Loading sets the number of CPU threads of the whole
+    process, if the configuration has one.
     """
 
     model: Any
@@ -81,7 +87,7 @@ class CompiledModule:
 
     @property
     def status(self) -> Status:
-        """How it serves, as of now."""
+        """How calls are currently served."""
         serving = self._server.serving
         return Status(
             runtime=serving.runtime,
@@ -103,7 +109,7 @@ class CompiledModule:
             raise AttributeError(f"a loaded module has no {name}")
         if model is None:
             raise AttributeError(
-                f"there is no {name}: this artifact was loaded without a model; call load(path, model)"
+                f"there is no {name}, because the artifact was loaded without a model; call load(path, model)"
             )
         answered = answer(self, model, name) if isinstance(model, nn.Module) else None
         if answered is not None:
@@ -139,19 +145,19 @@ class CompiledModule:
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> Any:
         raise UsageError(
-            "a loaded module may hold native code, and cannot be copied or pickled",
+            "a loaded module cannot be copied or pickled, because it may contain native code",
             where="CompiledModule",
             remedy="copy or pickle the model, and load again",
         )
 
     def _check_settable(self, name: str) -> None:
         if name in vars(self) or name in vars(type(self)):
-            raise AttributeError(f"{name} is the loaded module's own, and stays; load again for another")
+            raise AttributeError(f"{name} of a loaded module cannot be changed; load it again")
         if self.model is None:
-            raise AttributeError(f"there is no model that {name} could be set of; call load(path, model)")
+            raise AttributeError(f"{name} cannot be changed without a model; call load(path, model)")
 
     def _stand_in(self) -> Any:
-        """What the model's methods run on; the model itself where there can be no other."""
+        """Return the stand-in that the model's methods run on; the model itself if there can be no stand-in."""
         standing = self._standing
         if not isinstance(standing, type(self.model)):
             derived = stand_in(self.model, self._server)
@@ -161,7 +167,7 @@ class CompiledModule:
 
 
 def _calls_maybe(value: Any, model: Any) -> bool:
-    """Whether it is a method of the model's that may call it: all but torch's own, and those that are called so."""
+    """Return whether `value` is a method that may call the model: all except torch's own, but including `forward`."""
     if not isinstance(value, MethodType) or value.__self__ is not model:
         return False
     name = getattr(value.__func__, "__name__", "")
@@ -169,13 +175,13 @@ def _calls_maybe(value: Any, model: Any) -> bool:
 
 
 class About(Record, frozen=True):
-    """What is known of a module at loading: see `Status`."""
+    """What is known about a module when it is loaded: see `Status`."""
 
     absences: tuple[Absence, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def cache_use(name: str) -> CacheUse:
-    """What the runtime's compiler counted so far."""
+    """Return what the runtime's compiler has counted so far."""
     counted = runtime(name).counters()
     return CacheUse(counted.cache_hits, counted.cache_misses)

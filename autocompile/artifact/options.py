@@ -1,4 +1,4 @@
-"""What `load` was asked for: checked, and which configuration it prefers for so many calls. No torch."""
+"""Checks the options of `load`, and selects the configuration for a number of calls. No torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHOICES = {"on_mismatch": OnMismatch, "fallback": Fallback, "weight_check": Wei
 
 @dataclass(frozen=True)
 class Asked:
-    """The options of `autocompile.load`, which says what they mean. Raises InvalidValue."""
+    """The options of `autocompile.load`, which documents them. Raises InvalidValue."""
 
     calls: int | None = None
     on_mismatch: OnMismatch = "fallback"
@@ -42,22 +42,23 @@ BY_DEFAULT = Asked()
 
 
 def check_served(manifest: Manifest) -> None:
-    """Raises InvalidRecommendation where there is nothing to serve, as it was tuned for training."""
+    """Raise InvalidRecommendation if training was tuned, so that there is nothing to serve."""
     if manifest.training:
         remedy = "call autocompile.prepare(path, model, optimizer, loss=loss)"
-        raise InvalidRecommendation("it is for training, and nothing is loaded for that", where="load", remedy=remedy)
+        raise InvalidRecommendation("the recommendation is for training", where="load", remedy=remedy)
 
 
 def check_trained(manifest: Manifest) -> TrainingEntry:
-    """How the model was trained. Raises InvalidRecommendation where it was tuned for calls."""
+    """Return how the model was trained. Raises InvalidRecommendation if calls were tuned."""
     if manifest.training is None:
         remedy = "call autocompile.load(path, model)"
-        raise InvalidRecommendation("it is for calls of a model, and not for training", where="prepare", remedy=remedy)
+        fault = "the recommendation is for calls of a model, not for training"
+        raise InvalidRecommendation(fault, where="prepare", remedy=remedy)
     return manifest.training
 
 
 def check_model(manifest: Manifest, model: Any) -> None:
-    """Raises UsageError if there is no model where the artifact needs one, or what there is cannot be called."""
+    """Raise UsageError if the artifact needs a model and none is given, or if the model is not callable."""
     check_served(manifest)
     if callable(model):
         return
@@ -65,14 +66,14 @@ def check_model(manifest: Manifest, model: Any) -> None:
     if model is None and stands_alone:
         return
     if model is None:
-        remedy = "call load(path, model): the artifact holds how to run it, and not its weights"
+        remedy = "call load(path, model): the artifact does not contain the weights"
         raise UsageError("the model is missing", where="load", remedy=remedy)
-    remedy = f"give the model that was tuned{', or none' if stands_alone else ''}"
-    raise UsageError(f"a {type(model).__name__} cannot be called", where="load", remedy=remedy)
+    remedy = f"give the model that was tuned{', or no model' if stands_alone else ''}"
+    raise UsageError(f"a {type(model).__name__} is not callable", where="load", remedy=remedy)
 
 
 def preferred(manifest: Manifest, calls: int | None) -> Served | None:
-    """What the verdict prefers to the artifact itself for so many calls; None if nothing."""
+    """Return the configuration that is better than the artifact for this number of calls; None if there is none."""
     if calls is None or not manifest.served:
         return None
     work = calls * manifest.batch_factor

@@ -1,7 +1,7 @@
-"""What a loaded module answers in its model's place, where the model's own answer would not be right.
+"""Methods of the model that a loaded module replaces, because the model's own would be wrong.
 
-A program was compiled for the model in one place, in one precision and for inference, so the module cannot follow
-where a model would go; and what returns the model returns the module.
+A program is compiled for one device, one precision and for inference, so the module cannot be moved, converted or
+trained. Methods that return the model return the module instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RETURNING_ITSELF = frozenset({"apply", "eval", "requires_grad_", "share_memory"
 
 
 def answer(module: Any, model: nn.Module, name: str) -> Callable[..., Any] | None:
-    """The method `name` of `module`, which stands for `model`; None if the model's own is right."""
+    """Return the method `name` of `module`, which replaces `model`; None if the model's own method is right."""
     if name in _CONVERTING:
         return _named(model, name, lambda *args, **kwargs: _stay(module, model, name, args, kwargs))
     if name == "train":
@@ -34,12 +34,12 @@ def answer(module: Any, model: nn.Module, name: str) -> Callable[..., Any] | Non
 
 
 def _named(model: nn.Module, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """With the name, the documentation and the signature of the model's."""
+    """Return the method with the name, documentation and signature of the model's."""
     return wraps(getattr(model, name))(method)
 
 
 def _stay(module: Any, model: nn.Module, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The module, if converting the model would change nothing. Raises UsageError otherwise."""
+    """Return the module if converting the model would change nothing. Raises UsageError otherwise."""
     layout = kwargs.get("memory_format")
     for tensor in (*model.parameters(), *model.buffers()):
         twin = nn.Module()
@@ -51,9 +51,9 @@ def _stay(module: Any, model: nn.Module, name: str, args: tuple[Any, ...], kwarg
             is_the_same = is_the_same and tensor.is_contiguous(memory_format=layout)
         if not is_the_same or name == "to_empty":
             raise UsageError(
-                f"what was loaded serves the model in {tensor.dtype} on {tensor.device}, and cannot be converted",
+                f"a loaded module cannot be converted; it serves {tensor.dtype} on {tensor.device}",
                 where=name,
-                remedy="convert the model, and load again",
+                remedy="convert the model, and load it again",
             )
     return module
 
@@ -61,9 +61,9 @@ def _stay(module: Any, model: nn.Module, name: str, args: tuple[Any, ...], kwarg
 def _train(module: Any, model: nn.Module, *, mode: bool) -> Any:
     if mode and not model.training:
         raise UsageError(
-            "what was loaded serves inference, without gradients",
+            "a loaded module serves inference only, without gradients",
             where="train",
-            remedy="train the model itself, call its eval() after that, and changed weights are served",
+            remedy="train the model itself, then call its eval(); the module serves the changed weights",
         )
     model.train(mode)
     return module

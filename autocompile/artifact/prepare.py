@@ -1,4 +1,4 @@
-"""A training's recommendation, applied to the user's own model and optimizer."""
+"""`autocompile.prepare`: applies a recommendation for training to the user's own model and optimizer."""
 
 from __future__ import annotations
 
@@ -42,29 +42,45 @@ def prepare(
     on_mismatch: OnMismatch = "fallback",
     digest: str | None = None,
 ) -> PreparedStep:
-    """Train `model` with `optimizer` as the recommendation at `path` says: a step to be called with a batch.
+    """Load the recommendation at `path`, and return a training step for `model` and `optimizer`, called with a batch.
 
-    Nothing is replaced: parameters, optimizer and its groups stay the same objects, and their state stays. Applied to
-    them are the plan's memory format and the optimizer's implementation; blocks that the plan compiles by themselves
-    are compiled where they lie, and blocks whose activations are computed again do so from then on, whoever calls them.
-    A step cuts its batches into the plan's micro-batches; one that cannot be cut is done whole. An optimizer that calls
-    for the loss itself, as LBFGS does, goes on as it is; what the plan makes is the loss and the gradients. CPU
-    threads, and on a CPU how glibc's heap keeps what is freed (`autocompile.heap`), are settings of the whole process,
-    and are applied.
+    The model and the optimizer are changed in place: parameters, optimizer and parameter groups stay the same objects,
+    and keep their state. The plan's memory format and its implementation of the optimizer are applied to them. Blocks
+    that the plan compiles one by one are compiled in place. Blocks whose activations are recomputed in the backward
+    pass do so from then on, in every call of the model.
 
-    Parameters: `model` and `optimizer`, as they were tuned. `loss`, a function of the model and a batch, which returns
-    a scalar tensor; by default the `.loss` of the model's output. It has to be given where one was given when it was
-    tuned. `on_mismatch`, what to do if the recommendation does not fit this model, optimizer or machine: train on with
-    what fits of it, with a warning, or raise ("fallback", "error"). Another model trains eager, as it is given; so does
-    one on another type of device. On another machine or torch the plan is applied, although it was not verified there.
-    An optimizer without the plan's implementation keeps its own. One whose step is compiled keeps its settings and its
-    state as they are, and takes a schedule of the learning rate; what else changes from step to step is done without
-    the compiler, and told. Where compiling fails at the first step of a form,
-    that step and all after it are done without the compiler. `digest`, "sha256:...", refuses any other recommendation.
+    Each batch is cut into the plan's micro-batches; a batch that cannot be cut is used whole. An optimizer that calls a
+    closure for the loss, such as LBFGS, is not changed; only the computation of the loss and the gradients is.
 
-    Raises InvalidRecommendation if there is none for training, or, with `on_mismatch="error"`, if it does not fit;
-    InvalidArtifact if its files are not the ones that were written; InvalidWorkload if the optimizer is not one of the
-    model's parameters; UsageError if the loss is missing.
+    If compiling fails at the first step with batches of a new form, that step and all later steps run without the
+    compiler. An optimizer whose step is compiled keeps its settings and its state, and supports a schedule of the
+    learning rate. If another of its settings changes from step to step, its steps run without the compiler, with a
+    warning.
+
+    The call also changes two settings of the whole process: the number of CPU threads, if the plan has one, and on a
+    CPU the thresholds at which glibc's heap returns freed memory to the system (see `autocompile.heap`).
+
+    Args:
+        path: The directory of the recommendation.
+        model: The model that was tuned.
+        optimizer: An optimizer of the model's parameters, as it was tuned.
+        loss: A function of the model and a batch that returns a scalar tensor. It is required if tuning was given one;
+            the default is the `.loss` of the model's output.
+        on_mismatch: What to do if the recommendation does not fit this model, optimizer or machine. "error" raises
+            InvalidRecommendation. "fallback" warns, and applies what fits: another model, or a model on another type of
+            device, is trained eager; on another machine or torch version the plan is applied, although it was not
+            verified there; an optimizer that does not have the plan's implementation keeps its own.
+        digest: The digest of the expected recommendation, "sha256:...". Any other is refused.
+
+    Returns:
+        A `PreparedStep`. Its `status` reports how it trains.
+
+    Raises:
+        InvalidRecommendation: If there is no recommendation for training, or if it does not fit and `on_mismatch` is
+            "error".
+        InvalidArtifact: If a file is not the one that was written.
+        InvalidWorkload: If the optimizer has parameters that are not the model's.
+        UsageError: If the loss is needed, and is missing.
     """
     asked = Asked(on_mismatch=on_mismatch, digest=digest)
     opened = open_artifact(Path(path), asked.digest)
@@ -82,7 +98,7 @@ def prepare(
     _apply(opened.manifest, fitting.plan, model, optimizer, told.append)
     other = other_figures(entry, optimizer, own_loss=given is own_loss)
     batch = fitting.plan.batch
-    other += [f"the figures are of batches of {batch} samples, which your loop has to bring"] if batch else []
+    other += [f"tuned for batches of {batch} samples; your loop has to provide batches of that size"] if batch else []
     how = _how(opened, entry, given, fitting, [*other, *_starting(opened, fitting, entry)])
     return PreparedStep(model, optimizer, how, told)
 
@@ -103,13 +119,13 @@ def _how(opened: Opened, entry: TrainingEntry, loss: Loss, fitting: Fit, notes: 
 
 
 def _carries_cache(manifest: Manifest, fitting: Fit) -> bool:
-    """Whether the compiler's cache came with it, and was left by such a machine, torch and Python as these."""
+    """Whether the artifact has a compiler cache from the same kind of machine, torch and Python as here."""
     is_cache = fitting.plan.runtime == manifest.plan.runtime and kind_of(manifest.plan).packs_as == "cache"
     return bool(manifest.files) and is_cache and fitting.is_same_machine
 
 
 def _installed(opened: Opened, fitting: Fit) -> bool:
-    """Put the compiler's cache in place, where it came along and fits; whether it did."""
+    """Install the compiler cache of the artifact, if there is one and it fits; return whether it was installed."""
     if not _carries_cache(opened.manifest, fitting):
         return False
     caching(opened.manifest.plan.runtime).install_cache(opened.contents())
@@ -122,24 +138,24 @@ def _check_given(model: Any, optimizer: Any) -> None:
         raise UsageError(f"a {type(model).__name__} cannot be trained", where="model", remedy=remedy)
     if not isinstance(optimizer, Optimizer):
         remedy = "give a torch.optim.Optimizer of the model's parameters"
-        raise UsageError(f"a {type(optimizer).__name__} is no optimizer", where="optimizer", remedy=remedy)
+        raise UsageError(f"a {type(optimizer).__name__} is not an optimizer", where="optimizer", remedy=remedy)
 
 
 def _loss(entry: TrainingEntry, loss: Any) -> Loss:
     if loss is None and not entry.own_loss:
-        remedy = "give loss=, the function of the model and a batch that it was tuned with"
+        remedy = "pass loss=, the function of the model and a batch that was used for tuning"
         raise UsageError("the loss is missing", where="prepare", remedy=remedy)
     if loss is not None and not callable(loss):
         remedy = "give a function of the model and a batch"
-        raise UsageError(f"a {type(loss).__name__} is no loss", where="loss", remedy=remedy)
+        raise UsageError(f"a {type(loss).__name__} is not a loss function", where="loss", remedy=remedy)
     given: Loss = own_loss if loss is None else loss
     return given
 
 
 def _apply(manifest: Manifest, plan: Plan, model: nn.Module, optimizer: Optimizer, told: Callable[[str], None]) -> None:
-    """What of the plan changes the process, the model and the optimizer before the first step.
+    """Apply those parts of the plan that change the process, the model and the optimizer before the first step.
 
-    `told` is given what comes of it later.
+    `told` is called with each note that arises later.
     """
     if manifest.device_type == "cpu":
         settle_heap()
@@ -153,10 +169,10 @@ def _apply(manifest: Manifest, plan: Plan, model: nn.Module, optimizer: Optimize
 
 
 def apply_to_optimizer(optimizer: Optimizer, model: nn.Module, plan: Plan, told: Callable[[str], None]) -> str:
-    """Put another optimizer of a prepared model's on the plan's implementation; why that cannot be, or "".
+    """Switch another optimizer of a prepared model to the plan's implementation; return why that is impossible, or "".
 
-    `told` is given what comes of it later. Raises InvalidWorkload where the optimizer holds others than the model's
-    parameters.
+    `told` is called with each note that arises later. Raises InvalidWorkload if the optimizer has parameters that are
+    not the model's.
     """
     name = plan.optimizer
     problem = problem_of(optimizer, dict(model.named_parameters()), name) if name else ""
@@ -166,7 +182,10 @@ def apply_to_optimizer(optimizer: Optimizer, model: nn.Module, plan: Plan, told:
 
 
 def _put_for_good(optimizer: Optimizer, plan: Plan, as_given: AsGiven, told: Callable[[str], None]) -> None:
-    """What is loaded later comes with the settings and the layout of where it was saved."""
+    """Switch the optimizer to the plan's implementation, also after it loads or saves a state.
+
+    A loaded state brings the settings and the layout of the optimizer that saved it.
+    """
     name = plan.optimizer
     put_on(optimizer, name)
     if name == COMPILED:
@@ -176,25 +195,25 @@ def _put_for_good(optimizer: Optimizer, plan: Plan, as_given: AsGiven, told: Cal
 
 
 def _starting(opened: Opened, fitting: Fit, entry: TrainingEntry) -> list[str]:
-    """What the first step waits for, where it does."""
+    """Return a note on what the first step has to wait for, if it has to."""
     first = f"at the first {words_of(entry.kind).one}"
     manifest, own = opened.manifest, kind_of(fitting.plan)
     if not own.compiles:
         return []
     if _carries_cache(manifest, fitting):
-        return [f"starts the compiler {first}, from the cache that came along"]
+        return [f"starts the compiler {first}, with the packed compiler cache"]
     return [compiles(start_of(manifest, own.unpacked), first)]
 
 
 def _consequence(fitting: Fit, fault: Mismatch) -> str:
     if fitting.plan == Plan() and fitting.fallback:
-        return "it is trained eager, as it is given"
+        return "the model is trained eager, as given"
     if fitting.fallback:
-        return "it is trained without the compiler"
+        return "the model is trained without the compiler"
     if fault.name == "optimizer":
         return "the optimizer keeps its own implementation"
-    return "it is trained as recommended, which was not verified here"
+    return "the model is trained as recommended, which was not verified here"
 
 
 def _remedy(fault: Mismatch) -> str:
-    return f"{fault.remedy}, or tune it again for what is here" if fault.remedy else "tune it again for what is here"
+    return f"{fault.remedy}, or tune it again here" if fault.remedy else "tune it again here"

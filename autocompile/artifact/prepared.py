@@ -1,4 +1,4 @@
-"""What `autocompile.prepare` gives: a step of training on the user's own model and optimizer."""
+"""The result of `autocompile.prepare`: a training step on the user's own model and optimizer."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from autocompile.workload.training.training import Loss
 
 Made = TypeVar("Made")
 
-# Forms of batches that are remembered: a loop may bring new ones without end.
+# How many forms of batches are remembered. A loop may bring new ones without end.
 _MOST_FORMS = 1024
 
 
 class StepFallback(Record, frozen=True):
-    """Why steps were not done as recommended, and how many of them."""
+    """Why steps were not done as recommended, and how many."""
 
     reason: str
     steps: int
@@ -48,10 +48,10 @@ class StepFallback(Record, frozen=True):
 class StepStatus(Record, frozen=True):
     """How a prepared step trains.
 
-    `runtime` runs the model, `start` is what it does to start: `compile` at the first step, the same from a carried
-    `cache`, or `none`. `label` is the recommended configuration, or `eager` where nothing of it is applied. `steps` by
-    the runtime that did them, those done by calling the prepared step; `fallbacks` with reasons. `cache` is what proves
-    the hits of a carried cache, else None. `notes` say what else differs from how it was tuned.
+    `runtime` runs the model. `start` is how it starts: `compile` at the first step, the same with a packed `cache`, or
+    `none`. `label` is the recommended configuration, or `eager` if it is not applied. `steps` counts the calls of the
+    prepared step, by runtime; `fallbacks` has the reasons for steps that were not as recommended. `cache` has the hits
+    and misses of a packed compiler cache, else it is None. `notes` say what else differs from the tuned training.
     """
 
     runtime: str
@@ -65,9 +65,9 @@ class StepStatus(Record, frozen=True):
 
 @dataclass(frozen=True)
 class How:
-    """How steps are done: the plan as it fits here, the training that was tuned, and the loss.
+    """How steps are done: the plan as far as it fits here, the training that was tuned, and the loss.
 
-    `forms` are those of the batches that it was tuned with. `fallback`: why it is not done as recommended, or "".
+    `forms`: the forms of the batches that were tuned. `fallback`: why steps are not done as recommended, or "".
     """
 
     label: str
@@ -82,20 +82,19 @@ class How:
 
 
 class PreparedStep:
-    """A step of training as a recommendation has it, on the user's own model and optimizer.
+    """A training step as recommended, on the user's own model and optimizer.
 
-    Called with a batch, or with several where the recommendation accumulates, it does a whole step: gradients are
-    cleared, the loss is computed in the plan's precision, its gradients are added and clipped, the optimizer does its
-    step. An optimizer that calls for the loss itself does so, on these batches, as often as it likes. Its parts serve
-    loops of one's own: `parts(batch)`, `loss(batch)` (or `model` and `autocast()`),
-    `backward(loss)` and `optimizer`; clearing and clipping gradients is that loop's work then, and so is an error of
-    the compiler's.
+    A call with a batch (or several, if the recommendation accumulates gradients) does a whole step: it clears the
+    gradients, computes the loss in the plan's precision, accumulates and clips gradients, and runs the optimizer. An
+    optimizer that needs a closure calls it on these batches as often as it needs. A custom loop can use the parts of a
+    step: `parts(batch)`, `loss(batch)` (or `model` and `autocast()`), `backward(loss)` and `optimizer`. Such a loop has
+    to clear and clip gradients itself, and to handle errors of the compiler.
 
-    A plan in float16 scales the loss: `backward` does, and then `scaler`, a torch.amp.GradScaler, does the optimizer's
-    step in such a loop, `scaler.step(step.optimizer)` and `scaler.update()`, after `scaler.unscale_(step.optimizer)`
-    where gradients are clipped. In any other plan it leaves all as it is, so that a loop with it serves them all.
+    A plan in float16 scales the loss. In a custom loop, `backward` scales it, and the optimizer must run with
+    `scaler.step(step.optimizer)` and `scaler.update()`, where `scaler` is a torch.amp.GradScaler; before clipping
+    gradients, call `scaler.unscale_(step.optimizer)`. With all other plans the scaler has no effect.
 
-    `optimizer` is the one that was given, on the plan's implementation. `told`: what comes to be known of it later.
+    `optimizer` is the given one, with the plan's implementation. `told`: notes that may arise later.
     """
 
     def __init__(self, module: nn.Module, optimizer: Optimizer, how: How, told: Sequence[str] = ()) -> None:
@@ -115,11 +114,11 @@ class PreparedStep:
         self._notes, self._told = list(how.notes), told
 
     def __call__(self, *batches: Any) -> torch.Tensor:
-        """Do a step; its loss, detached: the mean over the batches, where there are several.
+        """Do a step, and return its detached loss: the mean over the batches, if there are several.
 
-        Where the optimizer calls for the loss several times, it is the first of these losses.
-        Raises UsageError for no batch, or more than the recommendation accumulates over; InvalidWorkload if the loss is
-        no scalar tensor, or needs no gradient; and what the model or the loss raises.
+        If the optimizer calls a closure several times, it is the first of the losses. Raises UsageError without a
+        batch, or for more batches than the recommendation accumulates; InvalidWorkload if the loss is not a scalar
+        tensor, or does not require a gradient; and any exception of the model or the loss.
         """
         self._check(batches)
         losses: list[torch.Tensor] = []
@@ -132,7 +131,7 @@ class PreparedStep:
                 nn.utils.clip_grad_norm_(self._module.parameters(), self._how.training.clip_norm)
             return losses[-1]
 
-        if calls_its_closure(type(self.optimizer)):  # whose loss is never scaled
+        if calls_its_closure(type(self.optimizer)):  # the loss of a closure is never scaled
             self.optimizer.step(learn)  # type: ignore[arg-type]
         else:
             with self.scaler.undone_if_it_raises(self.optimizer):
@@ -146,65 +145,65 @@ class PreparedStep:
 
     @property
     def compiles(self) -> bool:
-        """Whether a call of a form that was not seen yet may compile."""
+        """Whether a batch of a new form may trigger compilation."""
         return self._compiles
 
     @property
     def runtime(self) -> str:
-        """What runs the model, as of now; the same as in the status, of which more has to be found out."""
+        """The runtime that currently runs the model. Faster than `status.runtime`."""
         return self._serving.runtime
 
     @property
     def model(self) -> Any:
-        """The model, compiled as the plan says, with its own parameters: for losses of a loop of one's own.
+        """The model, compiled according to the plan, with its own parameters, for custom loops.
 
-        What a plan compiles of the loss, only `loss` has.
+        If the plan also compiles the loss function, only `loss` uses that.
         """
         return self._trainable.model
 
     def loss(self, batch: Any) -> torch.Tensor:
-        """The loss of a batch, with its graph, as the plan computes it: for `backward`.
+        """Return the loss of a batch, computed according to the plan, with its graph, for `backward`.
 
-        Raises InvalidWorkload if it is no scalar tensor, or needs no gradient; and what model and loss raise.
+        Raises InvalidWorkload if it is not a scalar tensor, or does not require a gradient.
         """
         return self._loss(self._trainable, batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The precision in which the plan computes the loss, as a context: autocast, or matrix products in TF32."""
+        """Return a context with the precision of the plan's loss: autocast, or matrix products in TF32."""
         if not self._how.plan.autocast:
             return products_as(self._how.plan.float32)
         return torch.autocast(self._how.device_type, dtype=getattr(torch, self._how.plan.autocast))
 
     def backward(self, loss: torch.Tensor, count: int | None = None) -> None:
-        """Add the gradients of a batch's loss, divided by `count`, the batches of the step; see `scaler` for float16.
+        """Add the gradients of a batch's loss, divided by `count`, the number of batches in the step.
 
-        By default that is as many as the recommendation accumulates over.
+        The default is the number of batches that the recommendation accumulates. In float16, the loss is scaled.
         """
         self._add(loss, self._how.training.accumulate if count is None else count)
 
     def parts(self, batch: Any) -> list[Any]:
-        """The micro-batches that the plan cuts a batch into, on its memory; the batch alone where it cannot be cut.
+        """Return the plan's micro-batches, which are views of a batch; only the batch itself if it cannot be cut.
 
-        A loop of one's own gives the loss of each to `backward`, with the parts of all batches of a step as `count`.
+        A custom loop calls `backward` with the loss of each; `count` is the number of parts of all batches in a step.
         """
         count = self._how.plan.micro_batches
         problem = uncut(batch, count) if count > 1 else ""
         if problem and not any(note.startswith(_WHOLE) for note in self._notes):
-            self._notes.append(f"{_WHOLE}: {problem}; it takes more memory")
+            self._notes.append(f"{_WHOLE}: {problem}; it needs more memory")
             warn(self._notes[-1])
         return parts_of(batch, count)
 
     def state_dict(self) -> dict[str, Any]:
-        """The model's, by the names that its parts have without this."""
+        """Return the state of the model, with the model's own names."""
         return self._module.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> Any:
-        """Give the model this state; as its own method of that name."""
+        """Load a state into the model, like the model's own method."""
         return self._module.load_state_dict(state, strict=strict)
 
     @property
     def status(self) -> StepStatus:
-        """How it trains, as of now."""
+        """How the step currently trains."""
         return StepStatus(
             runtime=self._serving.runtime,
             start=self._serving.start,
@@ -223,10 +222,10 @@ class PreparedStep:
         if not 1 <= len(batches) <= most:
             takes = "one batch" if most == 1 else f"1 to {most} batches"
             remedy = "give a batch of several parts as one tuple" if most == 1 else "give each batch as one argument"
-            raise UsageError(f"a step takes {takes}, and {len(batches)} were given", where="batches", remedy=remedy)
+            raise UsageError(f"a step takes {takes}, but {len(batches)} were given", where="batches", remedy=remedy)
 
     def _learned(self, batches: Sequence[Any]) -> torch.Tensor:
-        """Clear the gradients, and make new ones; the loss."""
+        """Clear the gradients, compute new ones, and return the loss."""
         if not self._compiles:
             return self._learn(self._trainable, batches)
         key = key_of(batches)
@@ -257,21 +256,21 @@ class PreparedStep:
         return loss
 
     def _add(self, loss: torch.Tensor, count: int) -> torch.Tensor:
-        """Add the gradients of a loss; its share of the step's."""
+        """Add the gradients of a loss, and return its share of the step's loss."""
         share = loss / count if count > 1 else loss
         with products_as(self._how.plan.float32):
             self.scaler.scale(share).backward()
         return share.detach()
 
     def tried(self, learn: Callable[[], Made], *, otherwise: Callable[[], Made]) -> Made:
-        """What `learn` gives, which may compile; what `otherwise` does without the compiler where that raises.
+        """Return the result of `learn`, which may compile. If it raises, return that of `otherwise`, without compiler.
 
-        From then on the model trains as it is. If it raises as well, the fault is its own, and nothing is changed.
+        From then on the model trains without the compiler. If `otherwise` raises as well, the error is the model's own.
         """
         before = State(self._module).snapshot()
         try:
             return learn()
-        except Exception as raised:  # the compiler's, or the model's own, which eager raises again
+        except Exception as raised:  # the compiler's error, or the model's own, which eager raises again
             fault = raised
         before.restore()
         self._undone.swap()
@@ -289,9 +288,9 @@ class PreparedStep:
     def _tell_of_another_form(self, batches: Sequence[Any]) -> None:
         differs = how_it_differs(batches, self._how.forms)
         if differs and not any(note.startswith(_OTHER_FORM) for note in self._notes):
-            self._notes.append(f"{_OTHER_FORM}: {differs}; torch compiles anew for other sizes, within its limit")
+            self._notes.append(f"{_OTHER_FORM}: {differs}; torch compiles again for new sizes, up to its limit")
             warn(self._notes[-1])
 
 
 _WHOLE = "a batch was not cut into micro-batches"
-_OTHER_FORM = "a batch is not as those that were tuned with"
+_OTHER_FORM = "a batch differs from those that were tuned with"

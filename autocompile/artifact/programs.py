@@ -1,4 +1,4 @@
-"""Programs of an artifact, loaded: those that were packed, and those that stand by for changed weights."""
+"""Loads the programs of an artifact: the packed ones, and the standby for changed weights."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from autocompile.runtime.model_watch import Watch
 from autocompile.runtime.structure import missing_class
 from autocompile.runtime.weights import Weights
 
-# What a record of another form leads to.
+# The exceptions that result from a record of an unexpected form.
 UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 
 def loaded_programs(
     opened: Opened, name: str, programs: Sequence[Program], model: Any, watch: Watch, device: torch.device
 ) -> list[tuple[Guard, Loaded]]:
-    """What serves each of these programs of the runtime `name`, behind its guard.
+    """Load these programs of the runtime `name`, each with its guard.
 
-    Raises what `AheadRuntime.load` raises, LibraryMissing where what the runtime needs cannot be imported, and one of
-    UNREADABLE where their record cannot be read.
+    Raises what `AheadRuntime.load` raises, LibraryMissing if the runtime's library cannot be imported, and one of
+    UNREADABLE if a record cannot be read.
     """
     own = ahead(name)
     try:
@@ -47,7 +47,7 @@ def loaded_programs(
 
 
 def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weights | None:
-    """The model's weights, compared with those that the programs have copies of; None if they have none."""
+    """Return the model's weights, compared with the copies in the programs; None if there are no copies."""
     if model is None or manifest.serving.start != "load" or not kind_of(manifest.plan).holds_weights(manifest.plan):
         return None
     samples = (manifest.weight_samples or None) if check == "sample" else None
@@ -55,20 +55,20 @@ def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weight
 
 
 def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:
-    """What is to know of programs that serve: how weights were compared, which sizes they take, what lacks a class."""
+    """Yield notes on the programs: how weights were compared, which sizes they take, which class is missing."""
     if weights and manifest.weight_samples and check == "sample":
-        yield "of the model's weights, a sample of each tensor was compared with those that were packed"
+        yield "only a sample of each weight tensor was compared with the packed weights"
     if manifest.plan.sizes:
-        yield "the program takes calls of the sizes that it was made for, and no others"
+        yield "the program only takes calls of the sizes that it was compiled for"
     for name in filter(None, (missing_class(program.output_spec) for program in manifest.programs)):
-        yield f"{name} cannot be imported here: outputs are dicts with its names"
+        yield f"{name} cannot be imported here: outputs are dicts with its field names"
 
 
 class StandingBy:
-    """Serves what the packed programs do not: other weights than they hold, or other sizes than they take.
+    """Serves calls that the packed programs cannot: with other weights than theirs, or other sizes than they take.
 
-    Compiled by `runtime`, on the model's own weights. It is loaded when it is first needed (`load`); where it cannot
-    be, `eager` serves, which is counted.
+    Its programs were compiled by `runtime`, and use the model's own weights. They are loaded when they are first needed
+    (`load`). If that fails, `eager` serves, which is counted.
     """
 
     def __init__(self, load: Callable[[], Server], runtime: str, eager: Server, tally: Tally) -> None:
@@ -80,7 +80,7 @@ class StandingBy:
 
     @property
     def serving(self) -> Serving:
-        """Its runtime's, until that turns out not to be loadable."""
+        """How it serves: by its runtime, unless that could not be loaded."""
         return self._own if self._server is None else self._server.serving
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -93,16 +93,16 @@ class StandingBy:
         return self._server(args, kwargs)
 
     def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What it gives for a call: loaded now, or eager, for good if it cannot be loaded at all."""
+        """Load the programs and make a call. If they can never be loaded, eager serves from now on."""
         try:
             self._server = self._load()
         except (NotLoadable, LibraryMissing, *UNREADABLE) as fault:
             self._server = self._eager
             self._tally.refused(Refusal("standby", f"{self.label} cannot be loaded: {fault}"))
-        except WeightsDiffer as fault:  # they may fit again
+        except WeightsDiffer as fault:  # the weights may fit again later
             self._tally.refused(Refusal("standby", f"{self.label} cannot run on them: {fault}"))
             return self._eager(args, kwargs)
-        self._load = _nothing  # lets go of what was held to load it
+        self._load = _nothing  # releases the references that were needed for loading
         return self._server(args, kwargs)
 
 
@@ -112,14 +112,14 @@ def _nothing() -> Server:
 
 @dataclass(frozen=True)
 class Fallbacks:
-    """What serves instead of programs: `eager` a model that is another one, `behind` calls that none was made for."""
+    """What serves instead of programs: `eager` if the model has changed, `behind` for calls that no program takes."""
 
     eager: Server
     behind: Server
 
 
 def differing(standby: Standby, device: torch.device) -> str:
-    """For what on this machine the program that stands by cannot run, or ""."""
+    """Return why the standby cannot run on this machine, or ""."""
     grave = grave_of(machine_mismatches(standby.requirements, device.type, "load", device.index))
     return grave[0].message if grave else ""
 
@@ -127,7 +127,7 @@ def differing(standby: Standby, device: torch.device) -> str:
 def load_standby(
     opened: Opened, standby: Standby, model: Any, device: torch.device, rest: Fallbacks, tally: Tally
 ) -> Server:
-    """The program that stands by. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
+    """Load the standby. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
     if found := differing(standby, device):
         raise NotLoadable(found)
     watch = Watch(model, standby.identity.attributes)

@@ -1,4 +1,4 @@
-"""A script as it is, with a recommendation applied: the calls of its model are served by the artifact."""
+"""Applies a recommendation to an unchanged script: the artifact serves the calls of its model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from autocompile.workload.outermost import outermost_calls, uncompiled
 from autocompile.workload.spans import Spans
 
 _LEARNS = "gradients were enabled; put torch.no_grad() around them"
-_AUTOCAST = "autocast was enabled; take it away, as the recommendation has its own precision"
+_AUTOCAST = "autocast was enabled; remove it, because the recommendation has its own precision"
 
 
 class ServedScript(AppliedScript["AppliedModule"]):
-    """The calls of a script's modules, of which those of the model that was tuned are served.
+    """Serves those calls of a script's modules that call the model that was tuned.
 
-    A call with gradients or autocast enabled is made as it is: what is served has no gradients, and a precision of its
-    own. Raises InvalidRecommendation and InvalidArtifact as `load` does.
+    A call with gradients or autocast enabled is not served, because the artifact computes no gradients, and has its own
+    precision. Raises InvalidRecommendation and InvalidArtifact as `load` does.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -40,7 +40,7 @@ class ServedScript(AppliedScript["AppliedModule"]):
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Serve what is called within."""
+        """Serve calls within the context."""
         with outermost_calls(self._called):
             yield
 
@@ -57,19 +57,19 @@ class ServedScript(AppliedScript["AppliedModule"]):
         return applied(args, kwargs)
 
     def _reason_against(self) -> str:
-        """Why this call is not to be served, or ""."""
+        """Return why this call must not be served, or ""."""
         return _LEARNS if torch.is_grad_enabled() else under_autocast(self._manifest.device_type)
 
 
 def under_autocast(device_type: str) -> str:
-    """Why a call is not to be served where autocast is enabled, or ""."""
+    """Return why a call must not be served if autocast is enabled, or ""."""
     return _AUTOCAST if torch.is_autocast_enabled(device_type) else ""
 
 
 class AppliedModule:
-    """The recommendation, on one module; loaded at the first call that it serves.
+    """The recommendation, applied to one module, and loaded at the first call that it serves.
 
-    `left` counts, by reason, the calls that were made as they are. `name`: what it is called, by default by its class.
+    `left` counts, by reason, the calls that were not served. `name`: the module's name, by default that of its class.
     """
 
     def __init__(self, directory: Path, module: nn.Module, name: str = "") -> None:
@@ -89,7 +89,7 @@ class AppliedModule:
         return output
 
     def service(self) -> Service:
-        """What came of it so far."""
+        """Return the statistics so far."""
         status = None if self._loaded is None else self._loaded.status
         mean_s = self._spans.mean_s
         return Service(
@@ -103,7 +103,7 @@ class AppliedModule:
         )
 
     def _load(self) -> CompiledModule:
-        """What it warns of is told at the end, with what came of it."""
+        """Load the artifact. Its warnings are reported at the end, with the statistics."""
         with self._lock:
             if self._loaded is None:
                 with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""A script as it is, with a recommendation applied to one of its functions: its calls are served by the artifact."""
+"""Applies a recommendation to a function of an unchanged script: the artifact serves its calls."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from autocompile.workload.function.naming import FunctionName
 from autocompile.workload.function.places import Surroundings
 from autocompile.workload.function.replacing import Replacement, function_replaced
 
-_LEARNS = "gradients were enabled, which its output had; put torch.no_grad() around the calls"
-_UNFROZEN = "a parameter has gradients now that had none"
-_GIVEN_GRADIENTS = "an argument has a gradient"
-# An artifact is loaded for each; a script may make objects for each call.
+_LEARNS = "gradients were enabled, and its output had a gradient; put torch.no_grad() around the calls"
+_UNFROZEN = "a parameter that did not require gradients now does"
+_GIVEN_GRADIENTS = "an argument requires a gradient"
+# An artifact is loaded for each set. The limit is for scripts that create new objects for each call.
 _MOST_SETS = 8
-_TOO_MANY = f"it is called with more than {_MOST_SETS} sets of objects, and served with the first of them"
-_NO_LONGER_KNOWN = "it was given an object that cannot be told from another one later"
+_TOO_MANY = f"it is called with more than {_MOST_SETS} sets of objects; only the first {_MOST_SETS} are served"
+_NO_LONGER_KNOWN = "it was given an object that cannot be recognized later"
 
 
 class ServedFunction:
-    """The calls of a script's function, served where it is the one that was tuned, with what it was tuned with.
+    """Serves the calls of a script's function, if the function and the objects that it uses are the tuned ones.
 
-    A call is made as it is where autocast is enabled around it, where an argument has a gradient, and with gradients
-    enabled unless it `takes_gradients`: its outputs never had one. So is each one after something was changed that the
-    function uses and a compiled program would have as it was: another model under the same name, another value.
+    A call is not served if autocast is enabled, if an argument requires a gradient, or if gradients are enabled, unless
+    the function `takes_gradients` (its outputs never had one). Nor is it served after a change of something that the
+    function uses and that is a constant in the compiled program, such as another model under the same name.
     Raises InvalidRecommendation and InvalidArtifact as `load` does.
     """
 
@@ -53,17 +53,17 @@ class ServedFunction:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Serve what is called within."""
+        """Serve calls within the context."""
         with function_replaced(self.replaces):
             yield
 
     def services(self) -> list[Service]:
-        """What came of it, for each set of objects that it was called with."""
+        """Return the statistics for each set of objects that the function was called with."""
         return [known.applied.service() for known in self._applied if known.applied]
 
     @property
     def others(self) -> dict[str, str]:
-        """Why nothing was served: the function was not there, or is not the one that was tuned."""
+        """Why nothing was served: the function does not exist, or is not the one that was tuned."""
         name = str(self.replaces.name)
         return {name: self.replaces.problem} if self.replaces.problem else dict(self._others)
 
@@ -82,7 +82,7 @@ class ServedFunction:
         return applied(others, named)
 
     def _looked_at(self, function: Callable[..., Any], held: Held) -> _Known:
-        """Whether it is the one that was tuned, with these objects; found out again while it is not."""
+        """Find out whether the function, with these objects, is the tuned one; repeated as long as it is not."""
         with self._lock:
             name = str(self.replaces.name)
             module = FunctionModule(name, function, held)
@@ -112,7 +112,7 @@ class ServedFunction:
 
 
 class _Known:
-    """The function with what it holds, and what was applied to it, if it is the one that was tuned."""
+    """The function with its objects, and what was applied to it, if it is the one that was tuned."""
 
     def __init__(self, module: FunctionModule, held: Held) -> None:
         self.applied: AppliedModule | None = None
@@ -126,21 +126,21 @@ class _Known:
             self._held, self.is_lasting = [], False
 
     def is_of(self, held: Held) -> bool:
-        """Whether these are the same objects, and not others that lie where they lay."""
+        """Return whether these are the same objects, and not new ones at the same addresses."""
         return all(one() is now for one, now in zip(self._held, held.objects, strict=True))
 
     def is_other_now(self) -> bool:
-        """Whether what was not the one that was tuned may be it now."""
+        """Return whether a function that was not the tuned one may be it now."""
         return self.applied is None and (self._modes != self._modes_now() or bool(self.changed()))
 
     def learns_more_now(self) -> bool:
-        """Whether a parameter that was frozen is so no more."""
+        """Return whether a parameter that was frozen no longer is."""
         return any(one.requires_grad for one in self._frozen)
 
     def _modes_now(self) -> list[bool]:
         return [module.training for module in self._surroundings.modules.values()]
 
     def changed(self) -> str:
-        """What the function uses that is not as it was, in words, or ""."""
+        """Return what has changed among the things that the function uses, in words, or ""."""
         moved = self._surroundings.moved()
         return f"{moved}, which it uses, was changed" if moved else ""

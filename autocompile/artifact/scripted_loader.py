@@ -1,4 +1,4 @@
-"""The DataLoader that feeds the tuned model, in a script as it is, set as was found to be better."""
+"""Applies better settings to the DataLoader that feeds the tuned model, in an unchanged script."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from autocompile.core.profile import Profile
 from autocompile.workload.capture.loader import has_a_twin
 from autocompile.workload.capture.same_batches import facts_of, why_order_may_differ
 
-# So long a worker takes to start and to end, where that was not measured; and what is gained must be so much more.
+# The time that a worker takes to start and stop, if it was not measured; the gain must exceed it by the second factor.
 _WORKER_MS, _CLEARLY = 100.0, 2.0
 
 
 class ServedLoader:
-    """Gives the iterators of the script's DataLoader the better setting, where its batches stay what they are.
+    """Gives the iterators of the script's DataLoader the better setting, if its batches stay the same.
 
-    Order and random numbers are as without, see `LaterWorkers`. A pass that is too short for its workers is
-    left as it is.
+    Order and random numbers do not change, see `LaterWorkers`. A pass that is too short for workers to pay off is not
+    changed.
     """
 
     def __init__(self, document: Document) -> None:
@@ -35,7 +35,7 @@ class ServedLoader:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Load what is loaded within."""
+        """Apply the setting to passes within the context."""
         if self._better is None or self._pipeline is None or self._pipeline.fixed:
             yield
             return
@@ -51,18 +51,18 @@ class ServedLoader:
             DataLoader._get_iterator = before  # type: ignore[method-assign]  # noqa: SLF001
 
     def lines(self) -> Iterator[str]:
-        """What came of it."""
+        """Yield a summary."""
         if self._better is None or self._pipeline is None:
             return
         own = f"num_workers={self._pipeline.own.setting.workers}"
         if self._pipeline.fixed:
-            yield f"DataLoader: {self._better} was faster, and is not applied: {self._pipeline.fixed}"
+            yield f"DataLoader: {self._better} was faster, but is not applied: {self._pipeline.fixed}"
         elif self._passes:
             times = f"{self._passes:,} pass{'es' * (self._passes != 1)}"
             yield f"DataLoader with {_told(self._better)} in place of {own}: {times}"
         if self._short:
             times = f"{self._short:,} pass{'es' * (self._short != 1)}"
-            yield f"DataLoader as it is in {times}, too short for workers to start"
+            yield f"DataLoader unchanged in {times}, too short for starting workers"
 
     def _serves(self, loader: DataLoader[Any]) -> bool:
         assert self._pipeline is not None
@@ -80,7 +80,7 @@ def _told(setting: LoaderSetting) -> str:
 
 
 def _better(profile: Profile, accumulate: int) -> tuple[LoaderSetting | None, float, float]:
-    """The better setting, the milliseconds that it saves a batch, and what its workers take to start."""
+    """Return the better setting, the milliseconds that it saves per batch, and those that its workers take to start."""
     tried, pipeline = profile.loaders, profile.pipeline
     if tried is not None and tried.own is not None and tried.better is not None:
         gain = (tried.own.step_ms - tried.better.step_ms) / accumulate

@@ -1,4 +1,4 @@
-"""How calls are served: by a compiled program, by a compiler, or eager; counted, and never refused."""
+"""Servers: serve calls by a compiled program, by a compiler, or eager. Calls are counted, and never refused."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from autocompile.runtime.weights import Weights
 from autocompile.workload.samples import Sample, clone
 
 _LOG = logging.getLogger("autocompile")
-# Compiled for in the background, at most: beyond so many kinds of call a compiler gives up too.
+# The most kinds of call that are compiled in the background. A compiler has a similar limit.
 _MOST_KINDS = 16
-# Reasons that are told apart: a caller may bring new ones without end.
+# The most reasons that are counted separately. A caller may bring new ones without end.
 _MOST_REASONS, _OTHERS = 64, "others"
 
 
 class Tally:
-    """Counts calls by the runtime that served them, and by why they went to the fallback."""
+    """Counts calls by the runtime that served them, and calls of the fallback by reason."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,20 +37,20 @@ class Tally:
         self._refused: dict[str, tuple[int, str]] = {}
 
     def served(self, serving: Serving) -> None:
-        """One more call."""
+        """Count a call."""
         with self._lock:
             self._calls[serving.runtime] = self._calls.get(serving.runtime, 0) + 1
 
     def refused(self, refusal: Refusal) -> None:
-        """One more call that what was loaded could not serve; said once for each kind of reason."""
+        """Count a call that the fallback serves; log it once for each kind of reason."""
         with self._lock:
             kind = refusal.kind
             if kind not in self._refused and len(self._refused) >= _MOST_REASONS:
-                kind, refusal = _OTHERS, Refusal(_OTHERS, "other reasons, of which there are many")
+                kind, refusal = _OTHERS, Refusal(_OTHERS, "many other reasons")
             count, first = self._refused.get(kind, (0, refusal.message))
             self._refused[kind] = (count + 1, first)
         if count == 0:
-            _LOG.warning("a call was served by the fallback: %s; said once, see module.status", refusal.message)
+            _LOG.warning("a call was served by the fallback: %s; logged once, see module.status", refusal.message)
 
     @property
     def calls(self) -> dict[str, int]:
@@ -60,13 +60,13 @@ class Tally:
 
     @property
     def refusals(self) -> tuple[tuple[str, int], ...]:
-        """The first message of each kind of reason, and how many calls it had."""
+        """The first message of each kind of reason, and the number of calls."""
         with self._lock:
             return tuple((message, count) for count, message in self._refused.values())
 
 
 class Server(Protocol):
-    """Serves a call like the model would, in the way that `serving` says; `label` is the configuration that it is."""
+    """Serves calls like the model, in the way that `serving` says; `label` is its configuration."""
 
     @property
     def serving(self) -> Serving: ...
@@ -75,12 +75,12 @@ class Server(Protocol):
     def label(self) -> str: ...
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any:
-        """The model's output for these arguments."""
+        """Return the model's output for these arguments."""
         ...
 
 
 class Ready:
-    """What has nothing to compile at its first call: eager, in whichever configuration."""
+    """Serves with a model that has nothing to compile: eager, in any configuration."""
 
     def __init__(self, built: Built, tally: Tally, serving: Serving = AS_IT_IS, label: str = EAGER) -> None:
         self._built, self._tally, self.serving, self.label = built, tally, serving, label
@@ -91,24 +91,24 @@ class Ready:
 
 
 class NoModel:
-    """Stands where the model would serve, and was not given; `reason` is why it was to serve."""
+    """Takes the place of a model that was not given. A call raises UsageError; `reason` is why the model was needed."""
 
     serving, label = AS_IT_IS, EAGER
 
     def __call__(self, _args: tuple[Any, ...], _kwargs: dict[str, Any], reason: str = "") -> Any:
         why = f" ({reason})" if reason else ""
         raise UsageError(
-            f"the compiled program was not made for this call{why}, and there is no model to serve it",
+            f"the program was not compiled for this call{why}, and there is no model to serve it",
             where="load",
             remedy="call load(path, model)",
         )
 
 
 class Compiling:
-    """`torch.compile` at the first call, which is not safe in several threads at once.
+    """Compiles at the first call, in one thread at a time, because `torch.compile` is not thread-safe.
 
-    Eager serves where compiling fails and the model itself does not, where the model is put together otherwise by now,
-    and where a call comes from a thread that what was compiled does not serve.
+    Eager serves if compiling fails and the model itself does not, if the structure of the model has changed, and for
+    calls from a thread that the compiled code does not support.
     """
 
     def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, serving: Serving, label: str) -> None:
@@ -137,9 +137,9 @@ class Compiling:
         with self._first:
             try:
                 output = self._built(*args, **kwargs)
-            except OtherThread:  # whose first call has just compiled it
+            except OtherThread:  # another thread's first call has just compiled it
                 raise
-            except Exception as fault:  # the compiler's, or the model's own, which eager raises again
+            except Exception as fault:  # the compiler's error, or the model's own, which eager raises again
                 output = self._eager(args, kwargs)
                 self._failed = True
                 self.serving, self.label = self._eager.serving, self._eager.label
@@ -151,7 +151,7 @@ class Compiling:
 
 
 class Background:
-    """Eager, until a thread has compiled for a kind of call; from then on that kind is served compiled."""
+    """Serves a kind of call eager until a thread has compiled for it, and compiled from then on."""
 
     def __init__(self, built: Built, eager: Server, watch: Watch, tally: Tally, serving: Serving, label: str) -> None:
         self.serving, self.label = serving, label
@@ -165,7 +165,7 @@ class Background:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             kind = _kind_of(args, kwargs)
-        except Exception:  # arguments that cannot be described are for the model to judge
+        except Exception:  # arguments that cannot be described are left to the model
             return self._eager(args, kwargs)
         changed = self._watch.changed()
         if changed:
@@ -179,7 +179,7 @@ class Background:
         return self._eager(args, kwargs)
 
     def _ask(self, kind: Hashable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Have this kind compiled, if it was not asked for before; the thread ends when nothing waits."""
+        """Have this kind compiled, unless that was requested before. The thread ends when no kind is waiting."""
         with self._asking:
             if kind in self._asked or len(self._asked) >= _MOST_KINDS:
                 return
@@ -199,26 +199,26 @@ class Background:
             try:
                 with torch.inference_mode(in_inference_mode):
                     self._built(*sample.args, **sample.kwargs)
-            except Exception as fault:  # whatever a compiler or a model raises: the callers have eager
+            except Exception as fault:  # any exception of a compiler or a model; callers are served eager
                 self._tally.refused(Refusal("compiler", f"compiling in the background failed: {fault}"))
             else:
                 self._ready.add(kind)
 
 
 class Holding:
-    """Another server, while the model's weights are those that it was built with; eager, where they are others."""
+    """Serves by another server as long as the model has the weights that it was built with; else by eager."""
 
     def __init__(self, server: Server, eager: Server, weights: Weights, tally: Tally) -> None:
         self._server, self._eager, self._weights, self._tally = server, eager, weights, tally
 
     @property
     def serving(self) -> Serving:
-        """The other's."""
+        """How the other server serves."""
         return self._server.serving
 
     @property
     def label(self) -> str:
-        """The other's."""
+        """The label of the other server."""
         return self._server.label
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -231,11 +231,11 @@ class Holding:
 
 
 class ProgramServer:
-    """Compiled programs behind guards, with something that can serve every call behind them.
+    """Compiled programs behind guards, with servers for the calls that they cannot serve.
 
-    A call that no program was made for goes to the `fallback`; a model that is not put together as it was is
-    `eager`'s, as a fallback may have been built of what it was. Weights that the programs cannot run on are `others`'s
-    (by default eager's): what serves now is what served the last call.
+    A call that no program was compiled for goes to `fallback`. If the structure of the model has changed, `eager`
+    serves, because the fallback may have been built from the old structure. If the programs cannot use the weights,
+    `others` serves (by default eager). `serving` is how the last call was served.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class ProgramServer:
 
     @property
     def serving(self) -> Serving:
-        """Its own, or that of what serves other weights."""
+        """How the programs serve, or the server for other weights, if that one served the last call."""
         return self._others.serving if self.differs and self._others is not None else self._own
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -284,14 +284,14 @@ class ProgramServer:
         return self._instead(self._fallback, refusal, args, kwargs)
 
     def _instead(self, server: Server, refusal: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if isinstance(server, NoModel):  # an error that nothing serves, and is none of the fallback's calls
+        if isinstance(server, NoModel):  # raises an error, which does not count as a call of the fallback
             return server(args, kwargs, refusal.message)
         self._tally.refused(refusal)
         return server(args, kwargs)
 
 
 def _kind_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """Equal for calls that one compilation serves."""
+    """Return a key that is equal for calls that one compilation serves."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     described = tuple(
         (leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device) if isinstance(leaf, torch.Tensor) else repr(leaf)

@@ -1,4 +1,4 @@
-"""Of which forms batches are: which were tuned, and how another one differs from them."""
+"""Forms of batches: which forms were tuned, and how another one differs from them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from autocompile.core.workload import Signature, TensorSpec
 from autocompile.workload.samples import Sample, describe
 from autocompile.workload.training.training import known
 
-# The dtype and the shape of each tensor of a batch, by where it sits in it.
+# The dtype and the shape of each tensor of a batch, by its place in the batch.
 Form = dict[str, tuple[str, tuple[int, ...]]]
 
 
 def key_of(batches: Sequence[Any]) -> Hashable:
-    """Equal for steps that one compilation serves; microseconds."""
+    """Return a key that is equal for steps that one compilation serves. Takes microseconds."""
     return tuple([_key(known(batch)) for batch in batches])
 
 
 def _key(tree: Any) -> Hashable:
-    """Of plain containers without the help of pytree, which takes several times as long."""
+    """Return the key of a batch. Plain containers are handled without pytree, which takes several times as long."""
     if isinstance(tree, torch.Tensor):
         return tree.dtype, tree.shape, tree.stride() if tree.layout == torch.strided else ()
     kind = type(tree)
@@ -37,7 +37,7 @@ def _key(tree: Any) -> Hashable:
 
 
 def tuned_forms(signatures: Iterable[Signature], batch: int = 0) -> list[Form]:
-    """Of the batches that steps were tuned with, which had so many samples, or as many as were given."""
+    """Return the forms of the batches that were tuned, with `batch` samples if that is not 0."""
     forms: list[Form] = []
     for signature in signatures:
         by_batch: dict[str, list[TensorSpec]] = {}
@@ -49,7 +49,7 @@ def tuned_forms(signatures: Iterable[Signature], batch: int = 0) -> list[Form]:
 
 
 def how_it_differs(batches: Sequence[Any], tuned: Sequence[Form]) -> str:
-    """How the first batch of another form differs from the tuned one that is most like it, in words; else ""."""
+    """Return how the first batch of another form differs from the most similar tuned form, in words; else ""."""
     for batch in batches:
         form = _form(describe(Sample((known(batch),), {}))[0])
         if tuned and form not in tuned:
@@ -59,7 +59,7 @@ def how_it_differs(batches: Sequence[Any], tuned: Sequence[Form]) -> str:
 
 
 def _batch_of(path: str) -> str:
-    """`[0][1]` of `[0][1]['x']`: a sample's arguments are its batches."""
+    """Return `[0][1]` for `[0][1]['x']`: the arguments of a sample are its batches."""
     return "".join(f"{part}]" for part in path.split("]")[:2])
 
 

@@ -1,7 +1,7 @@
-"""An artifact's files on their way: named by what they hold, moved beside the recommendation, old ones removed last.
+"""Delivers an artifact's files: they are named by their contents, copied to the recommendation, then old ones removed.
 
-The manifest is replaced after the files that it names are there, and the files that the old one named go
-after that: whoever loads meanwhile finds the old artifact or the new one, whole.
+The manifest is replaced after all files that it names are present. The files of the old manifest are removed after
+that. A process that loads meanwhile therefore finds either the old artifact or the new one, complete.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from autocompile.artifact.integrity import MANIFEST, entry_for, listed
 from autocompile.core.manifest import FileEntry, Manifest
 from autocompile.core.serde import from_json, write_atomically
 
-# Earlier versions named them by tier.
+# Earlier versions named the directories `aot-...` and `cache-...`.
 _OURS = re.compile(r"(packed|aot|cache)-[0-9a-f]{12}")
 _PARTIAL = re.compile(r"\.(packed|aot|cache)-[0-9a-f]{12}\.\d+\.part")
 
 
 def settle(directory: Path, packed: str) -> tuple[str, tuple[FileEntry, ...]]:
-    """Rename what was packed, in `directory`/`packed`, to a name made of its contents; the name, and the files."""
+    """Rename `directory`/`packed` to a name derived from its contents; return the name and the entries of the files."""
     entries = [entry_for(directory, path) for path in listed(directory, packed)]
     told = "".join(f"{entry.path} {entry.sha256}\n" for entry in entries)
     name = f"packed-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
@@ -36,18 +36,18 @@ def settle(directory: Path, packed: str) -> tuple[str, tuple[FileEntry, ...]]:
 
 
 def is_store(name: str) -> bool:
-    """Whether something in a recommendation's directory is an artifact's files, whole or half copied."""
+    """Return whether a name in a recommendation's directory belongs to an artifact, possibly a half copied one."""
     return bool(_OURS.fullmatch(name) or _PARTIAL.fullmatch(name))
 
 
 def _same(source: Path, target: Path, name: str) -> bool:
-    """Whether the files of this name are there already, undamaged."""
+    """Return whether the files of this name are already present and undamaged."""
     paths = listed(source, name)
     return listed(target, name) == paths and all(entry_for(source, p) == entry_for(target, p) for p in paths)
 
 
 def add(source: Path, target: Path, manifest: Manifest) -> set[str]:
-    """Put the files of the artifact in `source` into `target`; the directories' names."""
+    """Copy the files of the artifact in `source` to `target`; return the names of their directories."""
     names = {PurePosixPath(entry.path).parts[0] for entry in manifest.all_files}
     for name in names:
         if not _same(source, target, name):
@@ -60,7 +60,7 @@ def add(source: Path, target: Path, manifest: Manifest) -> set[str]:
 
 
 def deliver(source: Path, target: Path) -> None:
-    """Put the artifact in `source` into `target`, a recommendation's directory, in place of what was there."""
+    """Copy the artifact in `source` to `target`, a recommendation's directory, and remove the old artifact there."""
     if source.resolve() == target.resolve():
         return
     manifest = from_json((source / MANIFEST).read_bytes(), Manifest)

@@ -1,4 +1,4 @@
-"""Text that a transformers model generates, each decode step of it by something else than the model."""
+"""Text generation with a transformers model, whose decode steps are made by something other than the model."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ from autocompile.workload.spans import Spans
 # Makes a decode step: a call of a `Decoding`.
 Decode = Callable[..., Any]
 _CACHE_FIELD = cache_field(CausalLMOutputWithPast)
-_NO_STAND_IN = "no class can be derived from the model's, to make its calls pass by"
-_OTHER_CACHE = "decode steps of another kind, by beam search for example, or with a cache of their own"
+_NO_STAND_IN = "the model's class cannot be subclassed, which is necessary to intercept its calls"
+_OTHER_CACHE = "decode steps of another kind, for example of beam search, or with another cache"
 
 
 class Texts:
-    """What stands for `model` while it generates: its decode steps are made by `decode`.
+    """Replaces `model` while it generates: its decode steps are made by `decode`.
 
-    Where transformers generates token by token, greedily or by sampling (`_sample`), the cache that it has just made is
-    replaced by one in memory that is there beforehand. Prompts, and all other calls, are the model's own: `left` counts
-    by reason what is left to it. The `texts` that went through `generate` took `seconds`, and the first decode step
-    `first_s`.
+    If transformers generates token by token, greedily or by sampling (`_sample`), the new cache is replaced by one
+    with preallocated memory. The model itself processes prompts and makes all other calls; `left` counts these, by
+    reason. `texts` is the number of calls of `generate`, which took `seconds`; the first decode step took `first_s`.
     """
 
     serving: Serving = AS_IT_IS
@@ -49,7 +48,7 @@ class Texts:
         self._steps = Spans()
 
     def generate(self, arguments: Mapping[str, Any], made: Callable[..., Any]) -> Any:
-        """What `made`, transformers' own `generate`, gives for these arguments."""
+        """Return the result of `made`, transformers' own `generate`, for these arguments."""
         reason = reason_against(self._model, arguments) or ("" if self.standing is not None else _NO_STAND_IN)
         if reason:
             self.left[f"calls of generate: {reason}"] += 1
@@ -61,7 +60,7 @@ class Texts:
         return generated
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of the model: a decode step, or anything else, such as a prompt's."""
+        """Make a call of the model: a decode step, or another call, such as that for a prompt."""
         cache, tokens = cache_in(kwargs), kwargs.get("input_ids")
         if not isinstance(tokens, torch.Tensor) or args:
             return self._model(*args, **kwargs)
@@ -80,17 +79,17 @@ class Texts:
 
     @property
     def first_s(self) -> float:
-        """Of the first decode step, loading included; 0 if there was none."""
+        """Seconds of the first decode step, loading included; 0 if there was none."""
         return self._steps.first_s
 
     @property
     def mean_ms(self) -> float | None:
-        """Of a decode step after the first one, None if there was none."""
+        """Mean milliseconds of the decode steps after the first one; None if there was none."""
         mean_s = self._steps.mean_s
         return None if mean_s is None else 1e3 * mean_s
 
     def _sampling(self, kind: Any) -> Callable[..., Any] | None:
-        """The method that generates token by token, with another cache; None where the class has none."""
+        """Return the class's method that generates token by token, with the other cache; None if there is none."""
         before = getattr(kind, "_sample", None)
         if before is None:
             return None
@@ -105,7 +104,7 @@ class Texts:
         return sample
 
     def _reason_against(self, cache: DynamicCache, kwargs: Mapping[str, Any]) -> str:
-        """Why this decode step is the model's own, or ""."""
+        """Return why the model itself has to make this decode step, or ""."""
         if not isinstance(cache, PreallocatedCache):
             return _OTHER_CACHE
         others = {name: repr(value) for name, value in kwargs.items() if name not in STEP_INPUTS and value is not None}

@@ -1,4 +1,4 @@
-"""A module that a script trains, with a recommendation applied to it and to its optimizers."""
+"""Applies a recommendation to a module that a script trains, and to its optimizers."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from autocompile.core.service import Service
 from autocompile.workload.own_autocast import unwrapped
 from autocompile.workload.training.recorded import tensors_of
 
-# Gives the optimizers that there are.
+# Returns the optimizers that currently exist.
 Made = Callable[[], list[Optimizer]]
 _HALF = (torch.bfloat16, torch.float16)
 _MOST_FORMS = 1024
-_OTHER_MODE = "it was tuned in the other mode, of model.train() and model.eval()"
+_OTHER_MODE = "it was tuned in the other mode (model.train() or model.eval())"
 _TRANSFORMED = "it was called within a transform of torch.func"
-_NO_OPTIMIZER = "no optimizer of its parameters had been made"
+_NO_OPTIMIZER = "no optimizer of its parameters had been created yet"
 
 
 class TrainedModule:
-    """The recommendation, on one module; applied at its first call that has gradients."""
+    """The recommendation, applied to one module at its first call with gradients."""
 
     def __init__(self, directory: Path, manifest: Manifest, module: nn.Module, made: Made) -> None:
         self._directory, self._manifest, self._module, self._made = directory, manifest, module, made
         self._trains, self._is_cast = module.training, bool(manifest.plan.autocast)
         self._step: PreparedStep | None = None
-        # By identity: the optimizers that it was applied to, and why it was not to those that were last there.
+        # By id: the optimizers that the recommendation was applied to, and those that it did not fit last, with why.
         self._applied: dict[int, ref[Optimizer]] = {}
         self._refused: tuple[list[int], str] = ([], "")
         self._seen: set[Any] = set()
@@ -54,7 +54,7 @@ class TrainedModule:
         self._spent, self._seconds, self._first_s = 0.0, 0.0, 0.0
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]) -> Any:
-        """Make a call as recommended, or as it is."""
+        """Make a call as recommended, or by the module itself."""
         began = time.perf_counter()
         reason = self._reason_against()
         if reason:
@@ -67,20 +67,20 @@ class TrainedModule:
         return output
 
     def derived(self, seconds: float) -> None:
-        """Gradients were computed; they count for the module that was called before."""
+        """Note that gradients were computed. They count for the module that was called before."""
         if self._is_called:
             self._spent += seconds
             self._is_called, self._is_learned = False, True
 
     def begins(self, optimizer: Optimizer) -> None:
-        """An optimizer begins a step: it may be one that the script has made since."""
+        """Note that an optimizer begins a step. The script may have created it since."""
         if self._step is not None and not self._is_applied_to(optimizer) and optimizer in self._own():
             self._apply_to(optimizer)
 
     def stepped(self, optimizer: Optimizer, seconds: float) -> None:
-        """An optimizer has done a step, its update in so many seconds.
+        """Note that an optimizer has done an update, in `seconds`.
 
-        If it has parameters of the module, a step of the module is over, unless another one has ended it already.
+        If it has parameters of the module, this ends a step of the module, unless another optimizer has ended it.
         """
         if self._step is None or not self._is_applied_to(optimizer):
             return
@@ -93,7 +93,7 @@ class TrainedModule:
         self._is_learned = False
 
     def service(self) -> Service:
-        """What came of it so far."""
+        """Return the statistics so far."""
         status, steps = self._step and self._step.status, sum(self._trained.values())
         return Service(
             module=type(self._module).__name__,
@@ -107,7 +107,7 @@ class TrainedModule:
         )
 
     def _own(self) -> list[Optimizer]:
-        """The optimizers that hold parameters of the module, in the order in which they were made."""
+        """Return the optimizers that have parameters of the module, in the order of their creation."""
         own = {id(parameter) for parameter in self._module.parameters()}
         return [one for one in self._made() if any(id(each) in own for each in _held(one))]
 
@@ -116,7 +116,7 @@ class TrainedModule:
         return known is not None and known() is optimizer
 
     def _reason_against(self) -> str:
-        """Why this call is made as it is, or ""."""
+        """Return why the module itself has to make this call, or ""."""
         if self._module.training != self._trains:
             return _OTHER_MODE
         if peek_interpreter_stack() is not None:
@@ -124,7 +124,7 @@ class TrainedModule:
         return "" if self._step is not None else self._prepared()
 
     def _prepared(self) -> str:
-        """Apply it; why that cannot be, or "". What it warns of is told at the end."""
+        """Apply the recommendation; return why that is impossible, or "". Its warnings are reported at the end."""
         own = self._own()
         if not own:
             return _NO_OPTIMIZER
@@ -143,18 +143,18 @@ class TrainedModule:
         return ""
 
     def _apply_to(self, optimizer: Optimizer) -> None:
-        """Put another optimizer of the module's on the plan's implementation, or tell why not."""
+        """Switch another optimizer of the module to the plan's implementation, or note why that is impossible."""
         try:
             problem = apply_to_optimizer(optimizer, self._module, self._manifest.plan, self._told.append)
         except InvalidWorkload as fault:
             problem = fault.fault
         if problem:
-            self._told.append(f"one of its optimizers is left as it is: {problem}")
+            self._told.append(f"one of its optimizers is not changed: {problem}")
         self._applied[id(optimizer)] = ref(optimizer)
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Keep what is warned of."""
+        """Collect warnings, to report them at the end."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
             yield
@@ -163,7 +163,7 @@ class TrainedModule:
     def _output(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._step is not None
         step = self._step
-        key = key_of([args, kwargs]) if step.compiles else None  # looking through the arguments takes a while
+        key = key_of([args, kwargs]) if step.compiles else None  # traversing the arguments takes a while
         with unwrapped(self._module), self._precision(step):
             if not step.compiles or key in self._seen or len(self._seen) >= _MOST_FORMS:
                 output = step.model(*args, **kwargs)
@@ -176,7 +176,7 @@ class TrainedModule:
             return _widened(output) if self._is_cast else output
 
     def _precision(self, step: PreparedStep) -> AbstractContextManager[Any]:
-        """The plan's; an autocast that the script has around the call is no part of it."""
+        """Return a context with the plan's precision, in which the script's own autocast is disabled."""
         device_type = self._manifest.device_type
         if not torch.is_autocast_enabled(device_type):
             return step.autocast()
@@ -199,7 +199,7 @@ def _held(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 
 def _widened(output: Any) -> Any:
-    """In single precision what autocast has left in half; objects that torch does not know are copied for that."""
+    """Convert half precision outputs of autocast to single precision; objects unknown to torch are copied for that."""
     if not any(one.dtype in _HALF for one in tensors_of(output)):
         return output
     return pytree.tree_map(_wide, output)

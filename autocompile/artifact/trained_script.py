@@ -1,4 +1,4 @@
-"""A script that trains, as it is, with a recommendation applied: to its model and its optimizer."""
+"""Applies a recommendation to the model and the optimizer of an unchanged script that trains."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from autocompile.workload.watching.updates import timed_updates
 
 
 class TrainedScript(AppliedScript[TrainedModule]):
-    """The training steps of a script, of which those of the model that was tuned are done as recommended.
+    """Does those training steps of a script as recommended that train the model that was tuned.
 
-    Its calls with gradients go to what the plan makes of the model, in the plan's precision; what they give is in
-    single precision, as the script's own code computes the loss. Its optimizer is put on the plan's implementation.
-    Calls without gradients are made as they are. Raises InvalidRecommendation and InvalidArtifact as `prepare` does,
-    and where the plan does something with the loss, which is the script's.
+    Calls of the model with gradients go to the model that the plan builds, in the plan's precision. Their outputs are
+    converted to single precision, because the script's own code computes the loss. The optimizer is switched to the
+    plan's implementation. Calls without gradients are not changed. Raises InvalidRecommendation and InvalidArtifact as
+    `prepare` does, and InvalidRecommendation if the plan changes the loss or the loop, which are the script's.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -40,13 +40,13 @@ class TrainedScript(AppliedScript[TrainedModule]):
         self._fitting = Fitting(manifest, lambda module: TrainedModule(directory, manifest, module, self._there))
 
     def _there(self) -> list[Optimizer]:
-        """The optimizers that were made and are still there, in order."""
+        """Return the optimizers that were created and still exist, in order."""
         self._optimizers = [one for one in self._optimizers if one() is not None]
         return [optimizer for one in self._optimizers if (optimizer := one()) is not None]
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Train what is trained within."""
+        """Train as recommended within the context."""
         with ExitStack() as stack:
             stack.enter_context(outermost_calls(self._called))
             stack.enter_context(_made_known(lambda optimizer: self._optimizers.append(ref(optimizer))))
@@ -74,7 +74,7 @@ class TrainedScript(AppliedScript[TrainedModule]):
 
 
 def _check_for_loops(manifest: Manifest) -> None:
-    """Raises InvalidRecommendation where the plan does what a script's own loop has done its way."""
+    """Raise InvalidRecommendation if the plan changes something that the script's own loop does."""
     plan = manifest.plan
     does = "compiles the loss with the model" if plan.settings.get("with_loss") else ""
     does = f"cuts each batch into {plan.micro_batches}" if plan.micro_batches > 1 else does
@@ -82,12 +82,13 @@ def _check_for_loops(manifest: Manifest) -> None:
     does = f"takes batches of {plan.batch} samples" if plan.batch else does
     if does:
         remedy = "train with autocompile.prepare(path, model, optimizer, loss=loss), or tune the script with --module"
-        raise InvalidRecommendation(f"it {does}, which the script's own loop cannot", where="run", remedy=remedy)
+        fault = f"the recommendation {does}, which is not possible in the script's own loop"
+        raise InvalidRecommendation(fault, where="run", remedy=remedy)
 
 
 @contextmanager
 def _made_known(told: Callable[[Optimizer], None]) -> Iterator[None]:
-    """Tell of the optimizers that are made."""
+    """Call `told` with each optimizer that is created within the context."""
     before = Optimizer.__init__
 
     def made(self: Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -103,7 +104,7 @@ def _made_known(told: Callable[[Optimizer], None]) -> Iterator[None]:
 
 @contextmanager
 def _timed_gradients(told: Callable[[float], None]) -> Iterator[None]:
-    """Tell how long each computation of gradients took; a tensor's own `backward` comes by here, too."""
+    """Call `told` with the seconds of each computation of gradients, including those by `Tensor.backward`."""
     before = torch.autograd.backward
 
     def backward(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What of a training's recommendation fits a model, an optimizer and this machine; the rest is left out, with why."""
+"""Finds out which parts of a recommendation for training fit a model, an optimizer and this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from autocompile.core.workload import TrainingEntry
 from autocompile.workload.training.compiled_step import COMPILED
 from autocompile.workload.training.implementation import problem_of
 
-# With one of these, nothing of the plan is applied, or nothing is compiled.
+# If one of these differs, the plan is not applied at all, or nothing is compiled.
 _NOTHING_FITS, _NOT_COMPILED = frozenset({"model", "device"}), frozenset({"runtime"})
-# What differs in the model and the optimizer, and not in what surrounds them.
+# Differences in the model and the optimizer, as opposed to the machine and the versions.
 _OF_THE_USER = frozenset({"model", "figures", "optimizer"})
 
 
@@ -27,7 +27,7 @@ _OF_THE_USER = frozenset({"model", "figures", "optimizer"})
 class Fit:
     """The plan as it is applied here; why steps are not as recommended (`fallback`, or ""); what else differs.
 
-    `is_same_machine`: whether torch, Python and the machine are as they were, so that a compiler's cache is of use.
+    `is_same_machine`: whether torch, Python and the kind of machine are the same, so that a packed cache can be used.
     """
 
     plan: Plan
@@ -37,10 +37,10 @@ class Fit:
 
 
 def training_mismatches(manifest: Manifest, model: nn.Module, optimizer: Optimizer) -> tuple[Mismatch, ...]:
-    """All that differs, the gravest first. Raises InvalidWorkload where the optimizer is not one of this model."""
+    """Return all differences, the most serious first. Raises InvalidWorkload if the optimizer is not of this model."""
     problem = _implementation_problem(manifest, model, optimizer)
     kind = next((parameter.device.type for parameter in model.parameters()), manifest.device_type)
-    elsewhere = f"tuned on {manifest.device_type}, and the model is on {kind}"
+    elsewhere = f"tuned on {manifest.device_type}, but the model is on {kind}"
     return (
         *mismatches(manifest, model),
         *([Mismatch("device", elsewhere)] if kind != manifest.device_type else ()),
@@ -56,7 +56,7 @@ def _implementation_problem(manifest: Manifest, model: nn.Module, optimizer: Opt
 
 
 def fit(manifest: Manifest, found: tuple[Mismatch, ...]) -> Fit:
-    """What is applied, given what differs."""
+    """Return what is applied, given the differences."""
     reason = next((one.message for one in found if one.name in _NOTHING_FITS | _NOT_COMPILED), "")
     notes = tuple(one.message for one in found if one.message != reason)
     names = {one.name for one in found}
@@ -73,9 +73,9 @@ def _plan(plan: Plan, differing: Collection[str]) -> Plan:
 
 
 def other_figures(entry: TrainingEntry, optimizer: Optimizer, *, own_loss: bool) -> list[str]:
-    """What the figures of the recommendation are not of: another optimizer's class, another loss."""
+    """Return notes if the optimizer's class or the loss is not the one that was measured."""
     kind = type(optimizer).__name__
-    notes = [f"the figures are of {entry.optimizer}, and this is {kind}"] if kind != entry.optimizer else []
+    notes = [f"measured with {entry.optimizer}, and this is {kind}"] if kind != entry.optimizer else []
     if entry.own_loss and not own_loss:
-        notes.append("the figures are of the model's own loss, and another one is given")
+        notes.append("measured with the model's own loss, but another loss is given")
     return notes

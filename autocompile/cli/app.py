@@ -1,4 +1,4 @@
-"""The command line. Each command imports what it needs when it runs, so that `--help` is quick."""
+"""The command line. Each command imports its modules when it runs, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app.command("schema")(schema.schema)
 
 
 def main() -> None:
-    """Run a command. A fault that the user can mend is one line on standard error, and exit status 2."""
+    """Run a command. A fault that the user can fix is printed as one line on standard error, with exit status 2."""
     from autocompile.core.errors import AutocompileError, UsageError
 
     try:

@@ -13,9 +13,9 @@ _MARKS = {
 
 
 def doctor() -> None:
-    """Check this machine: what will be unavailable, why, and the command that mends it.
+    """Check this machine: what is unavailable, why, and the command that fixes it.
 
-    Exit status 1 if something is missing that is no extra.
+    The exit status is 1 if anything is missing that is not an optional extra.
     """
     from rich.console import Console
     from rich.table import Table
@@ -29,7 +29,7 @@ def doctor() -> None:
         table.add_column(name, overflow="fold")
     findings = check_up()
     for finding in findings:
-        # Text, as brackets in a string are markup to rich: those of an extra would be left out.
+        # As Text, because rich takes brackets in a string for markup and would drop those of `pip install x[extra]`.
         table.add_row(Text(*_MARKS[finding.state]), *map(Text, (finding.subject, finding.found, finding.remedy)))
     console.print(table)
     if any(finding.state == "missing" for finding in findings):

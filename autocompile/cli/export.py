@@ -11,17 +11,17 @@ from autocompile.cli import options
 
 
 def export(
-    recommendation: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
-    script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
-    directory: Annotated[Path, typer.Argument(help="Gets the file, an example of its use, and a README.")],
-    to: Annotated[str, typer.Option(help="onnx, openvino or pt2 (a package of AOTInductor).")],
+    recommendation: Annotated[Path, typer.Argument(help="The directory of the recommendation.")],
+    script: Annotated[Path, typer.Argument(help="The script that was tuned.")],
+    directory: Annotated[Path, typer.Argument(help="Output directory for the file, an example and a README.")],
+    to: Annotated[str, typer.Option(help="Format: onnx, openvino, or pt2 (an AOTInductor package).")],
     arguments: options.Arguments = None,
     as_module: options.AsModule = False,
-    budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "10m",
-    json: Annotated[bool, typer.Option("--json", help="Print what was exported as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    budget: Annotated[str, typer.Option(help="Wall time for the whole export.")] = "10m",
+    json: Annotated[bool, typer.Option("--json", help="Print a description of the file as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Write the model as a file that runs without this library, verified against float64."""
+    """Write the model as a file that runs without autocompile, and verify it against float64."""
     from contextlib import nullcontext
 
     from autocompile.artifact.directory import read_document

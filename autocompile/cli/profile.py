@@ -14,9 +14,9 @@ def profile(
     arguments: options.Arguments = None,
     as_module: options.AsModule = False,
     json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Say what bounds a model, where its time goes, and what stands in the compiler's way; half a minute."""
+    """Show what bounds a model, where its time goes, and what prevents the compiler from helping (about 30 s)."""
     from contextlib import nullcontext
 
     from autocompile.core.progress import Silence

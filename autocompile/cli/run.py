@@ -11,14 +11,13 @@ import typer
 
 
 def run(
-    recommendation: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
-    script: Annotated[Path, typer.Argument(help="Run as it is; or `-m` and a module's name, as for Python.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="The script's own.", show_default=False)] = None,
+    recommendation: Annotated[Path, typer.Argument(help="The directory of the recommendation.")],
+    script: Annotated[Path, typer.Argument(help="The script, unchanged; or `-m` and a module's name, as for Python.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments of the script.", show_default=False)] = None,
 ) -> None:
-    """Run a script with a recommendation applied to the model that it was tuned for; nothing in it is changed.
+    """Run an unchanged script with a recommendation applied to the model that was tuned.
 
-    Its output, its exit status and its signals are its own. At the end, standard error has what was served, or what
-    was trained as recommended.
+    Output, exit status and signals are the script's own. At its end, a summary is printed on standard error.
     """
     from autocompile.artifact.directory import read_document
     from autocompile.core.errors import UsageError
@@ -27,8 +26,8 @@ def run(
     read_document(recommendation)
     as_module = str(script) == "-m"
     if as_module and not arguments:
-        raise UsageError("no module is named", where="-m", remedy="give its name: autocompile run rec/ -m pkg.train")
+        raise UsageError("needs a module's name", where="-m", remedy="give one: autocompile run rec/ -m pkg.train")
     script_place(arguments[0] if as_module and arguments else str(script), as_module=as_module)
     command = [sys.executable, "-P", "-m", "autocompile.running", str(recommendation), str(script), *(arguments or ())]
     sys.stdout.flush()
-    os.execv(sys.executable, command)  # noqa: S606  the script takes the place of this process
+    os.execv(sys.executable, command)  # noqa: S606  replaces this process by the script's

@@ -11,7 +11,7 @@ import typer
 def show(
     directory: Annotated[Path, typer.Argument(help="Where `tune` or `rec.save()` kept the recommendation.")],
     calls: Annotated[
-        int | None, typer.Option(help="Judge the study again, for a process that makes so many calls.")
+        int | None, typer.Option(help="Rank the candidates again, for a process that makes this many calls.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:

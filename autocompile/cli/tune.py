@@ -45,11 +45,11 @@ def tune(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Tune the workload that SCRIPT defines, or what it is seen to call.
+    """Tune the workload that SCRIPT defines, or the model that it is seen to call.
 
-    Exit status 130 if stopped with Ctrl-C, the best so far kept; 1 if nothing keeps the constraints.
+    Exit status: 130 if stopped with Ctrl-C (the best result so far is kept), 1 if no candidate meets the constraints.
     """
-    began = time.monotonic()  # what the imports take is the user's time, too
+    began = time.monotonic()  # before the imports, whose time counts towards the budget
     from autocompile.core.goal import Goal, batch_from
     from autocompile.core.units import parse_duration
     from autocompile.runner.workers import parse_workers
@@ -103,25 +103,25 @@ def _watching(seconds: str, calls: int, module: str, function: str) -> Watching:
     from autocompile.workload.function.naming import function_name
 
     if module and function:
-        raise InvalidValue("is given beside --module", where="--function", remedy="give one of the two")
+        raise InvalidValue("cannot be combined with --module", where="--function", remedy="give one of the two")
     if function:
         function_name(function)
     if calls < 1:
-        raise InvalidValue(f"{calls} is no number of calls", where="--watch-calls", remedy="give 1 or more")
+        raise InvalidValue(f"{calls} is not a number of calls", where="--watch-calls", remedy="give 1 or more")
     return Watching(parse_duration(seconds, where="--watch"), calls, module, function)
 
 
 def _kept(document: Document, output: Path) -> Iterator[str]:
-    """What is kept, and what to do with it."""
+    """Yield where the results are kept, and how to use them."""
     from autocompile.core.protocol import SCRIPT_LOG
 
     yield f"Kept in {output}; {_use_of(document, output)}"
     if (output / SCRIPT_LOG).exists():
-        yield f"What the script printed while it was watched: {output / SCRIPT_LOG}"
+        yield f"Output of the script while it was watched: {output / SCRIPT_LOG}"
 
 
 def _use_of(document: Document, output: Path) -> str:
-    """What to do with what is kept."""
+    """Return how to use the recommendation."""
     training = document.workload.training
     if document.workload.script:
         return f"run the script with it: autocompile run {output} SCRIPT"
@@ -132,7 +132,7 @@ def _use_of(document: Document, output: Path) -> str:
 
 
 def _run(source: Source, request: Request, *, quiet: bool) -> Document:
-    """The run, with its progress; what Ctrl-C left without a verdict ends the command."""
+    """Run with progress. If Ctrl-C stops the run before it has a verdict, exit with status 130."""
     from autocompile.core.progress import Silence
     from autocompile.report.progress import LiveProgress
     from autocompile.tuning import tune as run
@@ -143,5 +143,5 @@ def _run(source: Source, request: Request, *, quiet: bool) -> Document:
         with LiveProgress(request.budget_s) as live:
             return run(source, request, live)
     except KeyboardInterrupt:
-        print("autocompile: stopped before there was a verdict; the same command goes on from here", file=sys.stderr)
+        print("autocompile: stopped before there was a verdict; run the same command to resume", file=sys.stderr)
         sys.exit(130)

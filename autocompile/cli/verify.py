@@ -12,15 +12,18 @@ from autocompile.cli import options
 
 
 def verify(
-    directory: Annotated[Path, typer.Argument(help="Where the recommendation is kept.")],
-    script: Annotated[Path, typer.Argument(help="The script that it was tuned with.")],
+    directory: Annotated[Path, typer.Argument(help="The directory of the recommendation.")],
+    script: Annotated[Path, typer.Argument(help="The script that was tuned.")],
     arguments: options.Arguments = None,
     as_module: options.AsModule = False,
-    budget: Annotated[str, typer.Option(help="Wall time for all of it.")] = "5m",
+    budget: Annotated[str, typer.Option(help="Wall time for the whole check.")] = "5m",
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Measure a recommendation again on this host; exit status 1 on a wrong result or a regression beyond noise."""
+    """Measure a recommendation again on this host.
+
+    The exit status is 1 if a result is wrong, or if the model is slower than before, beyond noise.
+    """
     from contextlib import nullcontext
 
     from autocompile.artifact.directory import read_document

@@ -1,4 +1,4 @@
-"""Sizes that calls are filled up to, so that few shapes are compiled."""
+"""Buckets: sizes to which the inputs of calls are padded, so that few shapes are compiled."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from autocompile.core.serde import Record
 
 _SMALLEST = 8
-# One less than what torch compiles of one function before it gives up (`recompile_limit`).
+# One less than the number of variants of a function that torch compiles before it gives up (`recompile_limit`).
 _MOST = 7
 
 
 class PaddedAxis(Record, frozen=True):
-    """An axis of an argument (the `leaf` among positional ones, then keywords), and the value it is filled with."""
+    """An axis of an argument that is padded, and the value to pad with. `leaf` counts positional, then keyword ones."""
 
     leaf: int
     axis: int
@@ -20,18 +20,18 @@ class PaddedAxis(Record, frozen=True):
 
 
 class CutAxis(Record, frozen=True):
-    """An axis of an output (the `leaf` among all flattened ones) that is cut back to the size that was given."""
+    """An axis of an output (the `leaf` among all flattened ones) that is cut back to the size of the input."""
 
     leaf: int
     axis: int
 
 
 class Buckets(Record, frozen=True):
-    """Arguments filled up to the next of `sizes` along `padded`, which have one size together; outputs cut back.
+    """How calls are padded: arguments up to the next of `sizes` along the `padded` axes; outputs are cut back.
 
-    That is for calls with so many `positional` arguments, these `keywords`, and arguments of these `kinds` (a tensor's
-    dtype and number of axes, or a constant), for which it is proved; others, and larger ones, are left as they are.
-    `outputs` is how many leaves the model's output has.
+    All `padded` axes have the same size in a call. Padding is proved for calls with this number of `positional`
+    arguments, these `keywords`, and arguments of these `kinds` (a tensor's dtype and number of axes, or a constant).
+    Other calls, and larger ones, are not padded. `outputs` is the number of leaves in the model's output.
     """
 
     sizes: tuple[int, ...]
@@ -43,12 +43,15 @@ class Buckets(Record, frozen=True):
     outputs: int
 
     def size_for(self, size: int) -> int:
-        """The next of the sizes, or the given one beyond the largest."""
+        """Return the smallest bucket that holds `size`, or `size` itself if it is larger than all buckets."""
         return next((bucket for bucket in self.sizes if bucket >= size), size)
 
 
 def bucket_sizes(seen: Sequence[int]) -> tuple[int, ...]:
-    """Powers of two that hold the sizes seen, but the largest seen itself, beyond which the model may not go."""
+    """Return powers of two that hold the sizes seen.
+
+    The largest bucket is the largest size seen, because the model may not support larger ones.
+    """
     largest = max(seen)
     powers = {max(_SMALLEST, 1 << (size - 1).bit_length()) for size in seen}
     return (*sorted(power for power in powers if power < largest)[1 - _MOST :], largest)

@@ -1,4 +1,4 @@
-"""One point of the space."""
+"""A candidate: one point of the search space."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Value = str | int | bool
 
 
 class Candidate(Record, frozen=True):
-    """A value for every dimension, in the order of the dimensions; equal values, equal candidates."""
+    """A value for every dimension, in the order of the dimensions. Candidates with equal values are equal."""
 
     values: dict[str, Value]
 

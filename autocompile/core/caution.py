@@ -1,4 +1,4 @@
-"""Warnings that point at the caller's line, however deep in this package they are given."""
+"""Warnings that point at the caller's line, however deep in this package they are issued."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import warnings
 from pathlib import Path
 from types import FrameType
 
-# Files whose lines are nobody's call: this package's, and what stands between a property and whoever reads it.
+# Files whose frames are skipped: this package's, and functools, which is between a cached property and its reader.
 _BETWEEN = (str(Path(__file__).parents[1]) + os.sep, functools.__file__)
 
 
 def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
-    """Warn at the line, outside of this package, that led here."""
+    """Issue a warning for the line outside of this package that led here."""
     frame = _outside(inspect.currentframe())
     if frame is None:
         warnings.warn(message, category, stacklevel=2)
@@ -30,7 +30,7 @@ def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of another's code, or None if there is none."""
+    """Return the innermost frame outside of this package, or None if there is none."""
     while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
         frame = frame.f_back
     return frame

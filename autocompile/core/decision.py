@@ -1,4 +1,4 @@
-"""Why the agent did what it did."""
+"""Decisions: the journal of why a run did what it did."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from autocompile.core.serde import Record
 
 
 class Decision(Record, frozen=True):
-    """One entry of the journal: at `at_s` seconds into the run, `action` on `subject`, and `reason`.
+    """One entry of the journal: `at_s` seconds into the run, `action` was taken on `subject`, because of `reason`.
 
-    `action` is one of narrowed, seeded, skipped, stopped, failed, preferred, noted. `saved_s`: the seconds of trials
-    that it saves, as far as can be told; 0 where that is not known.
+    `action` is one of narrowed, seeded, skipped, stopped, failed, preferred, noted. `saved_s`: an estimate of the trial
+    seconds that the decision saves; 0 if unknown.
     """
 
     at_s: float

@@ -1,7 +1,7 @@
-"""The one document that a run ends in: what `--json` prints, what `recommendation.json` holds.
+"""The document that a run produces: the output of `--json`, and the content of `recommendation.json`.
 
-Its JSON Schema is `autocompile/document.schema.json`, printed by `autocompile schema`. Fields are only
-ever added within one `schema_version`.
+Its JSON Schema is `autocompile/document.schema.json`, printed by `autocompile schema`. Within one `schema_version`,
+fields are only added.
 """
 
 from __future__ import annotations
@@ -40,22 +40,30 @@ VerdictWord = Literal[
 
 
 class TrialEntry(Record, frozen=True):
-    """One candidate in the table. What was not measured is null.
+    """One candidate in the table. Values that were not measured are null.
 
-    `config`: value by dimension; `changes` counts those that are not the default. `is_finalist` tells whether it was
-    measured again after the screening. `batch`: samples in a call, null for as many as were given;
-    `samples_per_s` where the batch axis is proved, which the goal has to ask for.
-    `latency_ms`: p50 of single calls, the median over its processes; `latency` has the last process's
-    quantiles and mean. `speedup`: baseline time over this one's, paired, for a sample, with its 95% interval;
-    `paired_ms`: milliseconds for the samples of one of the baseline's calls, from that. `amortized_ms`: the
-    same over the goal's calls, start-up included. `compile_s`: compiling what is loaded, or else the first pass over
-    all signatures, compiling included; `startup_s`: what a process takes to start, as the goal's `deploy` has it start;
-    `packing_s`: its share of compiling what all processes load. `excess`: by
-    constraint, how far it is beyond it, relative to the limit (0 or less keeps it). `error`: root mean square
-    error against the reference, relative to it; `error_limit`: what it may be. `verdict` is against the
-    baseline, by what the goal ranks by; the first by rank is the `winner`, or, where nothing keeps the goal's
-    constraints, the `nearest`. `not judged`: others used the host while it, or the baseline, was timed. `learned`: how
-    a finalist that trains learned beside eager; `generated`: how whole texts were generated with its decode step.
+    Attributes:
+        config: The value of each dimension.
+        verdict: The comparison with the baseline, by the goal's objective. The first by rank is the `winner`, or the
+            `nearest` if no candidate meets the constraints. `not judged`: other processes used the host while the
+            candidate or the baseline was timed.
+        changes: How many dimensions do not have their default value.
+        is_finalist: Whether it was measured again after the screening.
+        batch: Samples per call; null means as many as were given.
+        samples_per_s: Throughput; only if the goal asks for it, and the batch axis was proved.
+        latency_ms: The 50th percentile of single calls, the median over the candidate's processes.
+        latency: Quantiles and mean in the last process.
+        speedup: The baseline's time per sample divided by the candidate's, from paired timings, with its 95% interval.
+        paired_ms: Milliseconds for the samples of one of the baseline's calls, derived from `speedup`.
+        amortized_ms: The same, amortized over the goal's calls, start-up included.
+        compile_s: The time to compile the packed program; without one, the first pass over all signatures.
+        startup_s: The time that a process takes to start, in the way of the goal's `deploy`.
+        packing_s: Its share of the time to compile what all processes load.
+        excess: By constraint, how far the candidate exceeds the limit, relative to the limit; 0 or less meets it.
+        error: Root mean square error against the reference, relative to the reference.
+        error_limit: The limit for `error`.
+        learned: How a finalist learned in comparison with eager, if training was tuned.
+        generated: How whole texts were generated with its decode step, if generation was tuned.
     """
 
     rank: int | None
@@ -92,12 +100,16 @@ class TrialEntry(Record, frozen=True):
 
 
 class WorkloadEntry(Record, frozen=True):
-    """What was tuned: calls of a model, or of `kind` `training` steps that train it, and how these are made.
+    """What was tuned: calls of a model, or training steps.
 
-    Wherever the document speaks of calls, it is about steps then. Of kind `closure` these are calls of the closure that
-    an optimizer is given, which compute the loss and its gradients, and update nothing. `script`: what was seen of it
-    in a script that does not define it as a workload, else null. `generation`: how it generates text, where calls are
-    decode steps. `gpus`: those that its tensors lie on, the one of `device` first.
+    Attributes:
+        kind: The unit of work, which the document refers to as a call. `inference`: a call of the model. `training`: a
+            training step. `closure`: a call of the closure that the optimizer is given, which computes the loss and its
+            gradients and updates nothing. `generation`: a decode step.
+        training: How the model is trained, else null.
+        script: What was seen of the model in a watched script; null if the script defines a workload.
+        generation: How the model generates text, if decode steps were tuned.
+        gpus: The GPUs of its tensors; the GPU of `device` comes first.
     """
 
     name: str
@@ -116,10 +128,10 @@ class WorkloadEntry(Record, frozen=True):
 
 
 class TradeOff(Record, frozen=True):
-    """The winner, or a Pareto point: nothing that was measured is as good in all three and better in one.
+    """The winner, or a Pareto point: no other candidate is as good in all three values and better in one.
 
-    `latency_ms` is for the samples of one of the baseline's calls. `is_feasible`: whether it keeps the goal's
-    constraints; what does not keep them hides nothing that does.
+    `latency_ms` is for the samples of one of the baseline's calls. `is_feasible`: whether it meets the goal's
+    constraints. A candidate that does not meet them cannot remove a feasible one from the Pareto points.
     """
 
     label: str
@@ -130,17 +142,20 @@ class TradeOff(Record, frozen=True):
 
 
 class ArtifactEntry(Record, frozen=True):
-    """What `autocompile.load` serves: the winner, whose figures are what was measured as loaded.
+    """What `autocompile.load` serves: the winner, measured after loading it.
 
-    `untimed`: why what was packed and verified was not timed as loaded, or "" if it was or nothing was packed; then
-    the figures are those of the configuration.
-
-    `runtime` and `start`: see `core.serving`; `absences`: why nothing better. `digest` pins it. `inputs` tells the
-    calls that a compiled program takes, each argument with the range of its sizes; others go to the fallback.
-    `standby`: which runtime serves what the programs do not, "" if none does, and `standby_for` what that is: other
-    `weights` than they hold, other `sizes` than they take.
-    `envelope`: what `load(calls=)` serves for how many calls of the workload that was tuned, of what the artifact can
-    serve: what was packed needs no packing any more.
+    Attributes:
+        runtime: See `core.serving`.
+        start: See `core.serving`.
+        digest: Identifies the artifact; see `autocompile.load`.
+        absences: Which better ways to start are not available, and why.
+        inputs: The calls that the compiled program takes: each argument with the range of its sizes. Other calls go to
+            the fallback.
+        standby: The runtime of a second program, which serves what the packed programs cannot; "" if there is none.
+        standby_for: What the second program serves: other `weights` than the packed ones, other `sizes`.
+        envelope: What `load(calls=)` serves for which number of calls. The cost of packing is not included any more.
+        untimed: Why the packed and verified artifact was not timed after loading; the figures are then those of the
+            configuration. "" if it was timed, or if nothing was packed.
     """
 
     runtime: str
@@ -157,14 +172,14 @@ class ArtifactEntry(Record, frozen=True):
 
     @property
     def serving(self) -> Serving:
-        """How it serves."""
+        """The runtime, and how it starts."""
         return Serving(self.runtime, self.start)
 
 
 class WithoutArtifact(Record, frozen=True):
-    """The best of what runs without an artifact, which compiles, if it does, in each process.
+    """The best candidate without an artifact, which then compiles in each process.
 
-    `winner` has the start-up that it has then; `envelope` tells for how many calls which of these is best.
+    `winner` has the start-up time for that case; `envelope` has the best candidate for each number of calls.
     """
 
     winner: TrialEntry
@@ -172,12 +187,17 @@ class WithoutArtifact(Record, frozen=True):
 
 
 class LaneEntry(Record, frozen=True):
-    """One candidate's time on a lane, in a run that has several: `compiling` beside others, or `measuring` alone.
+    """A candidate's time on a lane, in a run with several: `compiling` in parallel, or `measuring` alone.
 
-    `lane` 0 is the one that measures. It ran from `began_s` to `ended_s` after the run's begin, of which it was paused
-    for `paused_s`, as another was measured; before, it had waited for its turn for `waited_s`. `noisy`: whether it was
-    measured while others than this run's own took the host's CPU or GPU; `throttled`: why its GPU was slowed down.
-    `machine`: which other machine's lane it is, "" for the one where the run was.
+    Attributes:
+        lane: The number of the lane; lane 0 measures.
+        began_s: The start, in seconds after the run began.
+        ended_s: The end, in seconds after the run began.
+        waited_s: How long the candidate waited for its turn before.
+        paused_s: How long it was paused in between, while another candidate was measured.
+        noisy: Whether processes that are not part of this run used the CPU or GPU while it was measured.
+        throttled: Why the GPU was slowed down, or "".
+        machine: The machine of the lane; "" for the one where the run was started.
     """
 
     lane: int
@@ -195,20 +215,26 @@ class LaneEntry(Record, frozen=True):
 class Document(Record, frozen=True):
     """A recommendation as data.
 
-    `calls`: what was amortized over. `tolerance`: the user's own, or null for the published ones. `is_feasible`:
-    whether the winner keeps the goal's constraints; if not, nothing does, and it comes nearest. `envelope`: the winner
-    for every number of calls; the segment that holds `calls` is the winner's where the goal's objective is the time,
-    and where nothing keeps the constraints there is one, the nearest's. `winner_as_given`: where batch
-    sizes were tried, the winner among those that take the samples as given. `margin`: relative difference
-    below which, in this run, nothing is called faster; `noise_floor`: what the baseline differed from itself.
-    `toolchain_s`: what this machine pays
-    once for its compiler, in no candidate's figures. `complete`: false if the run ended early, for the reason in
-    `stopped`: the user interrupted it, or what runs the trials broke.
-    `time_spent_s`: seconds by purpose, together the whole run. `notices`: what the user should know first, each told
-    as soon as it was found. `without_artifact`: null where the goal has production start
-    without one anyway. `open_to`: labels of those that had no final, and so leave the verdict open: the winner
-    itself, or what reads as good or better in every column. `lanes`: what the search did on each, in the order in which
-    it ended; empty for a run with one.
+    Attributes:
+        calls: The number of calls over which start-up is amortized.
+        tolerance: The user's tolerance; null means the published limits.
+        complete: False if the run ended early, for the reason in `stopped`.
+        is_feasible: Whether the winner meets the goal's constraints. If not, no candidate does, and the winner is the
+            one that comes nearest.
+        winner_as_given: If batch sizes were tried, the winner among the candidates that take the samples as given.
+        margin: The relative difference below which this run calls no candidate faster.
+        noise_floor: How far the baseline differed from itself.
+        envelope: The best candidate for every number of calls. If the objective is the time, the segment that contains
+            `calls` is the winner's. If no candidate meets the constraints, the only segment is the nearest candidate's.
+        trade_offs: The winner, and the Pareto points of start-up, latency and memory.
+        toolchain_s: The one-off cost of the compiler on this machine, which is part of no candidate's figures.
+        time_spent_s: Seconds by purpose. Their sum is the duration of the run.
+        notices: What the user should know first. Each was shown as soon as it was known.
+        open_to: Labels of candidates that had no final, and therefore leave the verdict open: the winner itself, or
+            candidates that are at least as good in every column.
+        stopped: Why the run ended early: the user interrupted it, or the process that runs the trials failed.
+        without_artifact: The best candidate without an artifact; null if the goal's production uses none anyway.
+        lanes: What the search did on each lane, in the order in which it ended; empty for a run with one lane.
     """
 
     schema_version: int

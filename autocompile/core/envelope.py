@@ -1,4 +1,4 @@
-"""Which candidate is best for how many calls: each is a line, start-up + calls x latency."""
+"""The envelope: the best candidate for each number of calls. Each candidate is a line, start-up + calls x latency."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autocompile.core.serde import Record
 
 @dataclass(frozen=True)
 class Line:
-    """What a process pays once, and for each call, in seconds; `..._error_s` is half the figure's 95% interval."""
+    """The cost of a process, once and per call, in seconds. `..._error_s` is half the 95% interval of the value."""
 
     label: str
     startup_s: float
@@ -20,17 +20,17 @@ class Line:
     latency_error_s: float = 0.0
 
     def total_s(self, calls: float) -> float:
-        """What a process with so many calls takes."""
+        """Return the seconds of a process that makes this many calls."""
         return self.startup_s + calls * self.latency_s
 
 
 class Segment(Record, frozen=True):
-    """`label` is best from `from_calls` up to `to_calls`; None is without end.
+    """A range of calls in which `label` is best: from `from_calls` up to `to_calls` (null: without end).
 
-    `break_even`: from how many calls on it takes less time than the segment before it; null if it never does, because
-    it was preferred for being simpler. With 95% confidence that number lies in `from_low` to `from_high`; null is
-    without end: it may never be reached. `from_calls` is later than `break_even` where the one before is simpler:
-    then it stays until it is surely behind.
+    `break_even`: the number of calls from which on it takes less time than the segment before; null if it never does,
+    and was preferred for being simpler. With 95% confidence, that number is between `from_low` and `from_high`; null
+    means that it may never be reached. `from_calls` is larger than `break_even` if the candidate before is simpler: the
+    simpler one is kept until it is surely slower.
     """
 
     label: str
@@ -42,11 +42,11 @@ class Segment(Record, frozen=True):
 
 
 def steps(choose: Callable[[int], int], last: int) -> list[tuple[int, int]]:
-    """From how many calls on which number is chosen, for 1 to `last` calls: pairs of calls and number.
+    """Return which candidate number is chosen from how many calls on, for 1 to `last` calls: pairs of calls and number.
 
-    No number comes twice. Once another was chosen for more calls, the earlier one is not taken again, so intervals
-    that overlap for some numbers of calls, and not for others, cannot make the choice go back and forth.
-    `choose` is looked at for doubling numbers of calls, and each change is then found exactly.
+    Each number occurs once. After a change, an earlier choice is not taken again, so that intervals that overlap for
+    some numbers of calls only cannot make the choice alternate. `choose` is evaluated for doubling numbers of calls,
+    and each change is then located exactly by bisection.
     """
     found = [(1, choose(1))]
     calls, taken = 1, {found[0][1]}
@@ -68,7 +68,7 @@ def steps(choose: Callable[[int], int], last: int) -> list[tuple[int, int]]:
 
 
 def segments_of(found: Sequence[tuple[int, Line]]) -> tuple[Segment, ...]:
-    """What `steps` found, in order, with the break-even at which each begins."""
+    """Return the result of `steps` as segments, each with its break-even."""
     segments: list[Segment] = []
     for position, (calls, line) in enumerate(found):
         to_calls = found[position + 1][0] - 1 if position + 1 < len(found) else None
@@ -82,14 +82,14 @@ def segments_of(found: Sequence[tuple[int, Line]]) -> tuple[Segment, ...]:
 
 
 def at_calls(segments: Sequence[Segment], calls: float) -> Segment:
-    """The segment that so many calls lie in."""
+    """Return the segment that contains this number of calls."""
     return next(segment for segment in reversed(segments) if segment.from_calls <= max(1.0, calls))
 
 
 def break_even(early: Line, late: Line) -> tuple[int, int | None]:
-    """The 95% interval of the number of calls from which `late` is ahead, None for no end.
+    """Return the 95% interval of the number of calls from which on `late` is ahead; None means no upper bound.
 
-    Bounds of numerator and denominator, each by the root sum of squares, taken at their worst together.
+    It combines the worst bounds of numerator and denominator, each of them a root sum of squares.
     """
     startup_s, gain_s = late.startup_s - early.startup_s, early.latency_s - late.latency_s
     startup_error_s = math.hypot(late.startup_error_s, early.startup_error_s)
@@ -102,7 +102,7 @@ def break_even(early: Line, late: Line) -> tuple[int, int | None]:
 
 
 def _crossing(early: Line, late: Line) -> int | None:
-    """From how many calls on `late` takes less time than `early`; None if it never does."""
+    """Return the number of calls from which on `late` takes less time than `early`; None if it never does."""
     gain_s = early.latency_s - late.latency_s
     if gain_s <= 0:
         return None
@@ -110,7 +110,7 @@ def _crossing(early: Line, late: Line) -> int | None:
 
 
 def undominated(points: Sequence[tuple[float, ...]]) -> list[int]:
-    """Positions of the Pareto points: no other is as low in every coordinate and lower in one."""
+    """Return the positions of the Pareto points: no other point is as low in every coordinate and lower in one."""
     return [
         position
         for position, point in enumerate(points)

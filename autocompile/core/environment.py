@@ -12,21 +12,21 @@ _TF32_FROM = 8
 
 
 class Gpu(Record, frozen=True):
-    """One NVIDIA GPU as NVML tells it; null where it does not tell the memory, as for the parent of MIG slices."""
+    """One NVIDIA GPU, as reported by NVML. The memory is null if NVML does not report it, as for a GPU in MIG mode."""
 
     name: str
     uuid: str
     memory_bytes: int | None
 
     def __str__(self) -> str:
-        return f"{self.name} ({'memory not told' if self.memory_bytes is None else format_bytes(self.memory_bytes)})"
+        return f"{self.name} ({'memory unknown' if self.memory_bytes is None else format_bytes(self.memory_bytes)})"
 
 
 class GpuKind(Record, frozen=True):
-    """What a compiler goes by of a GPU that is used, as CUDA tells it; "" and 0 where none is.
+    """The properties of a GPU that matter to a compiler, as reported by CUDA; "" and 0 if no GPU is used.
 
-    The `name` of a MIG slice ends with its profile, as `NVIDIA A100-SXM4-40GB MIG 1g.5gb`. `capability`: its compute
-    capability, as `9.0`.
+    The `name` of a MIG slice ends with its profile, such as `NVIDIA A100-SXM4-40GB MIG 1g.5gb`. `capability` is the
+    compute capability, such as `9.0`.
     """
 
     name: str = ""
@@ -35,16 +35,15 @@ class GpuKind(Record, frozen=True):
 
     @property
     def has_tf32(self) -> bool:
-        """Whether it multiplies in TF32, which begins with compute capability 8.0."""
+        """Whether the GPU supports TF32, that is, compute capability 8.0 or higher."""
         return int(self.capability.partition(".")[0] or 0) >= _TF32_FROM
 
 
 class Environment(Record, frozen=True):
     """The machine and the versions that a measurement belongs to.
 
-    `cores` are those this process may use: affinity and cgroup quota, not what the machine has.
-    `cpu_features` are the vector extensions that decide what a compiler emits. `gpus`: all that NVML tells of, used or
-    not.
+    `cores`: the number of cores that this process may use, by affinity and cgroup quota. `cpu_features`: the vector
+    extensions that determine which code a compiler emits. `gpus`: all GPUs that NVML reports, used or not.
     """
 
     cpu: str
@@ -62,11 +61,11 @@ class Environment(Record, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """Equal on machines of one kind with equal versions, whatever GPUs they have."""
+        """A digest that is equal on machines of one kind with equal versions, whatever GPUs they have."""
         return self.fingerprint_with(())
 
     def fingerprint_with(self, gpus: Sequence[GpuKind]) -> str:
-        """The same, where these GPUs are used: a study belongs to one. Others beside them make no difference."""
+        """Return the fingerprint for a study that uses these GPUs. Other GPUs of the machine make no difference."""
         versions = [self.python, self.torch, self.autocompile, self.compiler, *([self.driver] if gpus else [])]
         used = [[gpu.name, gpu.capability, gpu.multiprocessors] for gpu in gpus]
         kind = [self.cpu, self.architecture, *self.cpu_features, self.cores, *versions, *used]

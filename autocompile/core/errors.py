@@ -1,21 +1,21 @@
-"""Everything that autocompile raises on purpose.
+"""The exceptions that autocompile raises.
 
 AutocompileError
-├── UsageError                  the caller can mend it; the command line exits with 2
+├── UsageError                  a fault that the caller can fix; the command line exits with status 2
 │   ├── InvalidValue            a duration, count or option that cannot be read
 │   ├── InvalidStrategy         a preset with an unknown or ill-typed key
 │   ├── InvalidWorkload         a script, model or inputs that cannot be tuned
-│   ├── OutputConflict          the output directory holds something else
-│   ├── InvalidRecommendation   a directory that does not hold a readable recommendation
-│   │   └── InvalidArtifact     damaged, incomplete, changed, or where others may change it: nothing of it was opened
-│   ├── NotExportable           a model that cannot be had in the format that was asked for
-│   ├── BudgetTooSmall          not even the baseline fits
-│   └── GoalUnmet               nothing that was measured keeps the goal's constraints, and that was to be an error
-└── RunnerError                 the machinery that runs children broke
-    └── MachineLost             one of several machines does not answer any more
+│   ├── OutputConflict          the output directory contains something else
+│   ├── InvalidRecommendation   a directory without a readable recommendation
+│   │   └── InvalidArtifact     files that are damaged, missing or changed, or that other users may change
+│   ├── NotExportable           a model that cannot be written in the requested format
+│   ├── BudgetTooSmall          the budget ended before the baseline was measured
+│   └── GoalUnmet               no measured candidate meets the goal's constraints, with on_unmet="error"
+└── RunnerError                 the process that starts trials failed
+    └── MachineLost             one of several machines no longer answers
 
-A fault inside a trial is never an exception here: it is a `Failure` record, because it crosses a
-process boundary and must not end the study.
+A fault inside a trial is never raised as one of these. It is a `Failure` record, because it crosses a process boundary
+and must not end the study.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from typing import Any
 
 
 class AutocompileError(Exception):
-    """Base of all; catch it to catch everything that autocompile raises on purpose."""
+    """Base class of all exceptions of autocompile."""
 
 
 class UsageError(AutocompileError):
-    """A fault the caller can mend, told in one line.
+    """A fault that the caller can fix. The message is one line.
 
-    Parameters: `fault`, what is wrong; `where`, the file, argument or attribute; `remedy`, the next
-    thing to do.
+    Args:
+        fault: What is wrong.
+        where: The file, argument or attribute.
+        remedy: What to do next.
     """
 
     def __init__(self, fault: str, *, where: str = "", remedy: str = "") -> None:
@@ -53,19 +55,19 @@ class InvalidWorkload(UsageError):
 
 
 class OutputConflict(UsageError):
-    """The output directory holds something that this run must not touch."""
+    """The output directory contains something that this run must not change."""
 
 
 class InvalidRecommendation(UsageError):
-    """A directory that does not hold a readable recommendation."""
+    """A directory without a readable recommendation, or a recommendation that does not fit."""
 
 
 class InvalidArtifact(InvalidRecommendation):
-    """Files that are not the ones that were packed, or that others may change; nothing of them was opened."""
+    """Files that are not the ones that were packed, or that other users may change; none of them was opened."""
 
 
 class NotExportable(UsageError):
-    """A model that cannot be had in a format, or whose file does not compute what the model computes."""
+    """A model that cannot be written in a format, or whose file computes wrong outputs."""
 
 
 class BudgetTooSmall(UsageError):
@@ -73,7 +75,7 @@ class BudgetTooSmall(UsageError):
 
 
 class GoalUnmet(UsageError):
-    """Nothing that was measured keeps the goal's constraints; `recommendation` is what comes nearest."""
+    """No measured candidate meets the goal's constraints; `recommendation` holds the one that comes nearest."""
 
     def __init__(self, fault: str, *, recommendation: Any) -> None:
         self.recommendation = recommendation
@@ -81,8 +83,8 @@ class GoalUnmet(UsageError):
 
 
 class RunnerError(AutocompileError):
-    """The process that starts trials could not be started or died."""
+    """The process that starts trials could not be started, or it died."""
 
 
 class MachineLost(RunnerError):
-    """A machine does not answer any more: what was under way there says nothing of any candidate."""
+    """A machine no longer answers. This says nothing about the candidates that were running there."""

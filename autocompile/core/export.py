@@ -1,4 +1,4 @@
-"""A model as a file that runs without this library: what it takes and gives, and how it was verified."""
+"""A model exported as a file that runs without this library: its inputs and outputs, and how it was verified."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ EXPORT_VERSION = 1
 
 
 class Input(Record, frozen=True):
-    """A tensor that the file takes: its `name` there, and the model's `argument` that it is.
+    """An input tensor of the file: its `name` in the file, and the model's `argument` that it corresponds to.
 
-    `shape` has a size, or an axis's name. `position`: which of the call's tensors it is. `sizes`, and the range of
-    values from `low` to `high`, are those of the call that was exported. `layout`: how it lies in memory.
+    `shape` has a size, or the name of an axis, per dimension. `position`: its position among the tensors of the call.
+    `sizes` and the range of values from `low` to `high` are those of the call that was exported. `layout`: its memory
+    layout.
     """
 
     name: str
@@ -30,18 +31,19 @@ class Input(Record, frozen=True):
 
 
 class Output(Record, frozen=True):
-    """A tensor that the file gives: its `name` there, and where it stands in what the model returns."""
+    """An output tensor of the file: its `name` in the file, and its places in the model's output."""
 
     name: str
     places: tuple[str, ...]
 
 
 class Interface(Record, frozen=True):
-    """What the file takes and gives, in order. `gives`: for each tensor of the model's output, which output it is.
+    """Inputs and outputs of the file, in order.
 
-    `fixed`: arguments that are no tensors, and the values that the file holds for. `unused`: arguments that change no
-    output. `literals`: parts of the model's output that are no tensors, and always the same. `notes`: what else limits
-    the calls that it takes.
+    `gives`: for each tensor of the model's output, the index of the file's output. `fixed`: arguments that are not
+    tensors, with the only value that the file is valid for. `unused`: arguments that do not affect the outputs.
+    `literals`: parts of the model's output that are not tensors and never change. `notes`: further restrictions on the
+    inputs.
     """
 
     inputs: tuple[Input, ...]
@@ -54,9 +56,9 @@ class Interface(Record, frozen=True):
 
 
 class Verified(Record, frozen=True):
-    """How the file was compared: against which precision, with how many calls, and the worst of all of them.
+    """How the file was verified: the precision of the reference, the number of calls, and the worst result.
 
-    `error` is relative to the reference (root mean square), of `output`; `limit` is what it may be.
+    `error` is the root mean square error of `output`, relative to the reference; `limit` is its limit.
     """
 
     reference: str
@@ -67,10 +69,10 @@ class Verified(Record, frozen=True):
 
 
 class Export(Record, frozen=True):
-    """An exported file: what `export.json` holds, and `autocompile export --json` prints.
+    """An exported file: the content of `export.json`, and the output of `autocompile export --json`.
 
-    `file` is what is loaded, and `files` are all that lie in the directory. `label`: the configuration that it was
-    written with; `axes`: the sizes that may vary. `libraries`: versions of what wrote it and ran it.
+    `file` is the file to load; `files` are all files in the directory. `label`: the configuration that it was written
+    with. `axes`: the sizes that may vary. `libraries`: the versions of the libraries that wrote it and ran it.
     """
 
     export_version: int

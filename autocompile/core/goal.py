@@ -1,4 +1,4 @@
-"""What "best" means for this user."""
+"""The goal: what "best" means for this user."""
 
 from __future__ import annotations
 
@@ -23,32 +23,38 @@ Limit = str | timedelta
 
 PERCENTILES = (50, 90, 95, 99)
 _DEFAULT_HORIZON = "1h"
-# A quantile rests on so many calls beyond it.
+# A quantile is reported only if at least this many of the timed calls lie beyond it.
 _BEYOND = 5
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is best, under which constraints, and what still counts as correct.
+    """What to optimize, under which constraints, and which outputs count as correct.
 
-    `calls`: how many calls a process makes; or `horizon`, how long it lives, which is as many as the baseline
-    makes in that time (default "1h"). `deploy`: how production starts, and so what start-up costs: `artifact` (the
-    default), the load of what was packed, which is compiled once for all `processes` that load it; or `jit`, the cold
-    compile in every process. `objective`: `time`, the amortized seconds a sample,
-    start-up included; `latency`, that of single calls at `percentile` (default 50); `throughput`, samples a
-    second. Neither of the latter counts start-up.
+    Args:
+        calls: How many calls a process makes. Start-up is amortized over them.
+        horizon: In place of `calls`: how long a process runs ("30m", "1h30m", seconds or a `timedelta`; default "1h").
+            It makes as many calls as the baseline makes in that time.
+        deploy: How production starts. "artifact" loads the packed artifact, which was compiled once for all
+            `processes`; "jit" compiles in every process.
+        processes: How many processes load the artifact, and share the cost of compiling it.
+        objective: "time" is the amortized time per sample, start-up included. "latency" is the latency of single calls
+            at `percentile`, and "throughput" is samples per second; both ignore start-up.
+        percentile: 50 (the default), 90, 95 or 99.
+        max_latency: The largest latency of a call at `percentile`. Limits of time need a unit: "5ms", "10s" or a
+            `timedelta`. A bare number is refused, because it could mean seconds or milliseconds.
+        max_startup: The longest start-up, with a unit.
+        max_memory: The largest peak memory: "512MiB", "8GB", or bytes.
+        batch: Samples per call: "fixed" uses the samples as given, "tune" searches for the best number, and a sequence
+            lists the numbers to try.
+        tolerance: The largest root mean square error of an output, relative to the reference's root mean square. By
+            default, the published limits for the candidate's precision.
+        metric: In place of a tolerance: a function of the model's output that returns a number, higher is better. A
+            candidate passes if its mean over the checked calls is at most `max_drop` below the baseline's.
+        max_drop: See `metric`.
 
-    `max_latency` (of a call, at `percentile`), `max_startup` and `max_memory` (the peak) are constraints. Limits
-    of time have a unit, as "5ms", "10s" or a timedelta: a bare number is refused, as it could mean seconds or
-    milliseconds. The horizon is "30m", "1h30m", seconds or a timedelta; sizes are "512MiB", "8GB" or bytes.
-    `batch`: `fixed` takes the samples as they are, `tune` searches how many go into a call, a sequence tries these.
-
-    `tolerance`: the largest root mean square error of an output, relative to the reference's root mean
-    square; None takes the published limits of the candidate's precision. `metric`: called with the
-    model's output, gives a number of which more is better; then a candidate passes if its mean over the
-    checked calls is at most `max_drop` below the baseline's, instead of by tolerance.
-
-    Raises InvalidValue for what cannot be read, is not positive, or contradicts itself.
+    Raises:
+        InvalidValue: If a value cannot be read or is not positive, or if two values contradict each other.
     """
 
     calls: int | None = None
@@ -82,13 +88,13 @@ class Goal:
         if self.calls is not None and (type(self.calls) is not int or self.calls < 1):
             raise InvalidValue(f"{self.calls} calls is not a number of calls", where="calls", remedy="give 1 or more")
         if self.calls is not None and self.horizon is not None:
-            raise InvalidValue("calls and a horizon are two answers to one question", where="goal", remedy="give one")
+            raise InvalidValue("calls and horizon cannot be combined", where="goal", remedy="give one of the two")
         if self.objective != "time" and (self.calls is not None or self.horizon is not None):
             name = "calls" if self.calls is not None else "horizon"
             raise InvalidValue(
-                f"the objective {self.objective} counts no start-up, which could be spread over calls",
+                f"the objective {self.objective} ignores start-up, so there is nothing to amortize over calls",
                 where=name,
-                remedy=f"drop {name}, or take the objective time",
+                remedy=f"drop {name}, or use the objective time",
             )
         _ = self.horizon_s
         if type(self.processes) is not int or self.processes < 1:
@@ -97,7 +103,7 @@ class Goal:
             )
         if self.processes > 1 and self.deploy == "jit":
             raise InvalidValue(
-                "every process compiles for itself where deploy is 'jit'", where="processes", remedy="drop processes"
+                "with deploy='jit', every process compiles for itself", where="processes", remedy="drop processes"
             )
 
     def _check_constraints(self) -> None:
@@ -113,9 +119,9 @@ class Goal:
             raise InvalidValue(f"{self.percentile} is not measured", where="percentile", remedy=f"give one of {known}")
         if self.objective != "latency" and self.max_latency is None:
             raise InvalidValue(
-                "there is no latency that it could be of",
+                "neither the objective nor a limit is a latency",
                 where="percentile",
-                remedy="give max_latency, or take the objective latency",
+                remedy="give max_latency, or use the objective latency",
             )
 
     def _check_batch(self) -> None:
@@ -124,45 +130,45 @@ class Goal:
             raise InvalidValue(
                 "the smallest batch always has the lowest latency",
                 where="batch",
-                remedy="take the objective throughput with max_latency, or the batch fixed",
+                remedy="use the objective throughput with max_latency, or the batch fixed",
             )
 
     def _check_acceptance(self) -> None:
         if self.tolerance is not None and not self.tolerance > 0:
-            raise InvalidValue(f"{self.tolerance} is no tolerance", where="tolerance", remedy="give one like 1e-3")
+            raise InvalidValue(f"{self.tolerance} is not positive", where="tolerance", remedy="give one like 1e-3")
         if not self.max_drop >= 0:
-            raise InvalidValue(f"{self.max_drop} is no drop", where="max_drop", remedy="give 0 or more")
+            raise InvalidValue(f"{self.max_drop} is negative", where="max_drop", remedy="give 0 or more")
         if self.max_drop and self.metric is None:
-            raise InvalidValue("there is no metric that could drop", where="max_drop", remedy="give metric= too")
+            raise InvalidValue("max_drop needs a metric", where="max_drop", remedy="give metric= too")
         if self.metric is not None and self.tolerance is not None:
-            raise InvalidValue("a metric takes the place of a tolerance", where="goal", remedy="give one of the two")
+            raise InvalidValue("metric and tolerance cannot be combined", where="goal", remedy="give one of the two")
         if self.metric is not None and not callable(self.metric):
-            raise InvalidValue(f"a {type(self.metric).__name__} cannot be called", where="metric")
+            raise InvalidValue(f"a {type(self.metric).__name__} is not callable", where="metric")
 
     def for_training(self, batch: str | Sequence[int] = "fixed") -> Goal:
-        """The same for steps of training, which are not packed: every process compiles for itself (`jit`).
+        """Return the goal for training steps, which are not packed: every process compiles for itself (`jit`).
 
-        `batch`: which batches may be trained on, as the training has it. Raises InvalidValue for what has no meaning
-        for a step.
+        `batch`: the batch sizes that the training allows. Raises InvalidValue for a value that has no meaning for a
+        training step.
         """
         if self.metric is not None:
-            raise InvalidValue("is of a model's outputs, and a step of training has none", where="metric")
+            raise InvalidValue("needs a model's outputs, and a training step has none", where="metric")
         said: Any = batch if isinstance(batch, str) else tuple(dict.fromkeys(batch))
         if self.batch != "fixed" and said not in (self.batch, self.batch_sizes):
-            remedy = "say so of the training, as in Training(batch='tune'), or take the batch fixed"
-            raise InvalidValue("what is learned changes with it", where="batch", remedy=remedy)
+            remedy = "set it in the training, as in Training(batch='tune'), or use the batch fixed"
+            raise InvalidValue("changes what the model learns", where="batch", remedy=remedy)
         if self.processes > 1:
-            raise InvalidValue("every process compiles for itself when it trains", where="processes", remedy="drop it")
+            raise InvalidValue("in training, every process compiles for itself", where="processes", remedy="drop it")
         return replace(self, deploy="jit", batch=said)
 
     def for_script(self, seen: ScriptEntry) -> Goal:
-        """The same, for as many calls as the script makes, where that is known and nothing else was asked for."""
+        """Return the goal for as many calls as the script makes, if that is known and the user set no other number."""
         is_open = self.calls is None and self.horizon is None and self.objective == "time"
         return replace(self, calls=seen.calls) if seen.whole and is_open else self
 
     @property
     def loads_artifacts(self) -> bool:
-        """Whether production starts from what was packed."""
+        """Whether production starts from the packed artifact."""
         return self.deploy == "artifact"
 
     @property
@@ -172,15 +178,15 @@ class Goal:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The sizes asked for, in order; none if they are to be found, or the batch is fixed."""
+        """The batch sizes that the user listed, in order; empty for "fixed" and "tune"."""
         return () if isinstance(self.batch, str) else tuple(dict.fromkeys(self.batch))
 
     def calls_for(self, baseline_s: float) -> float:
-        """How many calls a process makes, given one baseline call's seconds."""
+        """Return how many calls a process makes, given the seconds of one baseline call."""
         return float(self.calls) if self.calls is not None else max(1.0, self.horizon_s / baseline_s)
 
     def check_horizon(self, baseline_s: float) -> None:
-        """Raises InvalidValue for a horizon that is shorter than one call."""
+        """Raise InvalidValue if the horizon is shorter than one call."""
         if self.calls is None and self.horizon_s < baseline_s:
             raise InvalidValue(
                 f"{self.horizon_s:g} s is shorter than one call, which takes {baseline_s:.3g} s",
@@ -190,32 +196,32 @@ class Goal:
 
     @property
     def calls_to_time(self) -> int:
-        """How many calls a percentile takes to be told: some that lie beyond it."""
+        """How many calls must be timed, so that enough of them lie beyond the percentile."""
         return 0 if self.percentile is None else int(_BEYOND / (1 - self.percentile / 100))
 
     @property
     def is_of_single_calls(self) -> bool:
-        """Whether it takes the time of single calls, from start to end, and not how many are done in a time."""
+        """Whether the goal needs the latency of single calls, and not only a throughput."""
         return self.objective != "throughput" or self.max_latency is not None
 
     def spread_over(self, calls: float) -> float:
-        """Over how many calls start-up is spread when candidates are ranked; infinity where it does not count."""
+        """Return over how many calls start-up is spread when candidates are ranked; infinity if it is ignored."""
         return calls if self.objective == "time" else math.inf
 
     def tolerance_for(self, precision: str) -> Tolerance:
-        """The limits for a candidate of this precision ("" is the model's own)."""
+        """Return the limits for a candidate of this precision ("" is the model's own)."""
         return published_tolerance(precision) if self.tolerance is None else exactly(self.tolerance)
 
     @property
     def acceptance_digest(self) -> str:
-        """Eight letters; equal for goals that accept the same outputs: what one accepted, another may not."""
+        """Eight hexadecimal digits, equal for goals that accept the same outputs."""
         code = getattr(self.metric, "__code__", None)
         parts = (self.tolerance, self.max_drop, code.co_code.hex() if code else repr(self.metric))
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:8]
 
     @property
     def digest(self) -> str:
-        """Eight letters; equal for goals that rank alike: what one study's sampler learned is not another's."""
+        """Eight hexadecimal digits, equal for goals that rank candidates alike, so that they can share a study."""
         ranked_by = (
             self.objective, self.deploy, self.processes, self.calls, self.horizon_s, self.percentile,
             self.max_latency, self.max_startup, self.max_memory, self.batch,
@@ -223,7 +229,7 @@ class Goal:
         return hashlib.sha256(repr(ranked_by).encode()).hexdigest()[:8]
 
     def entry(self) -> GoalEntry:
-        """The goal as the document has it."""
+        """Return the goal as it is stored in the document."""
         return GoalEntry(
             objective=self.objective,
             deploy=self.deploy,
@@ -242,19 +248,19 @@ class Goal:
 
 
 def check_batch(batch: Any) -> None:
-    """Raises InvalidValue where it is none of `fixed`, `tune`, or sizes."""
+    """Raise InvalidValue if `batch` is neither "fixed", nor "tune", nor a sequence of sizes."""
     if isinstance(batch, str):
         if batch not in ("fixed", "tune"):
             raise InvalidValue(f"{batch!r} is unknown", where="batch", remedy="give fixed, tune, or sizes")
         return
     if not isinstance(batch, Sequence) or not all(type(n) is int and n > 0 for n in batch):
-        raise InvalidValue(f"{batch!r} holds no batch sizes", where="batch", remedy="give some like [1, 8, 32]")
+        raise InvalidValue(f"{batch!r} is not a list of sizes", where="batch", remedy="give some like [1, 8, 32]")
     if not batch:
-        raise InvalidValue("holds no size", where="batch", remedy="give some like [1, 8, 32]")
+        raise InvalidValue("is empty", where="batch", remedy="give some like [1, 8, 32]")
 
 
 def batch_from(text: str) -> Batch:
-    """What the command line calls a batch: `fixed`, `tune`, or sizes like `1,8,32`. Raises InvalidValue."""
+    """Parse the option `--batch`: `fixed`, `tune`, or sizes like `1,8,32`. Raises InvalidValue."""
     if text in ("fixed", "tune"):
         return text  # type: ignore[return-value]
     try:
@@ -268,7 +274,7 @@ def _seconds(limit: Limit | None, where: str, *, scale: float = 1.0) -> float | 
 
 
 class GoalEntry(Record, frozen=True):
-    """A goal as data, read and with its defaults: see `Goal`. What was not asked for is null."""
+    """A goal as data, parsed and with its defaults; see `Goal`. Values that were not set are null."""
 
     objective: Objective
     deploy: Deploy

@@ -1,4 +1,4 @@
-"""What makes a model the one that it is: facts by name, so that a difference can be named."""
+"""The identity of a model: named facts, so that a message can name what differs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from autocompile.core.serde import Record, to_json
 
 
 class Identity(Record, frozen=True):
-    """Facts about a model, each a short text by its name; the values of the weights are none.
+    """Facts about a model: short texts by name. The values of the weights are not included.
 
-    `modules`: the class of each submodule, by path. `tensors`: sizes and dtype of each parameter and buffer, by path.
-    `code`: a digest of each function that a call may run, by qualified name. `values`: what that code takes from
-    elsewhere (globals, closures, default arguments, attributes of classes). `attributes`: plain attributes of modules
-    that a call depends on, by path, `training` among them. `python` is the version whose code was digested, as "3.11".
-
-    Nothing in it depends on where a class was defined: a script, `__main__`, a notebook and an installed package give
+    The facts do not depend on where a class was defined: a script, `__main__`, a notebook and an installed package give
     the same facts.
+
+    Attributes:
+        modules: The class of each submodule, by path.
+        tensors: Sizes and dtype of each parameter and buffer, by path.
+        code: A digest of each function that a call may run, by qualified name.
+        values: What that code uses from elsewhere: globals, closures, default arguments, class attributes.
+        attributes: Plain attributes of modules that a call depends on, by path; `training` is one of them.
+        python: The Python version whose code was digested, such as "3.11".
     """
 
     modules: dict[str, str] = {}
@@ -31,23 +34,23 @@ class Identity(Record, frozen=True):
 
     @property
     def digest(self) -> str:
-        """Equal for equal facts."""
+        """A digest that is equal for equal facts."""
         return hashlib.sha256(to_json(self)).hexdigest()
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is otherwise than it was, in words; `kind` is the part of the identity that it lies in."""
+    """A difference between two identities, in words; `kind` is the part of the identity that differs."""
 
     kind: Literal["modules", "tensors", "code", "values", "attributes"]
     message: str
 
 
 def differences(then: Identity, now: Identity) -> list[Difference]:
-    """All that differs, in the order of importance.
+    """Return all differences, the most important first.
 
-    Submodules and tensors must be the same ones. Of code and values only what was recorded is compared: what calls new
-    code is itself another code.
+    Submodules and tensors must be the same. Of code and values, only what was recorded is compared: code that calls new
+    code has changed itself.
     """
     return [
         *_either(then.modules, now.modules),
@@ -59,12 +62,12 @@ def differences(then: Identity, now: Identity) -> list[Difference]:
 
 
 def moved_attributes(then: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
-    """Attributes that have another value now, or are gone."""
+    """Return the attributes that have another value now, or no longer exist."""
     return [Difference("attributes", words) for words in _moved(then, now, "attribute ")]
 
 
 def summary(found: list[Difference]) -> str:
-    """The most important difference in words, and how many more there are; "" for none."""
+    """Return the most important difference in words, and how many more there are; "" if there is none."""
     if not found:
         return ""
     more = len(found) - 1
@@ -73,7 +76,7 @@ def summary(found: list[Difference]) -> str:
 
 def _other_code(then: Identity, now: Identity) -> Iterator[str]:
     if then.code and now.code and then.python != now.python:
-        yield f"Python is {now.python}, was {then.python}, so whether the model's code is the same cannot be told"
+        yield f"Python is {now.python}, was {then.python}, so the model's code cannot be compared"
         return
     for name, digest in then.code.items():
         if name not in now.code:

@@ -1,4 +1,4 @@
-"""What the parent asks of a child."""
+"""The tasks that the parent process gives to a child process, and their replies."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from autocompile.core.workload import Workload
 
 
 class Timing(Record, frozen=True):
-    """How well to time: stop at `precision` (half the interval, relative) or after `limit_s` seconds.
+    """How precisely to time: stop at `precision` (half the interval, relative), or after `limit_s` seconds.
 
-    Stop too when the ratio is surely above `rival`, a ratio beyond which the candidate cannot win; 0 is none.
-    `calls`: no precision is enough before so many calls were timed, as a quantile takes. `in_a_row`: calls follow one
-    another without waiting for the device, as for a throughput; it is waited for at the end of a block, so that a block
-    gives one time for all its calls. On a CPU that is no difference.
+    Timing also stops when the ratio is surely above `rival`, beyond which the candidate cannot win; 0 means no rival.
+    `calls`: the least number of calls to time, as quantiles need. `in_a_row`: whether to issue calls without waiting
+    for the device in between, as for a throughput. The device is then synchronized at the end of each block, so that a
+    block gives one time for all its calls. On a CPU this makes no difference.
     """
 
     precision: float
@@ -34,7 +34,7 @@ class Timing(Record, frozen=True):
 
 
 class Acceptance(Record, frozen=True):
-    """When an output is correct: within `tolerance`, or with a pickled metric at `metric`, within `max_drop`."""
+    """When an output is correct: within `tolerance`, or within `max_drop` of a metric, pickled in the file `metric`."""
 
     tolerance: Tolerance
     metric: str = ""
@@ -44,8 +44,8 @@ class Acceptance(Record, frozen=True):
 class Watching(Record, frozen=True):
     """How long a script is watched: `seconds` from its first call of a module, or `calls` of one module.
 
-    `module`: the one to tune, by the name of its class or of a variable of the script; "" chooses. `function`: one
-    whose calls are tuned instead, as `pkg.mod:name`, or `name` where the script itself defines it.
+    `module`: the module to tune, by the name of its class or of a variable of the script; "" to let autocompile choose.
+    `function`: a function whose calls are tuned instead, as `pkg.mod:name`, or `name` if the script itself defines it.
     """
 
     seconds: float = 30.0
@@ -55,11 +55,11 @@ class Watching(Record, frozen=True):
 
 
 class CaptureTask(Record, tag="capture", frozen=True):
-    """Run the user's `script` with its `arguments`, and spool its model and inputs into `directory`.
+    """Run the user's `script` with its `arguments`, and write its model and inputs to `directory`.
 
-    With `tries_loaders`, a DataLoader among them is tried with other settings too. A script that defines no workload,
-    or of which a module or a function was asked for, or that is run as the module `name` (as `python -m` does), is
-    watched instead. What it prints also goes to the named pipe `shows`, if there is one.
+    The script is watched if it defines no workload, if a module or a function of it is to be tuned, or if it is run as
+    the module `name` (as by `python -m`). `tries_loaders`: whether to also time its DataLoader with other settings.
+    `shows`: a named pipe that gets a copy of the script's output, or "".
     """
 
     script: str
@@ -72,16 +72,16 @@ class CaptureTask(Record, tag="capture", frozen=True):
 
 
 class ToolchainTask(Record, tag="toolchain-task", frozen=True):
-    """Compile something trivial, so that one-off costs of this machine are paid and known."""
+    """Compile a trivial function, to pay and measure the one-off costs of the compiler on this machine."""
 
     device: str
 
 
 class ProfileTask(Record, tag="profile-task", frozen=True):
-    """Profile the baseline, and leave the float64 reference in `reference`, if it is for a search.
+    """Profile the baseline. For a search, also write the float64 reference to the file `reference`.
 
-    A pickled metric at `metric` is tried on the baseline's outputs. `depth`: what a search needs, or all that
-    can be said in half a minute, for reading.
+    `metric`: the path of a pickled metric, which is tried on the baseline's outputs. `depth`: `brief` for what a search
+    needs, `full` for everything that can be measured in half a minute.
     """
 
     workload: Workload
@@ -93,9 +93,9 @@ class ProfileTask(Record, tag="profile-task", frozen=True):
 
 
 class BatchTask(Record, tag="batch-task", frozen=True):
-    """Prove that a call's samples are independent, and try batch `sizes` in eager (none: doubling).
+    """Prove that the samples of a call are independent, and time batch `sizes` in eager (empty: doubling sizes).
 
-    Only sizes smaller than `below`, if it is not 0.
+    `below`: only try smaller sizes than this; 0 means no limit.
     """
 
     workload: Workload
@@ -104,7 +104,7 @@ class BatchTask(Record, tag="batch-task", frozen=True):
 
 
 class BatchPoint(Record, frozen=True):
-    """One batch size in eager: milliseconds a sample, or the problem, and null."""
+    """One batch size in eager: milliseconds per sample; null if there was a `problem`."""
 
     size: int
     sample_ms: float | None
@@ -112,7 +112,7 @@ class BatchPoint(Record, frozen=True):
 
 
 class BatchProbe(Record, tag="batch-probe", frozen=True):
-    """What was found of the batch: the size `given`, why it must stay (`problem`, or ""), and other sizes."""
+    """The result of a BatchTask: the size `given`, why it cannot be changed (`problem`, or ""), and other sizes."""
 
     given: int
     problem: str
@@ -121,7 +121,7 @@ class BatchProbe(Record, tag="batch-probe", frozen=True):
 
 
 class LoaderTask(Record, tag="loader-task", frozen=True):
-    """Train in eager while the workload's DataLoader gives batches, in its own and other settings, for `seconds`."""
+    """Train in eager for `seconds`, with batches from the workload's DataLoader, in its own and in other settings."""
 
     workload: Workload
     seconds: float
@@ -130,8 +130,9 @@ class LoaderTask(Record, tag="loader-task", frozen=True):
 class TrialTask(Record, tag="trial-task", frozen=True):
     """Build `plan`, compare its outputs with `reference`, and time it against the baseline.
 
-    With `artifact`, a recommendation's directory, what is loaded from there is measured in its place.
-    `learning_s`: for how many seconds, at most, what trains or generates does so beside eager as well; 0: not at all.
+    `artifact`: the directory of a recommendation, which is loaded and measured instead of building the plan; or "".
+    `learning_s`: for at most how many seconds the candidate also trains, or generates text, in comparison with eager;
+    0 means not at all.
     """
 
     workload: Workload
@@ -145,21 +146,24 @@ class TrialTask(Record, tag="trial-task", frozen=True):
 
 
 class CompileTask(Record, tag="compile-task", frozen=True):
-    """Compile `plan` as a trial of it does, and leave nothing but the compiler's cache, from which that one starts."""
+    """Compile `plan` in the same way as its trial does, to fill the compiler's cache for that trial."""
 
     workload: Workload
     plan: Plan
 
 
 class CompiledAhead(Record, tag="compiled-ahead", frozen=True):
-    """It was compiled, in the phase `compile`, which ends with a pass over the samples; a steady one takes so long."""
+    """The result of a CompileTask.
+
+    The phase `compile` ends with a pass over the samples; `steady_pass_s` is the duration of a steady pass.
+    """
 
     steady_pass_s: float
     phases_s: dict[str, float] = {}
 
 
 class PackTask(Record, tag="pack-task", frozen=True):
-    """Make what production loads of `plan`, to be served so, and leave its files in `directory`."""
+    """Pack `plan` for production, to be served in the way of `serving`, and write the files to `directory`."""
 
     workload: Workload
     plan: Plan
@@ -170,11 +174,11 @@ class PackTask(Record, tag="pack-task", frozen=True):
 
 
 class Packed(Record, tag="packed", frozen=True):
-    """What was packed: the programs, if any, and what they need to be loaded; `notes` are worth telling.
+    """What was packed: the programs, if any, and what is required to load them.
 
-    `attributes`: plain attributes of the model that are written into the programs, by path; null where the model's own
-    code runs. `weights`: digests of the model's tensors, by path, where the programs have copies of them;
-    `weight_samples`: those of a sample of each.
+    `notes`: remarks for the user. `attributes`: plain attributes of the model that are constants in the programs, by
+    path; null if the model's own code runs. `weights`: digests of the model's tensors, by path, if the programs contain
+    copies of them; `weight_samples`: digests of a sample of each.
     """
 
     programs: tuple[Program, ...]
@@ -187,7 +191,7 @@ class Packed(Record, tag="packed", frozen=True):
 
 
 class ExportTask(Record, tag="export-task", frozen=True):
-    """Write the model as a file of `format`, by the plan's runtime, into `directory`, and compare what it computes."""
+    """Write the model as a file of `format` into `directory`, with the plan's runtime, and verify its outputs."""
 
     workload: Workload
     plan: Plan
@@ -198,7 +202,7 @@ class ExportTask(Record, tag="export-task", frozen=True):
 
 
 class Exported(Record, tag="exported", frozen=True):
-    """What was written: the `program`, whose own record is a `core.export.Interface`, and how it was verified."""
+    """The exported `program`, whose `own` record is a `core.export.Interface`, and how it was verified."""
 
     program: Program
     verified: Verified
@@ -206,9 +210,9 @@ class Exported(Record, tag="exported", frozen=True):
 
 
 class FreshTask(Record, tag="fresh-task", frozen=True):
-    """Load `artifact`, packed of `plan`, in a new process, and call it with the samples in the plan's batches.
+    """Load `artifact`, which was packed from `plan`, in a new process, and call it with the samples.
 
-    A job of its own: beside a trial on the same GPU, another process has less memory, and may wait.
+    This is a separate job, because a trial that runs on the same GPU at the same time would take memory, and delay it.
     """
 
     workload: Workload
@@ -217,9 +221,9 @@ class FreshTask(Record, tag="fresh-task", frozen=True):
 
 
 class FreshStart(Record, tag="fresh-start", frozen=True):
-    """Seconds of one start: importing torch, having the model, loading, a first and a steady pass over the samples.
+    """Seconds of one start: importing torch, creating the model, loading, a first and a steady pass over the samples.
 
-    `serving` is what served it; `cache_misses` counts what the compiler did not find in its cache.
+    `serving` is how the calls were served; `cache_misses` counts what the compiler did not find in its cache.
     """
 
     import_s: float
@@ -233,7 +237,7 @@ class FreshStart(Record, tag="fresh-start", frozen=True):
 
     @property
     def startup(self) -> Startup:
-        """What starting costs beyond importing torch, having the model, and the calls themselves."""
+        """The cost of starting beyond importing torch, creating the model, and the calls themselves."""
         compile_s = max(0.0, self.first_pass_s - self.steady_pass_s)
         return Startup(import_s=0.0, build_s=self.load_s, compile_s=compile_s, warmup_s=0.0)
 
@@ -246,9 +250,9 @@ Reply = Measurement | Failure | Profile | Loaders | BatchProbe | Workload | Tool
 
 
 class Limits(Record, frozen=True):
-    """When a child is killed: `total_s` of wall time, `compile_s` in the compiling phase alone.
+    """When a child process is killed: after `total_s` of wall time, or `compile_s` in the compiling phase.
 
-    `memory_bytes` bounds what it may allocate on the host; 0 sets no bound.
+    `memory_bytes` limits its allocations on the host; 0 means no limit.
     """
 
     total_s: float
@@ -257,9 +261,9 @@ class Limits(Record, frozen=True):
 
 
 class Job(Record, frozen=True):
-    """One child's work: its task, a directory of its own, and the compiler cache it may use.
+    """The work of one child process: its task, its directory, and the compiler cache that it may use.
 
-    `headers_directory` is where the compiler keeps precompiled headers, which belong to the machine, and not to a run.
+    `headers_directory` is for precompiled headers of the compiler, which belong to the machine rather than to a run.
     """
 
     name: str

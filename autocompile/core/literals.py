@@ -1,4 +1,4 @@
-"""Plain values that JSON can hold as Python writes them."""
+"""Plain values that are stored in JSON as Python literals."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def is_literal(leaf: Any) -> bool:
-    """Whether `ast.literal_eval` of its `repr` gives it back."""
+    """Return whether `ast.literal_eval` restores the value from its `repr`."""
     return type(leaf) in _LITERALS and repr(leaf) not in _NOT_FINITE

@@ -1,4 +1,4 @@
-"""What production loads: the manifest of an artifact, with all that decides whether and how it is used."""
+"""The manifest of an artifact: everything that determines whether and how production uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANIFEST_VERSION = 5
 
 
 class FileEntry(Record, frozen=True):
-    """One file that loading opens: its path within the recommendation's directory, with `/` between the parts."""
+    """One file that loading opens: its path relative to the recommendation's directory, with `/` as the separator."""
 
     path: str
     sha256: str
@@ -23,12 +23,12 @@ class FileEntry(Record, frozen=True):
 
 
 class Requirements(Record, frozen=True):
-    """What an artifact needs to be used: versions and the kind of machine that its code was made for.
+    """What is required to use an artifact: versions, and the kind of machine that it was compiled for.
 
-    `instructions`: the processor's extensions that the compiler was free to use. `capability`: the
-    GPU's compute capability as "9.0", or "". `python`: as "3.11", or "" where it does not matter.
-    `library`: the version of what the runtime that serves needs beside torch, or "". `gpu`: the GPU's name, with its
-    profile where it is a MIG slice, or ""; `multiprocessors`: how many it has.
+    `instructions`: the processor's extensions that the compiler was allowed to use. `capability`: the GPU's compute
+    capability, such as "9.0", or "". `python`: the version, such as "3.11", or "" if it does not matter. `library`: the
+    version of the library that the runtime needs in addition to torch, or "". `gpu`: the GPU's name, with the profile
+    of a MIG slice, or "". `multiprocessors`: how many the GPU has.
     """
 
     torch: str
@@ -49,10 +49,10 @@ class Absence(Record, frozen=True):
 
 
 class Served(Record, frozen=True):
-    """How a way to serve was measured: seconds to start, seconds a call, speed-up over eager.
+    """One way to serve, and its measurements: seconds to start, seconds per call, speed-up over eager.
 
-    Seconds a call are for the samples of one of the baseline's calls; what compiles starts with an empty cache.
-    `expected`: it was packed and verified but not timed as loaded, so the figures are what is expected of it.
+    Seconds per call are for the samples of one of the baseline's calls. If it compiles, the start is with an empty
+    cache. `expected`: it was packed and verified but not timed after loading, so the figures are estimates.
     """
 
     serving: Serving
@@ -65,9 +65,9 @@ class Served(Record, frozen=True):
 
 
 class Standby(Record, frozen=True):
-    """What serves where the model's weights are not those that the programs hold: programs that run on the model's own.
+    """Programs that use the model's own weights. They serve if these differ from the weights in the packed programs.
 
-    `identity` is the model's, with the attributes that these programs depend on.
+    `identity` is the model's identity, with the attributes that these programs depend on.
     """
 
     plan: Plan
@@ -78,20 +78,27 @@ class Standby(Record, frozen=True):
 
 
 class Manifest(Record, frozen=True):
-    """All that `autocompile.load` needs. Its own digest pins the artifact, as it holds every file's.
+    """Everything that `autocompile.load` and `autocompile.prepare` need.
 
-    `serving` is the best that was packed. `identity` is the model's that was tuned; its
-    attributes are those that the artifact depends on.
-    `batch_factor`: samples in one of its calls, over those in a call as it was tuned with.
-    `served` starts with the artifact as it is loaded, if there is one; then come the configurations that are best
-    for some number of calls, eager among them, as they were measured. `envelope`: which of these to serve for how many
-    calls, those of the workload that was tuned; the packed one is in it as `..., packed`.
-    `weights`: a digest of each of the model's tensors, by path, where the programs have copies of them;
-    `weight_samples`: of a sample of each. `training`: how the model was trained, where it is a training's
-    configuration, which `autocompile.prepare` takes; `generation`: how it generates text, where `identity` is that of
-    its decode step, a `Decoding`; `signatures`: the steps that it was tuned with. Its `files`, if it has any, are the
-    compiler's cache, from which a process starts sooner than `serving` says. `settings`: torch's own, precision among
-    them, as they were when it was tuned and packed.
+    The digest of the manifest identifies the artifact, because the manifest contains the digest of every file.
+
+    Attributes:
+        identity: The identity of the model that was tuned, with the attributes that the artifact depends on.
+        serving: The best way to serve that was packed.
+        files: The files of the artifact. If training was tuned, they are the compiler's cache, with which a process
+            starts faster than `serving` says.
+        batch_factor: Samples per call of the artifact, divided by the samples per call of the workload.
+        served: The loaded artifact, if there is one, then the configurations that are best for some number of calls,
+            with their measurements. Eager is one of them.
+        envelope: Which of these to serve for how many calls of the workload. The packed one is called `..., packed`.
+        weights: A digest of each of the model's tensors, by path, if the programs contain copies of them.
+        weight_samples: A digest of a sample of each of these tensors.
+        standby: Programs that use the model's own weights, or null.
+        training: How the model was trained, if training was tuned.
+        generation: How the model generates text, if decode steps were tuned. `identity` is then that of the decode
+            step, a `Decoding`.
+        signatures: The training steps that were tuned.
+        settings: Torch's settings, such as its precision, at the time of tuning and packing.
     """
 
     manifest_version: int
@@ -117,6 +124,6 @@ class Manifest(Record, frozen=True):
 
     @property
     def all_files(self) -> tuple[FileEntry, ...]:
-        """Those of the programs, and of what stands by."""
+        """The files of the programs, and of the standby."""
         own = {entry.path: entry for entry in (*self.files, *(self.standby.files if self.standby else ()))}
         return tuple(own.values())

@@ -1,4 +1,4 @@
-"""How a trial ended: a measurement, or a failure that is a value."""
+"""The outcome of a trial: a measurement, or a failure as a value."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ FailureKind = Literal[
     "error", "invalid", "timeout", "out_of_memory", "crash", "wrong_result", "unsupported", "recompiled"
 ]
 
-# A cause that lies in the model, so that other candidates have it as well, in a word of the runtime that found it; ""
-# where none is known. See `runtime.kind.Kind.fails_alike`.
+# A cause in the model, which therefore affects other candidates too, by a name of the runtime that found it; "" if
+# unknown. See `runtime.kind.Kind.fails_alike`.
 FailureCause = str
 
 
 class Failure(Record, tag="failure", frozen=True):
-    """Why there is no measurement: in which `stage`, of which `kind`, and what was said.
+    """Why there is no measurement: the `stage`, the `kind` of failure, and the `message`.
 
-    `log_tail` is the end of what the child printed; `phases_s` tells where its seconds went. `cause` is what in the
-    model brought it about, "" where that is not known.
+    `log_tail` is the end of the child process's output. `phases_s` is the time it spent, in seconds by phase. `cause`
+    names the cause in the model, or "" if it is unknown.
     """
 
     stage: str
@@ -33,9 +33,9 @@ class Failure(Record, tag="failure", frozen=True):
 
 
 class Latency(Record, frozen=True):
-    """Milliseconds a call: quantiles of single calls, and `mean_ms`, and how many calls were timed.
+    """Milliseconds per call: quantiles of single calls, the mean, and how many calls were timed.
 
-    `mean_ms` is over all samples, each as often as it comes: the median over blocks of a block's mean.
+    `mean_ms` is the median over blocks of a block's mean. In a block, each sample occurs as often as in the workload.
     """
 
     mean_ms: float
@@ -47,12 +47,12 @@ class Latency(Record, frozen=True):
 
 
 class Startup(Record, frozen=True):
-    """Seconds before the first steady call, beyond what those calls take anyway.
+    """Seconds before the first steady call, beyond the time of the calls themselves.
 
-    `import_s`: torch's compiler packages. `build_s`: copying and transforming the model, or loading what was packed.
-    `compile_s`: the first pass over all signatures, where compiling happens. `warmup_s`: the passes until it is
-    steady. `pack_s`: compiling what is loaded, once for all processes that load it, which is no part of a start.
-    One-off costs per machine (instruction-set probes, precompiled headers) are not in it: see `Toolchain`.
+    `import_s`: importing torch's compiler packages. `build_s`: copying and transforming the model, or loading the
+    artifact. `compile_s`: the first pass over all signatures, which compiles. `warmup_s`: further passes until the time
+    per call is steady. `pack_s`: compiling what is loaded, once for all processes that load it; not part of a start.
+    One-off costs per machine (instruction-set probes, precompiled headers) are not included: see `Toolchain`.
     """
 
     import_s: float
@@ -63,16 +63,16 @@ class Startup(Record, frozen=True):
 
     @property
     def total_s(self) -> float:
-        """What a process pays once."""
+        """The start-up time that each process pays once."""
         return self.import_s + self.build_s + self.compile_s + self.warmup_s
 
 
 class Accuracy(Record, frozen=True):
-    """The worst output's error against the reference, relative to the reference's root mean square.
+    """The error of the worst output against the reference, relative to the reference's root mean square.
 
-    With a metric of the user's own, `error` is how far it dropped and `limit` how far it may.
-    `error`, `baseline_error` and `limit` are root mean squares; `element_error` is the largest share
-    of its own bound that any one element used (1 is the bound). `output` names the worst output.
+    `error`, `baseline_error` and `limit` are root mean squares. With the user's own metric, `error` is how far the
+    metric dropped, and `limit` how far it may drop. `element_error` is the largest error of any element, as a share of
+    its own limit. `output` names the worst output.
     """
 
     error: float
@@ -84,13 +84,18 @@ class Accuracy(Record, frozen=True):
 
 
 class Learned(Record, frozen=True):
-    """How a candidate learned beside eager, from the same beginning, in so many `steps` over the batches in turn.
+    """How a candidate learned in comparison with eager, from the same initial state, on the batches in turn.
 
-    `first` and `last`: its mean loss over the first and the last quarter of the steps; `baseline_last`: eager's over
-    the last. `off`: root mean square difference of the two losses over the last quarter, with the same random numbers;
-    `limit`: what it may be. `seeds`: over how many seeds the means are, where the candidate draws random numbers of its
-    own. `skipped`: why it was not trained, or "". `by_closure`: the optimizer called for the loss itself, and `steps`
-    counts these calls.
+    Attributes:
+        steps: The number of steps. With `by_closure`, the number of calls of the closure.
+        first: Its mean loss over the first quarter of the steps.
+        last: Its mean loss over the last quarter of the steps.
+        baseline_last: Eager's mean loss over the last quarter of the steps.
+        off: Root mean square difference of the two losses over the last quarter, with the same random numbers.
+        limit: The limit for `off`.
+        seeds: The number of seeds that the means are taken over, if the candidate draws other random numbers.
+        skipped: Why it was not trained, or "".
+        by_closure: Whether the optimizer called a closure for the loss.
     """
 
     steps: int = 0
@@ -105,15 +110,17 @@ class Learned(Record, frozen=True):
 
     @property
     def words(self) -> Words:
-        """What `steps` are called."""
+        """What `steps` are called in texts."""
         return words_of("closure" if self.by_closure else "training")
 
 
 class Generated(Record, frozen=True):
-    """How `generate` fared with a candidate's decode step: `tokens` were compared with eager's, and are the same.
+    """How `generate` performed with a candidate's decode step.
 
-    `speedup`: eager's time for a whole call of `generate`, prompt included, over the candidate's, the median of pairs;
-    and how many tokens a second both generated. `skipped`: why none of this was done, or "".
+    `tokens`: how many tokens were compared with eager's; all were the same. `speedup`: eager's time for a whole call of
+    `generate`, prompt included, divided by the candidate's, the median of pairs. `tokens_per_s` and
+    `baseline_tokens_per_s`: how many tokens per second the candidate and eager generated. `skipped`: why nothing was
+    generated, or "".
     """
 
     tokens: int = 0
@@ -124,10 +131,11 @@ class Generated(Record, frozen=True):
 
 
 class Counters(Record, frozen=True):
-    """What the compiler counted; `unseen`: calls of sizes that no sample has, and for how many it compiles again.
+    """The compiler's counters.
 
-    `captures`: functions that CUDA graphs were made of, one for each size that calls have; `unseen_captures`: for how
-    many of the unseen calls it captured another, which compiles nothing.
+    `unseen`: how many calls with sizes that no sample has were made; `unseen_recompiles`: for how many of them it
+    compiled again. `captures`: how many functions were captured as CUDA graphs, one for each size of calls;
+    `unseen_captures`: for how many of the unseen calls another graph was captured, without compiling.
     """
 
     graphs: int = 0
@@ -143,13 +151,19 @@ class Counters(Record, frozen=True):
 
 
 class Contamination(Record, frozen=True):
-    """What else the host did while blocks were timed.
+    """What else happened on the host while blocks were timed.
 
-    `dropped` of `blocks` were disturbed and repeated; `other_cpu_share` and `steal_share` are shares
-    of the host's CPU time taken by others over all of the timing; `noisy` says that it stayed so. On a
-    GPU, `throttled` names why its clocks were lowered, and `gpu_processes` counts others that computed on it.
-    `waited_share`: on a GPU, for which share of the time threads of the trial were ready to run and had no CPU, which
-    decides there, and not what others took of the CPUs; null on a CPU, and where the system does not tell.
+    Attributes:
+        blocks: The number of blocks.
+        dropped: How many of them were disturbed, and repeated.
+        other_cpu_share: The share of the host's CPU time that other processes took during the timing.
+        steal_share: The share of the host's CPU time that the hypervisor took.
+        noisy: Whether the host stayed disturbed.
+        throttled: Why the clocks of the GPU were lowered, or "".
+        gpu_processes: How many other processes computed on the GPU.
+        waited_share: On a GPU, the share of time in which threads of the trial were ready to run but had no CPU. It
+            determines there whether the host is noisy, in place of `other_cpu_share`. Null on a CPU, or if the system
+            does not report it.
     """
 
     blocks: int
@@ -164,14 +178,17 @@ class Contamination(Record, frozen=True):
 
 
 class Measurement(Record, tag="measurement", frozen=True):
-    """One candidate against the baseline in one process.
+    """One candidate, measured against the baseline in one process.
 
-    `ratio` is candidate time over baseline time for a sample, the median of paired blocks, with its interval;
-    `batch_factor`: samples in one of the candidate's calls, over those in one of the baseline's;
-    `decided`: timing ended early, as the candidate was surely behind the best. `peak_memory_bytes`: of a step of
-    training what is its own (parameters, gradients, the optimizer's state, activations, batches); of a call what the
-    process took, or on a GPU allocated. `phases_s` tells where the child's seconds went. `learned`: how it learned
-    beside eager, null where that was not asked for; `generated`: how whole texts were generated with it, likewise.
+    Attributes:
+        ratio: Candidate time divided by baseline time per sample: the median of paired blocks, with its interval.
+        peak_memory_bytes: For a training step, the step's own memory: parameters, gradients, optimizer state,
+            activations and batches. For a call, the memory of the process, or on a GPU, the memory that it allocated.
+        decided: Whether timing ended early, because the candidate was surely slower than the best.
+        batch_factor: Samples per call of the candidate, divided by samples per call of the baseline.
+        phases_s: The time that the child process spent, in seconds by phase.
+        learned: How it learned in comparison with eager; null if that was not requested.
+        generated: How whole texts were generated with it; null if that was not requested.
     """
 
     ratio: Estimate
@@ -193,10 +210,10 @@ Outcome = Measurement | Failure
 
 
 class Toolchain(Record, tag="toolchain", frozen=True):
-    """What this machine pays once for its compiler: `cold_s`, and whether it works at all.
+    """The compiler on this machine: its one-off cost (`cold_s`), and whether it works.
 
-    `problem` is "" if it works, else what is wrong. `instruction_set` is what the compiler targets.
-    `missing`: why runtimes cannot be used here at all, by their names.
+    `problem` is "" if it works, else what is wrong. `instruction_set` is the target of the compiler. `missing`: why
+    runtimes cannot be used here, by their names.
     """
 
     cold_s: float

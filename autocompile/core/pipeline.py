@@ -1,44 +1,44 @@
-"""What it takes to get the next batch: a loader's settings, and how fast each was seen to be."""
+"""The input pipeline: a DataLoader's settings, and the measured time per batch with each of them."""
 
 from __future__ import annotations
 
 from autocompile.core.serde import Record
 
-# Below this a difference between two settings is within what a second of measuring leaves open.
+# A setting must reduce the time to this share. A smaller difference is within the error of a second of measuring.
 _WORTH_TELLING = 0.9
 
 
 class LoaderSetting(Record, frozen=True):
-    """`workers` processes (0: the caller itself loads), each `prefetch` batches ahead, into pinned memory or not."""
+    """The number of worker processes (0: the caller itself loads), batches prefetched per worker, pinned memory."""
 
     workers: int
     prefetch: int
     pinned: bool
 
     def __str__(self) -> str:
-        """As a DataLoader takes it; workers that persist start once, and not for each pass."""
+        """Return the setting as arguments of a DataLoader. Persistent workers start once, not once per pass."""
         own = f"num_workers={self.workers}"
         ahead = f", prefetch_factor={self.prefetch}, persistent_workers=True" if self.workers else ""
         return f"{own}{ahead}{', pin_memory=True' * self.pinned}"
 
 
 class LoaderTiming(Record, frozen=True):
-    """Milliseconds from batch to batch when nothing else is done in between, over so many `batches`."""
+    """Milliseconds from batch to batch if nothing else is done in between, measured over `batches` batches."""
 
     setting: LoaderSetting
     batch_ms: float
     batches: int
 
     def step_ms(self, latency_ms: float) -> float:
-        """From step to step with a model that takes `latency_ms`: workers load meanwhile, the caller cannot."""
+        """Return the time per step with a model that takes `latency_ms`. Only workers load while the model computes."""
         return max(self.batch_ms, latency_ms) if self.setting.workers else self.batch_ms + latency_ms
 
 
 class LoaderTrial(Record, frozen=True):
-    """A setting, tried while the model trains in eager: what a step takes then, and how much of it is waiting.
+    """A setting, tried while the model trains in eager: the time per step, and how much of it is waiting for batches.
 
-    `start_ms`: what the first step of a pass waits, starting the workers included. Means over so many `steps`, of the
-    quicker of several tries.
+    `start_ms`: how long the first step of a pass waits, including the start of the workers. All values are means over
+    `steps` steps, of the fastest of several tries.
     """
 
     setting: LoaderSetting
@@ -49,7 +49,7 @@ class LoaderTrial(Record, frozen=True):
 
 
 class Loaders(Record, tag="loaders", frozen=True):
-    """A DataLoader as the user has it (`own`), and set otherwise; null with the `problem` where that was not tried."""
+    """The user's own setting of a DataLoader, and others that were tried; `problem`: why nothing was tried, or ""."""
 
     own: LoaderTrial | None = None
     tried: tuple[LoaderTrial, ...] = ()
@@ -58,7 +58,7 @@ class Loaders(Record, tag="loaders", frozen=True):
 
     @property
     def better(self) -> LoaderTrial | None:
-        """The first setting that is about as good as any tried, if it waits less and a step is clearly shorter."""
+        """The first setting that is about as good as the best, if steps wait less and are clearly shorter; or None."""
         if self.own is None:
             return None
         sooner = [trial for trial in self.tried if trial.waiting_ms < self.own.waiting_ms]
@@ -69,10 +69,10 @@ class Loaders(Record, tag="loaders", frozen=True):
 
 
 class LoaderFacts(Record, frozen=True):
-    """By what a script's DataLoader is known again: the classes of its dataset, sampler and collating function.
+    """Facts by which a script's DataLoader is recognized: the classes of its dataset, sampler and collate function.
 
-    `samples` in the dataset, null where it does not tell; `batch` is the size of one, null where batches come as they
-    are; its own `workers`.
+    `samples`: the length of the dataset, null if it has none. `batch`: the batch size, null if the dataset itself
+    provides batches. `workers`: its own number of workers.
     """
 
     dataset: str
@@ -84,11 +84,11 @@ class LoaderFacts(Record, frozen=True):
 
 
 class InputPipeline(Record, frozen=True):
-    """Where the samples came from, and how long a batch takes: `own` as the user has it, `tried` set otherwise.
+    """Where the samples came from, and how long a batch takes with the user's `own` setting and others (`tried`).
 
-    `source` is the class of what was iterated over. `stays`: why other processes cannot have it, to train on it with
-    other settings; "" where they can. `loader`: by what it is known again in a script that was watched; `fixed`: why
-    `autocompile run` leaves its settings as they are, "" where workers give the same batches.
+    `source`: the class of the object that was iterated over. `stays`: why it cannot be sent to another process to train
+    with other settings, or "". `loader`: the facts by which `autocompile run` recognizes it in a script. `fixed`: why
+    `autocompile run` must not change its settings; "" if the batches are the same with workers.
     """
 
     source: str
@@ -96,15 +96,15 @@ class InputPipeline(Record, frozen=True):
     tried: tuple[LoaderTiming, ...] = ()
     stays: str = "it is kept only where a model is trained"
     loader: LoaderFacts | None = None
-    fixed: str = "it is looked at only in a script that is watched"
+    fixed: str = "it is examined only in a script that is watched"
 
     def share(self, latency_ms: float) -> float:
-        """Of a step with a model that takes `latency_ms`, the share that is spent waiting for the batch, in 0..1."""
+        """Return the share of a step, in 0..1, that waits for the batch, with a model that takes `latency_ms`."""
         step = self.own.step_ms(latency_ms)
         return max(0.0, step - latency_ms) / step if step > 0 else 0.0
 
     def better(self, latency_ms: float) -> LoaderTiming | None:
-        """The first setting that is about as good as any tried, if it is clearly better than the user's own."""
+        """Return the first setting that is about as good as the best, if it is clearly better than the user's own."""
         steps = [timing.step_ms(latency_ms) for timing in self.tried]
         if not steps or min(steps) > _WORTH_TELLING * self.own.step_ms(latency_ms):
             return None

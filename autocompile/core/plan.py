@@ -1,4 +1,4 @@
-"""What a candidate means: everything that is done to the model, and nothing else."""
+"""The plan of a candidate: everything that is done to the model, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from autocompile.core.serde import Record
 
-# The runtime of the baseline: the model as it is.
+# The runtime of the baseline, which runs the model without changes.
 EAGER = "eager"
 
 
@@ -25,16 +25,20 @@ class AxisRange(Record, frozen=True):
 class Plan(Record, frozen=True):
     """How to run the model. Two candidates with equal plans build the same program.
 
-    `runtime`: the name of what runs it. `settings`: that runtime's own record as plain JSON, without what is as by
-    default; the runtime's room has its fields. What all runtimes share: `autocast`, the reduced dtype, or "";
-    `float32`, what matrix products of float32 tensors are computed in on a GPU, `tf32`, or "" for what is set;
-    `memory_format`, `channels_last`, or "" to leave it; `threads`, CPU threads within an operator, or 0 to leave
-    torch's own; `batch`, samples in a call, or 0 for as many as were given; `sizes`, `fixed` for programs that take the
-    sizes that were given and no others, or "" for as many as can be had; `optimizer`, which of the optimizer's
-    implementations trains, `foreach` or `fused`, `compiled` for its step as one compiled program, or "" for the one
-    that was given; `recomputed`, paths of submodules
-    whose activations are computed again in the backward pass; `micro_batches`, equal parts that each batch of a step is
-    cut into, whose gradients are added up.
+    Attributes:
+        runtime: The name of the runtime.
+        settings: The runtime's own settings as plain JSON, without default values. The fields are defined in the
+            runtime's folder.
+        autocast: The reduced dtype, or "".
+        memory_format: `channels_last`, or "" to keep the format.
+        threads: CPU threads within an operator, or 0 to keep torch's number.
+        batch: Samples per call, or 0 for as many as were given.
+        sizes: `fixed` for programs that only take the sizes that were given, or "" for as wide a range as possible.
+        optimizer: The implementation of the optimizer: `foreach`, `fused`, `compiled` (its step as one compiled
+            program), or "" for the given one.
+        recomputed: Paths of the submodules whose activations are recomputed in the backward pass.
+        micro_batches: The number of equal parts into which each batch of a step is cut. Their gradients are summed.
+        float32: The precision of float32 matrix products on a GPU: `tf32`, or "" for torch's setting.
     """
 
     runtime: str = EAGER
@@ -51,15 +55,15 @@ class Plan(Record, frozen=True):
 
     @property
     def precision(self) -> str:
-        """The dtype in which matrix products are computed, as `core.tolerance` names it; "" is the model's own."""
+        """The precision of matrix products, by its name in `core.tolerance`; "" is the model's own."""
         return self.autocast or self.float32
 
     @property
     def is_eager(self) -> bool:
-        """Whether it is run as the baseline is, operator by operator."""
+        """Whether the model runs operator by operator, as the baseline does."""
         return self.runtime == EAGER
 
     @property
     def key(self) -> str:
-        """A short digest; equal plans have equal keys, on every machine, however their settings are ordered."""
+        """A short digest. Equal plans have equal keys on every machine, in whatever order their settings are."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:16]

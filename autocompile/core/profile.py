@@ -1,4 +1,4 @@
-"""What is known of a workload before anything is searched."""
+"""The profile of a workload: what is known about it before the search."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from autocompile.core.step_profile import StepProfile
 
 
 class GraphBreak(Record, frozen=True):
-    """Where the compiler leaves the graph, in the user's own file, why, and what to write instead if that is known.
+    """A graph break: its place in the user's own file, the reason, and what to write instead, if that is known.
 
-    `path` is the submodule whose `forward` it lies in: "" for the model itself, and where it is not known.
+    `path` is the submodule whose `forward` contains it: "" for the model itself, or if unknown.
     """
 
     file: str
@@ -25,7 +25,7 @@ class GraphBreak(Record, frozen=True):
 
 
 class Recompile(Record, frozen=True):
-    """A function that is compiled again for another sample, what differed, and what to do about it."""
+    """A function that is compiled again for another sample: what differed, and what to do about it."""
 
     file: str
     line: int
@@ -34,9 +34,9 @@ class Recompile(Record, frozen=True):
 
 
 class RepeatedBlock(Record, frozen=True):
-    """Children of one class and one structure that recur: compiling one serves all.
+    """Submodules of the same class and structure, of which only one has to be compiled.
 
-    `paths` are the submodule paths, as `nn.Module.get_submodule` takes them.
+    `paths` are their paths, as `nn.Module.get_submodule` takes them.
     """
 
     class_name: str
@@ -44,10 +44,10 @@ class RepeatedBlock(Record, frozen=True):
 
 
 class Submodule(Record, frozen=True):
-    """What one submodule takes of a call, without what its children take, and with them (`whole_share`).
+    """The time of one submodule in a call, without its children (`self_ms`, `share`) and with them (`whole_share`).
 
-    Shares are of the call's time, in 0..1; `allocated_bytes` is what its own operators newly allocate;
-    `parameter_bytes` are its own parameters. The model itself has the path "".
+    Shares are of the call's time, in 0..1. `allocated_bytes` is what its own operators allocate, and `parameter_bytes`
+    is the size of its own parameters. The model itself has the path "".
     """
 
     path: str
@@ -61,11 +61,11 @@ class Submodule(Record, frozen=True):
 
 
 class Ceilings(Record, frozen=True):
-    """The best that this device was seen to do, with the process's threads.
+    """The best performance that was measured on this device, with the process's threads.
 
-    `flops_per_s` in a large matrix product of `dtype`, `bytes_per_s` (read and written) in a large copy,
-    `dispatch_us` for an operator on one element, which is all overhead. `convolution_flops_per_s`: the same product in
-    TF32, where convolutions are computed in that and matrix products are not, as torch has it on a GPU; else 0.
+    `flops_per_s`: in a large matrix product of `dtype`. `bytes_per_s`: read and written in a large copy. `dispatch_us`:
+    the time of an operator on one element, which is all overhead. `convolution_flops_per_s`: the same matrix product in
+    TF32, if convolutions use TF32 and matrix products do not, which is torch's default on a GPU; else 0.
     """
 
     flops_per_s: float
@@ -76,33 +76,45 @@ class Ceilings(Record, frozen=True):
 
 
 class Profile(Record, tag="profile", frozen=True):
-    """Measured in eager, before the search.
+    """The profile of a workload, measured in eager before the search.
 
-    `baseline_ms`: latency of one call, and the spread of repeated blocks of calls. `self_ratio`: the baseline
-    timed against itself, which shows what this host makes of no difference at all. `busy_share`: of
-    the device, in 0..1, null where nothing tells, and `busy_source` says how it was measured.
-    `outside_kernels_share`: of the wall time of a call, what no kernel accounts for. `error_floor`: the baseline's own
-    root mean square error against the reference, relative to the reference's; a profile for reading has no `reference`
-    (""). `matrix_kernels`: matrix products
-    and convolutions a call, which mixed precision and GEMM templates are about. `phases_s`: seconds by
-    phase.
-
-    `bound` is what limits it and `evidence` says why in a sentence. `flops` (matrix products, convolutions,
-    attention) and `bytes` (operands and results of all operators) are per call; `achieved_flops_share`,
-    `achieved_bandwidth_share` are what it makes of the `ceilings`, and `overhead_share` is what starting its
-    operators takes of a call. Work that stays in caches may go beyond a copy's rate, so beyond 1. `exportable`
-    is None where it was not tried. `input_share`: of a step, what waiting for the batch takes;
-    `better_loader` is the loader setting that measured better. `buckets` are what calls of varying sizes may be filled
-    up to, None with the `padding_problem` if that changes outputs or was not tried. `contamination` is what others did
-    while the baseline was timed. `opaque_output` names what the output holds and no compiled program can return, or "".
-    `free_batch`: whether a call's samples are independent, so that it may hold another number of them; None where that
-    was not tried. `deterministic`: two calls from one random state agree exactly; `random`: if so, two from different
-    ones do not; `unrepeatable`: two from one state are further apart than roundings can be. `step`: a step of training
-    from within, null for a call; its `submodules` are of the forward alone. `loaders`: what a DataLoader's settings
-    make of a step of training, where its batches take a share of it; else null. `micro_batches`: of a training, by the
-    number of equal parts that a batch may be cut into, why it learns something else from them, "" where it is proved
-    that it does not; empty where that was not tried. `recompute_problem`: why the repeated blocks' activations cannot
-    be computed again, or "". The `peak_memory_bytes` of a training are a step's own, those of calls the process's.
+    Attributes:
+        baseline_ms: The latency of one call, with the spread of repeated blocks of calls.
+        self_ratio: The baseline timed against itself, which shows the noise of this host.
+        busy_share: The busy share of the device, in 0..1; null if unknown.
+        busy_source: How `busy_share` was measured.
+        outside_kernels_share: The share of a call's wall time in which no kernel runs.
+        matrix_kernels: Matrix products and convolutions per call, which mixed precision and GEMM templates speed up.
+        peak_memory_bytes: For training, the memory of a step itself; for calls, that of the process.
+        deterministic: Whether two calls from the same random state agree exactly.
+        random: Whether they are deterministic, but calls from different random states differ.
+        error_floor: The baseline's root mean square error against the reference, relative to the reference.
+        reference: The precision of the reference; "" in a profile for reading.
+        phases_s: The time of the child process, in seconds by phase.
+        bound: What limits the workload.
+        evidence: Why, in one sentence.
+        flops: Floating point operations per call, of matrix products, convolutions and attention.
+        bytes: Bytes per call, of the operands and results of all operators.
+        achieved_flops_share: The achieved rate, as a share of the `ceilings`.
+        achieved_bandwidth_share: The achieved rate, as a share of the `ceilings`. It may exceed 1 if data stay in
+            caches, which are faster than a copy.
+        overhead_share: The share of a call that is spent starting operators.
+        submodules: The time of each submodule; for a training step, in the forward pass only.
+        exportable: Whether torch.export succeeds; null if that was not tried.
+        input_share: The share of a step that waits for the batch.
+        better_loader: The loader setting that measured better.
+        buckets: The sizes to which calls of varying sizes may be padded. Null if padding changes outputs or was not
+            tried; see `padding_problem`.
+        contamination: What other processes did while the baseline was timed.
+        opaque_output: What the output contains that no compiled program can return, or "".
+        free_batch: Whether the samples of a call are independent, so that their number may be changed; null if that was
+            not tried.
+        unrepeatable: Whether two calls from the same random state differ by more than rounding errors.
+        step: The profile of a training step; null for calls.
+        loaders: The time of a training step with each setting of its DataLoader; null if batches take no share of it.
+        micro_batches: For training, by the number of equal parts of a batch: why the model learns something else from
+            the parts; "" if it is proved that it does not. Empty if that was not tried.
+        recompute_problem: Why the activations of the repeated blocks cannot be recomputed, or "".
     """
 
     baseline_ms: Estimate
@@ -153,16 +165,16 @@ class Profile(Record, tag="profile", frozen=True):
 
     @property
     def better_setting(self) -> LoaderSetting | None:
-        """The DataLoader's setting with which a step of training was clearly shorter; None if there is none."""
+        """The DataLoader setting with which a training step was clearly shorter; None if there is none."""
         better = self.loaders.better if self.loaders else None
         return better.setting if better else None
 
     @property
     def busy(self) -> float | None:
-        """The device's busy share: what its kernels cover of a call, or less where that was measured; None if unknown.
+        """The smaller of the device's busy share and the share of a call that kernels cover; None if unknown.
 
-        NVML tells of spans in which any kernel ran at all, which with a GPU that waits for short ones is nearly all.
-        Where the profiler may not look into a GPU, it sees no kernels.
+        NVML counts periods in which any kernel ran at all, so it reports a GPU with many short kernels as nearly always
+        busy. If the profiler has no access to the GPU, it sees no kernels.
         """
         known = [self.busy_share] if self.busy_share is not None else []
         if self.kernels_per_call:

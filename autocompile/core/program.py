@@ -1,4 +1,4 @@
-"""One compiled program in an artifact: the calls that it takes, and what it is put together of."""
+"""One compiled program in an artifact: the calls that it takes, and the files that it consists of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from autocompile.core.serde import Record
 
 
 class Axis(Record, frozen=True):
-    """A size that may differ from call to call: every axis of this name has one size, from `low` to `high`."""
+    """A size that may differ between calls, from `low` to `high`. In a call, all axes of this name have one size."""
 
     name: str
     low: int
@@ -16,10 +16,10 @@ class Axis(Record, frozen=True):
 
 
 class TensorGuard(Record, tag="tensor", frozen=True):
-    """What one tensor argument must be; `shape` has a size, or an axis's name. Strides are in elements.
+    """The requirements on one tensor argument. `shape` has a size, or an axis's name, per dimension.
 
-    `layout`: `contiguous`, `channels_last`, or `strided`, which takes exactly `stride`. `device_type`: where it lies;
-    on the type of device that the program runs on, it is that very device.
+    `layout`: `contiguous`, `channels_last`, or `strided`, which requires exactly `stride` (in elements). `device_type`:
+    the device of the tensor. If it is the type of device that the program runs on, the tensor must be on that device.
     """
 
     path: str
@@ -31,20 +31,27 @@ class TensorGuard(Record, tag="tensor", frozen=True):
 
 
 class ConstantGuard(Record, tag="constant", frozen=True):
-    """An argument that is no tensor, as Python writes it: the program holds for this value only."""
+    """An argument that is not a tensor, as a Python literal. The program is valid for this value only."""
 
     path: str
     literal: str
 
 
 class Program(Record, frozen=True):
-    """One compiled program, whatever its runtime.
+    """One compiled program of any runtime.
 
-    `positional` and `keywords` are the call's form, `input_spec` the structure of its arguments and `output_spec` that
-    of its outputs, as torch writes a pytree. `guards` are its arguments' in the order in which they are flattened.
-    `outputs`: for each leaf of the output a literal, or None where it is the program's next tensor. `files`: what it is
-    put together of, by name, in `directory` within the artifact. `own`: the runtime's own record of it, as plain JSON.
-    `needs_model`: whether it takes weights from the model.
+    Attributes:
+        positional: The number of positional arguments.
+        keywords: The names of the keyword arguments.
+        input_spec: The structure of the arguments, as torch serializes a pytree.
+        guards: The requirements on the flattened arguments, in order.
+        axes: The sizes that may vary.
+        output_spec: The structure of the outputs, as torch serializes a pytree.
+        outputs: For each leaf of the output, a literal, or null if it is the program's next tensor.
+        files: The names of its files in `directory`.
+        own: The runtime's own record, as plain JSON.
+        needs_model: Whether it takes weights from the model.
+        directory: The directory of its files within the artifact.
     """
 
     positional: int
@@ -61,7 +68,7 @@ class Program(Record, frozen=True):
 
 
 def accepted_calls(program: Program) -> tuple[str, ...]:
-    """The calls that a program takes, a line for each argument."""
+    """Return the calls that a program takes, one line per argument."""
     ranges = {axis.name: f"{axis.low}..{axis.high}" for axis in program.axes}
     return tuple(_argument_line(guard, ranges) for guard in program.guards)
 

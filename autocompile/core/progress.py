@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""The progress events of a run."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from autocompile.core.workload import Workload
 
 
 class Listener(Protocol):
-    """Hears of a run's progress. Called from the deciding process, between and around children only.
+    """Receives the progress of a run. It is called in the parent process.
 
-    While a child is timing nothing is called, so that whoever draws a screen stays still meanwhile.
+    It is never called while a child process is timing, so that drawing on the screen does not disturb the timing.
     """
 
     def on_workload(self, workload: Workload) -> None:
-        """It is known what is tuned, before anything is measured of it."""
+        """The workload is known; nothing has been measured yet."""
 
     def on_stage(self, stage: str) -> None:
         """A new stage begins: toolchain, profile, search, finals."""
 
     def on_task(self, label: str) -> None:
-        """A child starts on this."""
+        """A child process starts this task."""
 
     def on_phase(self, phase: str) -> None:
-        """The child now loads, compiles, verifies, warms up or times."""
+        """The child process starts to load, compile, verify, warm up or time."""
 
     def on_lanes(self, lanes: Sequence[str]) -> None:
-        """What several lanes do now, each in words."""
+        """The activity of the lanes has changed; each is described in words."""
 
     def on_trial(self, trial: Trial) -> None:
         """A trial has ended."""
@@ -38,7 +38,7 @@ class Listener(Protocol):
         """The journal has a new entry."""
 
     def on_notice(self, notice: str) -> None:
-        """Something that the user should know before the budget is spent."""
+        """There is something that the user should know before the budget is spent."""
 
 
 class Silence:

@@ -1,4 +1,4 @@
-"""Where trials run: the one seam between deciding and measuring."""
+"""The interface of runners, which run trials. It separates deciding from measuring."""
 
 from __future__ import annotations
 
@@ -10,77 +10,80 @@ from autocompile.core.serde import Record
 
 
 class MachineEntry(Record, frozen=True):
-    """Where candidates are tried: its `name`, "" for the one where the run is, and how many compile side by side."""
+    """A machine on which candidates are tried: its `name` ("" for this machine), and how many compile in parallel."""
 
     name: str
     lanes: int
 
 
 class PendingReply(Protocol):
-    """What a submitted task will be answered with; it may still run, or wait for its turn."""
+    """The future reply to a submitted task, which may still be running or waiting for its turn."""
 
     def answer(self) -> Reply:
-        """Wait for the task's end, and tell what came of it; asked again, the same.
+        """Wait for the end of the task, and return its reply. Further calls return the same reply.
 
-        Raises MachineLost if it ran on another machine that is gone, RunnerError if the machinery itself is broken, or
-        the task was cancelled, and KeyboardInterrupt with nothing left running, whatever else was under way.
+        Raises MachineLost if the task ran on another machine that no longer answers; RunnerError if the runner itself
+        failed, or if the task was cancelled; and KeyboardInterrupt, after all other tasks have been stopped too.
         """
         ...
 
     def is_done(self) -> bool:
-        """Whether `answer` need not wait."""
+        """Return whether `answer` would return at once."""
         ...
 
     def cancel(self) -> None:
-        """End the task, with all that it started. What has ended already stays as it is."""
+        """Stop the task, and all processes that it started. This has no effect on a task that has ended."""
         ...
 
     @property
     def span_s(self) -> tuple[float, float]:
-        """When the task began to run and when it ended, on the run's clock; known once it has ended."""
+        """When the task began to run and when it ended, on the run's clock. Only available after its end."""
         ...
 
     @property
     def pauses_s(self) -> tuple[tuple[float, float], ...]:
-        """Parts of that span in which it was paused, for another to be alone; its phases do not count them."""
+        """The periods in which the task was paused so that another could run alone. Its phases do not include them."""
         ...
 
 
 class Runner(Protocol):
-    """Runs tasks somewhere else and answers with records; a fault there is a `Failure`."""
+    """Runs tasks in other processes and replies with records; a fault there is a `Failure`."""
 
     @property
     def lanes(self) -> int:
-        """How many tasks may run side by side; those beyond wait for their turn, in the order of submission.
+        """How many tasks may run in parallel. Further tasks wait for their turn, in the order of submission.
 
-        With one, whatever is submitted runs alone. With several, so many that are not exclusive do.
+        With one lane, every task runs alone. With several, exclusive tasks still run alone.
         """
         ...
 
     @property
     def machines(self) -> Sequence[MachineEntry]:
-        """Where candidates may be tried: this machine, with `lanes`, and others of its kind. One that is gone keeps its
-        place.
+        """The machines on which candidates may be tried: this one, and others of its kind.
+
+        A machine that no longer answers keeps its place in the sequence.
         """
         ...
 
     def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool, machine: int = 0) -> PendingReply:
-        """Have `task` run to its end, or be killed at its limits, which count from when it begins to run.
-
-        `exclusive`: it is timed, and needs its device to itself, so nothing runs beside it: others wait, or are paused.
-        `total_s` of a task that is paused is wall time all the same, `compile_s` is not. `cache` names a compiler
-        cache: a new name is an empty one, a name that came before is as it was left,
-        on each machine by itself. `machine`: which one of `machines`; on others than the first, only candidates are
-        packed, compiled and tried, and what is packed there lies where the task says when it has ended.
+        """Run `task` to its end, or kill it at its limits, which count from the time when it begins to run.
 
         Raises what `PendingReply.answer` raises.
+
+        Args:
+            task: The task.
+            limits: When to kill it. While a task is paused, `total_s` continues to count, and `compile_s` does not.
+            cache: The name of a compiler cache. A new name is an empty cache; each machine has its own.
+            exclusive: Whether the task is timed, and therefore must run alone. Other tasks wait, or are paused.
+            machine: An index into `machines`. On machines other than the first, candidates can only be packed, compiled
+                and tried. Packed files are copied to the directory that the task names.
         """
         ...
 
     def first_done(self, pending: Sequence[PendingReply]) -> PendingReply:
-        """Wait until any of these has ended, and tell which did first. Raises what `PendingReply.answer` raises."""
+        """Wait until one of these has ended, and return the first. Raises what `PendingReply.answer` raises."""
         ...
 
     def forget(self, cache: str) -> None:
-        """Delete a compiler cache that no task will name again."""
+        """Delete a compiler cache that no further task will use."""
         ...

@@ -10,7 +10,7 @@ from autocompile.core.document import Document
 
 
 def document_schema() -> str:
-    """JSON Schema 2020-12 of `Document`, as text that ends without a newline."""
+    """Return the JSON Schema (2020-12) of `Document`, as text without a final newline."""
     described = msgspec.json.schema(Document)
     titled = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "autocompile recommendation"}
     return json.dumps({**titled, **described}, indent=2)

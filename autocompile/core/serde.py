@@ -1,4 +1,4 @@
-"""Records to JSON and back: the only form in which anything crosses a process boundary."""
+"""Conversion of records to JSON and back. Data cross process boundaries only in this form."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ T = TypeVar("T")
 
 
 class Record(msgspec.Struct, frozen=True):
-    """Base of all records: immutable, compared by value, plain JSON, units in the names."""
+    """Base class of all records: immutable, compared by value, convertible to JSON, with units in the field names."""
 
 
 def to_json(record: Any, *, indent: int | None = None) -> bytes:
-    """Encode a record; floats that JSON has no word for become null."""
+    """Encode a record. Floats that JSON cannot represent (NaN, infinity) become null."""
     encoded = msgspec.json.encode(record)
     return msgspec.json.format(encoded, indent=indent) if indent else encoded
 
 
 def to_plain(record: Record) -> dict[str, Any]:
-    """A record as what reading its JSON gives: dictionaries, lists, texts and numbers."""
+    """Convert a record to dicts, lists, strings and numbers, as if its JSON had been read."""
     plain: dict[str, Any] = msgspec.json.decode(to_json(record))
     return plain
 
 
 def from_json(data: bytes | str, kind: type[T]) -> T:
-    """Decode and check; raises msgspec.ValidationError (or DecodeError) naming the offending field."""
+    """Decode and validate. Raises msgspec.ValidationError (or DecodeError) that names the invalid field."""
     return msgspec.json.decode(data, type=kind)
 
 
 def from_plain(plain: dict[str, Any], kind: type[T]) -> T:
-    """The record that `to_plain` was given. Raises msgspec.ValidationError naming the offending field."""
+    """Convert the result of `to_plain` to a record. Raises msgspec.ValidationError that names the invalid field."""
     return msgspec.convert(plain, kind)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write beside `path`, then rename: a killed writer leaves the old content or the new, never half."""
+    """Write a temporary file next to `path`, then rename it, so that a killed writer never leaves half the content."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     beside.write_bytes(data)
     os.replace(beside, path)

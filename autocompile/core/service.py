@@ -1,4 +1,4 @@
-"""How a recommendation served a model in a running script."""
+"""Statistics on how a recommendation served a model in a running script."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from autocompile.core.words import WorkloadKind
 
 
 class Service(Record, frozen=True):
-    """One module of a script: `label` is the configuration that served it, "" if nothing was served.
+    """Statistics for one module of a script.
 
-    `calls` by the runtime that made them, of those that reached the recommendation; of a training (`kind`), its steps.
-    `first_s`: the first one, loading or compiling included; `mean_ms`: the mean of the others, null where there are
-    none; of a step, its calls of the model, gradients and update, and nothing else that the script does (of kind
-    `closure` without the update, of which several calls of the closure are a part). `left`: how
-    many calls of the model were not made as recommended, by reason. `notes` say what else differs.
+    Attributes:
+        module: The name of the module.
+        label: The configuration that served it; "" if nothing was served.
+        calls: The number of calls (or training steps, see `kind`) that were served, by runtime.
+        first_s: The time of the first one, loading or compiling included.
+        mean_ms: The mean of the others, or null. A training step counts its calls of the model, its gradients and its
+            update, and nothing else that the script does. Kind `closure` does not count the update.
+        left: How many calls of the model were not made as recommended, by reason.
+        notes: What else differs.
+        kind: The unit of work.
     """
 
     module: str

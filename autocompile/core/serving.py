@@ -1,4 +1,4 @@
-"""How calls come to be served: by which runtime, and what that does to start."""
+"""How calls are served: by which runtime, and how it starts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Literal
 from autocompile.core.plan import EAGER
 from autocompile.core.serde import Record
 
-# `load` starts a program that was compiled ahead, `cache` compiles with what the compiler left in its cache, `compile`
-# compiles at the first call, `none` has nothing to prepare.
+# `load`: load a program that was compiled ahead of time. `cache`: compile with the help of a packed compiler cache.
+# `compile`: compile at the first call. `none`: there is nothing to compile.
 Start = Literal["load", "cache", "compile", "none"]
 
 _WORDS: dict[Start, str] = {"load": "", "none": "", "cache": " from its cache", "compile": " at the first call"}
@@ -22,12 +22,12 @@ class Serving(Record, frozen=True):
 
     @property
     def is_packed(self) -> bool:
-        """Whether an artifact of it holds more than the configuration."""
+        """Whether an artifact contains more than the configuration."""
         return self.start in {"load", "cache"}
 
     @property
     def name(self) -> str:
-        """As a name of files and caches: `aot`, `inductor-cache`."""
+        """A name for files and caches: `aot`, `inductor-cache`."""
         return self.runtime if self.start in {"load", "none"} else f"{self.runtime}-{self.start}"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How far sizes may go beyond those that were seen."""
+"""The range of sizes for which programs are compiled, beyond the sizes that were seen."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ _TIMES = 4
 
 
 def reach(largest: int) -> int:
-    """The largest size to be ready for, where the largest seen was this: four times as much, to a power of two."""
+    """Return the largest size to support: four times the largest size seen, rounded up to a power of two."""
     return 1 << (_TIMES * largest - 1).bit_length()

@@ -1,4 +1,4 @@
-"""A step of training from within: what its phases take, and what holds its memory."""
+"""The profile of a training step: the time of its phases, and what uses its memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Phase = Literal["input", "forward", "backward", "clipping", "optimizer", "other"
 
 
 class StepPhase(Record, frozen=True):
-    """What a phase takes of a step, over all batches that the step accumulates, and what bounds it.
+    """The time of a phase, over all batches that a step accumulates, and what bounds it.
 
-    `share` is of the step's time, waiting for its batches included, in 0..1, `ms` the milliseconds that this makes.
-    `kernels` and their median length, `flops` (matrix products, convolutions, attention) and `bytes` (operands and
-    results of all operators) are per step. `evidence` says in a sentence why it is bound so.
+    `share` is the share of the step's time, in 0..1, which includes waiting for batches; `ms` is the same in
+    milliseconds. `kernels`, `flops` (matrix products, convolutions, attention) and `bytes` (operands and results of all
+    operators) are per step. `evidence` is the reason for `bound`, in a sentence.
     """
 
     name: Phase
@@ -31,11 +31,12 @@ class StepPhase(Record, frozen=True):
 
 
 class StepMemory(Record, frozen=True):
-    """Bytes on the device by what holds them; what is shared is counted once, with the first of these that holds it.
+    """Bytes on the device, by what uses them. Shared memory is counted once, for the first of these that uses it.
 
-    `activations`: what a forward keeps for its backward, at the most of the batches that a step accumulates. `peak`:
-    the most that was allocated at once in a step, parameters, buffers, the optimizer's state and the batches included.
-    Gradients and activations need not be at their most at one time, so the peak may be below the sum.
+    `activations`: what the forward pass keeps for the backward pass, the maximum over the batches that a step
+    accumulates. `peak`: the most that was allocated at one time in a step, including parameters, buffers, the
+    optimizer's state and the batches. Gradients and activations may reach their maximum at different times, so the peak
+    may be smaller than the sum.
     """
 
     parameters_bytes: int
@@ -48,19 +49,19 @@ class StepMemory(Record, frozen=True):
 
 
 class StepProfile(Record, frozen=True):
-    """The phases that there are, in their order, and the memory; null where it could not be measured."""
+    """The phases that occur, in their order, and the memory; null if it could not be measured."""
 
     phases: tuple[StepPhase, ...]
     memory: StepMemory | None = None
 
     @property
     def optimizer_share(self) -> float:
-        """What the optimizer takes of a step, beside the model and the loss, in 0..1.
+        """The optimizer's share of a step, in 0..1, without the time that the step waits for batches.
 
-        Waiting for batches aside: no implementation of the optimizer changes that, and no trial measures it.
+        Waiting is excluded because no implementation of the optimizer changes it, and no trial measures it.
         """
         return self.share("optimizer") / (1 - self.share("input"))
 
     def share(self, name: Phase) -> float:
-        """Of a step's time; 0 for a phase that there is not."""
+        """Return the share of a phase in a step's time; 0 if the phase does not occur."""
         return sum(phase.share for phase in self.phases if phase.name == name)

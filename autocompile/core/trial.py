@@ -1,4 +1,4 @@
-"""One candidate and all that was measured of it."""
+"""A trial: one candidate and all its measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Origin = Literal["baseline", "plain", "seed", "search"]
 class Trial(Record, frozen=True):
     """A candidate, why it was tried (`origin`), its screening `outcome`, and its `finals` in fresh processes.
 
-    `served_s`: seconds of a start, measured as production has it, where it was.
+    `served_s`: seconds of a start as in production, if that was measured.
     """
 
     number: int
@@ -35,9 +35,9 @@ class Trial(Record, frozen=True):
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """One for each process that counts: the screening and the finals, or from two finals on, these alone.
+        """One measurement per process that counts: the screening and the finals, or only the finals if there are two.
 
-        The screening is what a finalist was chosen by, so it is biased in its favour.
+        A finalist was selected by its screening, which is therefore biased in its favour.
         """
         if self.measurement is None:
             return ()
@@ -45,12 +45,12 @@ class Trial(Record, frozen=True):
 
     @property
     def batch_factor(self) -> float:
-        """Samples in one of its calls, over those in one of the baseline's."""
+        """Samples per call of the candidate, divided by samples per call of the baseline."""
         assert self.measurement is not None
         return self.measurement.batch_factor
 
     @property
     def startup_s(self) -> float:
-        """What a cold process pays once. From the screening, whose compiler cache was empty."""
+        """The start-up time of a cold process, from the screening, whose compiler cache was empty."""
         assert self.measurement is not None
         return self.measurement.startup.total_s

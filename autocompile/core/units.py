@@ -1,4 +1,4 @@
-"""Durations, counts and sizes: what users write, and how figures are printed."""
+"""Parsing and formatting of durations, counts and sizes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(µs|us|ms|min|s|m|h|d)")
 
 
 def parse_duration(text: str | float | timedelta, *, where: str = "duration") -> float:
-    """Seconds in `"90s"`, `"30m"`, `"1h30m"`, a number of seconds, or a `timedelta`.
+    """Return the seconds in `"90s"`, `"30m"`, `"1h30m"`, a number of seconds, or a `timedelta`.
 
-    Raises InvalidValue when it cannot be read, or is not finite and positive.
+    Raises InvalidValue if the value cannot be read, or is not finite and positive.
     """
     seconds = _seconds_of(text)
     if seconds is None:
@@ -41,9 +41,9 @@ def parse_duration(text: str | float | timedelta, *, where: str = "duration") ->
 
 
 def parse_limit(text: str | float | timedelta, *, where: str) -> float:
-    """Seconds in a limit, which has a unit: `"50ms"`, `"10s"`, or a `timedelta`; see `parse_duration`.
+    """Return the seconds in a limit, which must have a unit: `"50ms"`, `"10s"`, or a `timedelta`.
 
-    Raises InvalidValue for a bare number too: limits are of milliseconds as often as of seconds.
+    Raises InvalidValue like `parse_duration`, and for a bare number, which could mean milliseconds or seconds.
     """
     seconds = parse_duration(text, where=where)
     if isinstance(text, int | float) or (isinstance(text, str) and _NUMBER.fullmatch(text.strip())):
@@ -54,7 +54,7 @@ def parse_limit(text: str | float | timedelta, *, where: str) -> float:
 
 
 def parse_size(text: str | int, *, where: str = "size") -> int:
-    """Bytes in `"512MiB"`, `"8GB"`, or a number of bytes. Raises InvalidValue when it cannot be read."""
+    """Return the bytes in `"512MiB"`, `"8GB"`, or a number of bytes. Raises InvalidValue if it cannot be read."""
     found = _SIZE.fullmatch(str(text).strip().lower()) if isinstance(text, str | int) else None
     unit = _BYTES.get(found.group(2) or "b") if found and not isinstance(text, bool) else None
     if found is None or unit is None or float(found.group(1)) <= 0:
@@ -80,7 +80,7 @@ def _seconds_in(text: str) -> float | None:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for reading: `740 µs`, `12.3 ms`, `4.2 s`, `1m 32s`, `1h 05m`."""
+    """Format a duration: `740 µs`, `12.3 ms`, `4.2 s`, `1m 32s`, `1h 05m`."""
     if seconds < 0:
         return "-" + format_duration(-seconds)
     if seconds < 60:
@@ -101,12 +101,12 @@ def _format_seconds(seconds: float) -> str:
 
 
 def format_ms(milliseconds: float) -> str:
-    """A latency for reading; milliseconds in."""
+    """Format a latency, given in milliseconds."""
     return format_duration(milliseconds / 1e3)
 
 
 def format_bytes(count: float) -> str:
-    """A size for reading, in powers of 1024: `86.7 MiB`."""
+    """Format a size, in powers of 1024: `86.7 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.3g} {unit}"
@@ -115,5 +115,5 @@ def format_bytes(count: float) -> str:
 
 
 def format_count(count: float) -> str:
-    """A number of calls for reading: `210`, `2,600`, `1.3e+07`."""
+    """Format a number of calls: `210`, `2,600`, `1.3e+07`."""
     return f"{count:,.0f}" if count < 1e7 else f"{count:.2g}"

@@ -1,4 +1,4 @@
-"""What the unit of work is called in texts, by the workload's kind: one table."""
+"""How the unit of work is called in texts, by the workload's kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WorkloadKind = Literal["inference", "training", "closure", "generation"]
 
 
 class Words(Record, frozen=True):
-    """A unit of work (`one`, `many`), what it is done on (`input`), that it fails, and how to try it by oneself."""
+    """The name of a unit of work (`one`, `many`), of its `input`, and phrases on its failure and on trying it."""
 
     one: str
     many: str
@@ -19,7 +19,7 @@ class Words(Record, frozen=True):
     try_it: str
 
     def counted(self, number: float) -> str:
-        """The noun that goes with a number."""
+        """Return the singular or the plural, depending on the number."""
         return self.one if number == 1 else self.many
 
 
@@ -42,10 +42,10 @@ _WORDS: dict[WorkloadKind, Words] = {
 
 
 CALLS = _WORDS["inference"]
-# In which a model is trained, whatever the unit is.
+# The kinds of work that train a model.
 TRAINS: frozenset[WorkloadKind] = frozenset({"training", "closure"})
 
 
 def words_of(kind: WorkloadKind) -> Words:
-    """What is said of such workloads."""
+    """Return the words for a kind of workload."""
     return _WORDS[kind]

@@ -1,4 +1,4 @@
-"""What is tuned: a model with its inputs, as it lies spooled on disk."""
+"""The workload: a model with its inputs, stored on disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autocompile.core.words import WorkloadKind
 
 
 class TensorSpec(Record, frozen=True):
-    """One tensor among the arguments: `path` is where it sits, strides are in elements."""
+    """One tensor among the arguments: `path` is its place in them, strides are in elements."""
 
     path: str
     dtype: str
@@ -20,7 +20,7 @@ class TensorSpec(Record, frozen=True):
 
 
 class Signature(Record, frozen=True):
-    """What one kind of call looks like, and which share of the calls it is."""
+    """The form of one kind of call, and its share of all calls (`weight`)."""
 
     tensors: tuple[TensorSpec, ...]
     constants: dict[str, str]
@@ -28,11 +28,12 @@ class Signature(Record, frozen=True):
 
 
 class TorchSettings(Record, frozen=True):
-    """What the user's process had set when the workload was spooled.
+    """Torch's settings in the user's process when the workload was stored.
 
-    `matmul_precision` and `cudnn_tf32` are as torch's older functions tell them, "" and null where these refuse to, as
-    the precision was set by backend; then `precisions` has it, by the backend's name in `torch.backends`. `switches`:
-    what else of `torch.backends` changes numerics or kernels, as far as this torch has it.
+    `matmul_precision` and `cudnn_tf32` are the values of torch's older functions. They are "" and null if these
+    functions raise because the precision was set per backend; then `precisions` has the values, by the backend's name
+    in `torch.backends`. `switches`: other settings of `torch.backends` that change numerics or kernels, if this version
+    of torch has them.
     """
 
     threads: int
@@ -46,14 +47,18 @@ class TorchSettings(Record, frozen=True):
 
 
 class TrainingEntry(Record, frozen=True):
-    """How a model is trained: what those who decide and the report need to know of it.
+    """How a model is trained: the facts that the search and the report need.
 
-    `optimizer`: its class. `accumulate`: how many batches make one step. `clip_norm`: to which norm gradients are
-    clipped, or null. `own_loss`: whether the loss is the `.loss` of the model's output. `without`: implementations of
-    the optimizer (`foreach`, `fused`, `compiled`) that cannot be tried, and precisions (`fp16`) that it cannot be
-    trained in, with why. `batch`: how many samples a batch may have: as many as were given (`fixed`), what is found to
-    pay (`tune`), or one of these. `by_closure`: whether the optimizer calls for the loss itself, as often as it likes;
-    the unit of work is then one such call, which updates nothing.
+    Attributes:
+        optimizer: The class of the optimizer.
+        accumulate: How many batches make one step.
+        clip_norm: The norm to which gradients are clipped, or null.
+        own_loss: Whether the loss is the `.loss` of the model's output.
+        without: Implementations of the optimizer (`foreach`, `fused`, `compiled`) and precisions (`fp16`) that cannot
+            be tried, with the reason.
+        batch: Samples per batch: as many as were given (`fixed`), the best number found (`tune`), or one of these.
+        by_closure: Whether the optimizer calls a closure for the loss, as often as it needs. The unit of work is then
+            one such call, which updates nothing.
     """
 
     optimizer: str
@@ -66,17 +71,22 @@ class TrainingEntry(Record, frozen=True):
 
     @property
     def kind(self) -> WorkloadKind:
-        """Of a workload that is trained so."""
+        """The kind of the workload."""
         return "closure" if self.by_closure else "training"
 
 
 class GenerationEntry(Record, frozen=True):
-    """How a model generates text with transformers' `generate`, of which the decode step is what is tuned.
+    """How a model generates text with transformers' `generate`, whose decode step is tuned.
 
-    `module`: the model's class. `texts`: for how many calls of `generate` that was seen, with `prompt_tokens` in the
-    longest prompt, and `new_tokens` in all; `prefill_share` of their time went into the prompts. `capacity`: for how
-    many tokens, prompt included, the cache of a decode step has memory. `layers`: how many layers it has. `options`:
-    further arguments of each call of the model, as Python writes them.
+    Attributes:
+        module: The class of the model.
+        texts: The number of calls of `generate` that were observed.
+        prompt_tokens: The tokens of the longest prompt.
+        new_tokens: All tokens that were generated.
+        prefill_share: The share of the time that was spent on prompts.
+        capacity: The number of tokens, prompt included, that the cache of a decode step has memory for.
+        layers: The number of layers of the cache.
+        options: Further arguments of each call of the model, as Python literals.
     """
 
     module: str
@@ -90,13 +100,19 @@ class GenerationEntry(Record, frozen=True):
 
 
 class ScriptEntry(Record, frozen=True):
-    """What was seen of the model in a script that was watched.
+    """What was seen of the model in a watched script.
 
-    `module`: its class. `calls` of it, in `seconds` since the first call of any module, of which its calls took
-    `share`. `whole`: whether the script ran to its end. `with_gradients`: whether it was called with gradients enabled,
-    though none were computed. `autocast`: the dtype of the autocast around the calls, or "". `is_compiled`: whether the
-    script compiles it itself. `function`: of which the calls were seen, where these are tuned and not a module's, as
-    `pkg.mod:name`, or `name` for one that the script itself defines; `module` is then its name.
+    Attributes:
+        module: The class of the model, or the name of the function.
+        calls: How many of its calls were seen.
+        seconds: How long the script was watched, since its first call of any module.
+        share: The share of that time that was spent in the calls.
+        whole: Whether the script ran to its end.
+        with_gradients: Whether it was called with gradients enabled, although none were computed.
+        autocast: The dtype of the autocast around the calls, or "".
+        is_compiled: Whether the script itself compiles the model.
+        function: The function whose calls are tuned, as `pkg.mod:name`, or `name` if the script itself defines it; ""
+            if the calls of a module are tuned.
     """
 
     module: str
@@ -111,18 +127,25 @@ class ScriptEntry(Record, frozen=True):
 
 
 class Workload(Record, tag="workload", frozen=True):
-    """A spooled model with its inputs: a sample is a call of it; of kind `training`, the batches of a step; of kind
-    `closure`, the batches of one call of the closure that an optimizer is given; of kind `generation`, a decode step.
+    """A model with its inputs, stored on disk.
 
-    `directory` holds `workload.pt`; `modules` are what its pickle imports, in the order in which it
-    needs them; `search_path` is what `sys.path` must have for that. `identity` is what makes the model
-    the one that it is, `model_fingerprint` a digest of that, `fingerprint` of that and the signatures.
-    `pipeline` is how long the inputs take to come, where they come one by one; `notes` tell how samples were made,
-    and `left_out` is the one of them that tells which parts of a batch the model does not get, or "".
-    `active_in_training`: the modules that compute something else because they are in training mode, in words.
-    `training`: how it is trained, null where it is called. `script`: what was seen of it in a script that does not
-    define it as a workload, else null. `generation`: how it generates text, where its decode step is tuned. `gpus`:
-    those that its tensors lie on, the one of `device` first.
+    Attributes:
+        kind: What a sample is. `inference`: a call. `training`: the batches of a step. `closure`: the batches of one
+            call of the closure that the optimizer is given. `generation`: a decode step.
+        directory: Contains `workload.pt`.
+        fingerprint: A digest of the identity and the signatures.
+        model_fingerprint: A digest of the identity.
+        modules: The modules that its pickle imports, in the order in which it needs them.
+        search_path: What `sys.path` must contain for that.
+        pipeline: How long the inputs take, if they come from an iterable.
+        notes: How samples were made.
+        identity: The facts that identify the model.
+        left_out: The note on the parts of a batch that the model does not get, or "".
+        active_in_training: The modules that compute something else because they are in training mode, in words.
+        training: How the model is trained; null if it is called.
+        script: What was seen of the model in a watched script; null if the script defines a workload.
+        generation: How the model generates text, if its decode step is tuned.
+        gpus: The GPUs of its tensors; the GPU of `device` comes first.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Floor 4: a recommendation as text and as HTML."""
+"""Floor 4: formats a recommendation as text and as HTML."""

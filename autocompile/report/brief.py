@@ -1,4 +1,4 @@
-"""A recommendation in short: what `print(rec)` and `autocompile tune` say."""
+"""The short report, which `print(rec)` and `autocompile tune` print."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from autocompile.report.generated import generated_lines
 from autocompile.report.learned import learned_lines
 from autocompile.report.text import artifact_lines, headline, plain_text, section, trial_table
 
-# Rows of the table, beside the baseline and plain `torch.compile`, which are always there.
+# How many rows of the table are shown, in addition to the baseline and plain `torch.compile`.
 _LEADING = 6
 _ALWAYS = ("baseline", "plain")
 
 
 def as_brief(document: Document) -> str:
-    """As plain text, 120 columns wide."""
+    """Return the short report as plain text, 120 columns wide."""
     return plain_text(brief(document))
 
 
 def brief(document: Document, kept: str = "") -> RenderableType:
-    """Verdict, what to know, the leading rows of the table, the artifact, and where to read on.
+    """Return the verdict, the notices, the first rows of the table, the artifact, and where to find more.
 
-    `kept` is the directory that it is kept in, or "" for a recommendation that is only in memory.
+    `kept` is the directory of the recommendation, or "" if it is only in memory.
     """
     rows = _leading(document.trials)
     return Group(
@@ -42,24 +42,24 @@ def brief(document: Document, kept: str = "") -> RenderableType:
 
 
 def _leading(trials: Sequence[TrialEntry]) -> list[TrialEntry]:
-    """In their order: the best, plain `torch.compile` and the baseline."""
+    """Return the best trials, plain `torch.compile` and the baseline, in their order."""
     return [entry for place, entry in enumerate(trials) if place < _LEADING or entry.origin in _ALWAYS]
 
 
 def _left_out(trials: Sequence[TrialEntry], shown: Sequence[TrialEntry]) -> Iterable[RenderableType]:
-    """How many rows are not shown, if any are not."""
+    """Yield how many rows are not shown, if any."""
     rest = [entry for entry in trials if entry not in shown]
     if not rest:
         return ()
     failed = sum(entry.failure is not None for entry in rest)
-    ended = f", {failed} of which failed" if failed else ""
+    ended = f", of which {failed} failed" if failed else ""
     return (Text(f"and {len(rest)} more{ended}"),)
 
 
 def _further(kept: str) -> Iterable[str]:
     if not kept:
         yield "rec.explain(): the run in a dozen sentences; rec.snippet(): the winner in plain torch"
-        yield "rec.save(DIR), then:"
+        yield "after rec.save(DIR):"
     place = kept or "DIR"
-    yield f"autocompile show {place}: all of it, with profile, decisions, envelope, trade-offs and plain torch code"
-    yield f"{place}/report.html: the same as a page, with the envelope drawn"
+    yield f"autocompile show {place}: the full report, with profile, decisions, envelope, trade-offs and torch code"
+    yield f"{place}/report.html: the full report as a page, with a plot of the envelope"

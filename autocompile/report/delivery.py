@@ -1,4 +1,4 @@
-"""How production will start, in words: packed and timed, packed and not timed, or not packed, and why."""
+"""Describes how production will start: packed and timed, packed but not timed, or not packed, and why."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from autocompile.core.document import ArtifactEntry, Document
 from autocompile.core.units import format_count, format_duration
 from autocompile.core.words import words_of
 
-# Of a reason, in a headline: an exporter's own words can be long.
+# The most characters of a reason that a headline shows. The message of an exporter can be long.
 _LONGEST = 120
 
 
 def packed_words(document: Document) -> str:
-    """For the headline: how `load` starts, and where nothing is packed, why; "" if there is nothing to pack."""
+    """Return how `load` starts, for the headline; if nothing is packed, also why; "" if there is nothing to pack."""
     artifact = document.artifact
     if artifact.start == "none":
         return ""
@@ -24,22 +24,22 @@ def packed_words(document: Document) -> str:
         reason = _short(why_not_packed(artifact.absences))
         return f" Not packed{f': {reason}' if reason else ''}; `load` {compiles(document.winner.startup_s)}."
     if artifact.untimed:
-        return f" Packed and verified ({artifact.serving}), not timed as loaded: {artifact.untimed}."
+        return f" Packed and verified ({artifact.serving}), but not timed after loading: {artifact.untimed}."
     starts = ", which starts the compiler" if artifact.start == "cache" else ""
     return f" Packed ({artifact.serving}{starts}): this is what `load` serves."
 
 
 def delivery(document: Document) -> Iterator[str]:
-    """The same as sentences."""
+    """Yield the same as full sentences."""
     artifact, winner = document.artifact, document.winner
     start = format_duration(winner.startup_s or 0.0)
     if document.workload.training:
         yield from (f"{line.capitalize()}." for line in start_of_training(document))
         return
     if artifact.untimed:
-        yield f"It is packed ({artifact.serving}) and verified, but not timed as loaded: {artifact.untimed}."
+        yield f"It is packed ({artifact.serving}) and verified, but not timed after loading: {artifact.untimed}."
     elif artifact.serving.is_packed:
-        yield f"It is packed ({artifact.serving}); these are its figures as `load` serves it, {start} to start."
+        yield f"It is packed ({artifact.serving}), and was measured as `load` serves it: {start} to start."
     elif artifact.start == "compile":
         yield f"It is not packed, so `load` {compiles(winner.startup_s)}."
     for absence in artifact.absences[:1]:
@@ -50,17 +50,17 @@ def delivery(document: Document) -> Iterator[str]:
 
 
 def start_of_training(document: Document) -> Iterator[str]:
-    """How a process starts to train."""
-    runs = "a process takes the step from `autocompile.prepare`, or runs it in plain torch, which"
+    """Yield how a process starts to train."""
+    runs = "training with `autocompile.prepare`, or with the step in plain torch,"
     if document.workload.script:
-        runs = "the script trains so, left as it is, by `autocompile run`, which"
+        runs = "training with `autocompile run`, with the script unchanged,"
     if document.artifact.start == "none":
         yield f"{runs} compiles nothing"
         return
     yield f"{runs} {_compiles_at_the_first_step(document)}"
     if document.artifact.size_bytes:
         starts = "`autocompile run`" if document.workload.script else "`autocompile.prepare`"
-        yield f"the compiler's cache is packed: from it {starts} starts sooner, on a machine like this one"
+        yield f"the compiler's cache is packed: with it, {starts} starts faster on a machine of this kind"
 
 
 def _compiles_at_the_first_step(document: Document) -> str:
@@ -68,7 +68,7 @@ def _compiles_at_the_first_step(document: Document) -> str:
 
 
 def _without(document: Document) -> Iterator[str]:
-    """What the best of those takes that need no artifact, if it is another one, and for how many calls it pays."""
+    """Yield the best candidate that needs no artifact, if it is not the winner, and after how many calls it pays."""
     without = document.without_artifact
     if without is None or without.winner.number == document.winner.number or without.winner.speedup is None:
         return
@@ -80,7 +80,7 @@ def _without(document: Document) -> Iterator[str]:
 
 
 def artifact_notes(artifact: ArtifactEntry) -> Iterator[str]:
-    """Which calls what was packed takes, what serves the others and changed weights, and what is not there."""
+    """Yield which calls the artifact takes, what serves other calls and changed weights, and what was not packed."""
     for accepted in artifact.inputs:
         yield f"takes {accepted}"
     if artifact.inputs:

@@ -1,4 +1,4 @@
-"""The envelope as a drawing: what a call costs, start-up included, over the number of calls; both axes logarithmic."""
+"""A plot of the envelope: time per call, start-up included, over the number of calls. Both axes are logarithmic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POINTS = 80
 
 
 def envelope_svg(document: Document) -> str:
-    """An SVG of the lines that are on the envelope, with the break-even counts and where this goal's calls are."""
+    """Return an SVG of the candidates on the envelope, with the break-even counts and the goal's number of calls."""
     on_it = [segment.label for segment in document.envelope]
     entries = [e for label in dict.fromkeys(on_it) for e in document.trials if e.label == label and e.paired_ms]
     last = document.envelope[-1].from_calls
@@ -31,12 +31,12 @@ def envelope_svg(document: Document) -> str:
         parts.append(_break_even(frame, segment.from_calls))
     size = f'width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}"'
     style = "font-family:ui-sans-serif,system-ui,sans-serif;font-size:12px"
-    title = f"<title>Milliseconds a {words.one}, start-up included, over the number of {words.many}</title>"
+    title = f"<title>Milliseconds per {words.one}, start-up included, over the number of {words.many}</title>"
     return f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size} style="{style}">{title}{"".join(parts)}</svg>'
 
 
 class _Frame:
-    """Where calls (from 1 to ten to the power of `reach`) and milliseconds (as the entries have them) are drawn."""
+    """Maps calls (from 1 to 10 to the power of `reach`) and milliseconds (the range of the entries) to pixels."""
 
     def __init__(self, reach: int, entries: Sequence[TrialEntry]) -> None:
         self.reach = reach
@@ -45,11 +45,11 @@ class _Frame:
         self.high = math.ceil(math.log10(max(seen)) * 2) / 2 + 1e-9
 
     def x(self, calls: float) -> float:
-        """Pixels from the left."""
+        """Return pixels from the left."""
         return _LEFT + (_WIDTH - _LEFT - _RIGHT) * math.log10(calls) / self.reach
 
     def y(self, milliseconds: float) -> float:
-        """Pixels from the top."""
+        """Return pixels from the top."""
         share = (math.log10(milliseconds) - self.low) / (self.high - self.low)
         return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * share
 
@@ -69,15 +69,15 @@ def _axes(frame: _Frame, words: Words) -> Iterator[str]:
         y = frame.y(10.0**power)
         yield f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#e4e4e4"/>'
         yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{format_ms(10.0**power)}</text>'
-    yield f'<text x="{_LEFT}" y="16" fill="#222">what a {words.one} takes, start-up included</text>'
+    yield f'<text x="{_LEFT}" y="16" fill="#222">time per {words.one}, start-up included</text>'
     middle = (_LEFT + right) / 2
-    yield f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle" fill="#555">{words.many} of one process</text>'
+    yield f'<text x="{middle}" y="{_HEIGHT - 8}" text-anchor="middle" fill="#555">{words.many} per process</text>'
 
 
 def _goal_mark(frame: _Frame, calls: float) -> Iterator[str]:
     x = frame.x(calls)
     yield f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}" stroke="#555" stroke-dasharray="4 4"/>'
-    yield f'<text x="{x - 4:.1f}" y="{_TOP + 10}" text-anchor="end" fill="#555">the goal: {format_count(calls)}</text>'
+    yield f'<text x="{x - 4:.1f}" y="{_TOP + 10}" text-anchor="end" fill="#555">goal: {format_count(calls)}</text>'
 
 
 def _line(frame: _Frame, entry: TrialEntry, colour: str, position: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What an exported file is, in words: its README, and what `autocompile export` says."""
+"""Describes an exported file: its README, and the output of `autocompile export`."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _PRECISIONS = {"float64": "the float64 reference"}
 
 
 def export_lines(export: Export, directory: Path) -> Iterator[str]:
-    """Where the file lies, how it was verified, and how to run it."""
+    """Yield where the file is, how it was verified, and how to run it."""
     yield f"{directory / export.file}: {export.workload} as {export.meaning}"
     yield f"  {verified_line(export.verified)}"
     yield f"  written with {export.label}; inputs: {', '.join(_brief(one, export) for one in export.interface.inputs)}"
-    yield f"  python {directory / 'example.py'} runs it without autocompile; {directory / 'README.md'} tells more"
+    yield f"  python {directory / 'example.py'} runs it without autocompile; see {directory / 'README.md'} for details"
 
 
 def verified_line(verified: Verified) -> str:
-    """Against what it was compared, with how many calls, the largest error, and what that may be."""
+    """Return what the file was compared with, on how many calls, the largest error, and its limit."""
     if verified.output == "metric":
         return (
-            f"Verified with {verified.calls} calls: the metric drops by {verified.error:.2g}, "
-            f"and may drop by {verified.limit:.2g}."
+            f"Verified with {verified.calls} calls: the metric drops by {verified.error:.2g}; "
+            f"the limit is {verified.limit:.2g}."
         )
     reference = _PRECISIONS.get(verified.reference, "the model itself, as it does not run in float64")
     return (
         f"Verified against {reference} with {verified.calls} calls: the largest error is {verified.error:.2g} "
-        f"(relative root mean square), and may be {verified.limit:.2g}."
+        f"(relative root mean square); the limit is {verified.limit:.2g}."
     )
 
 
 def readme_of(export: Export) -> str:
-    """The file's README: what it is and was made of, what it takes and gives, and how it was verified."""
+    """Return the file's README: what it contains, how it was made, its inputs and outputs, and how it was verified."""
     return "\n".join([*_origin(export), "", *_inputs(export), "", *_outputs(export), "", *_verification(export), ""])
 
 
@@ -45,7 +45,7 @@ def _origin(export: Export) -> Iterator[str]:
     yield f"on {export.host}, for a {export.device_type}."
     yield f"The configuration is {export.label}; the workload's fingerprint is {export.fingerprint}."
     yield ""
-    yield "`python example.py` runs it on random inputs. It needs no autocompile."
+    yield "`python example.py` runs it on random inputs. It does not need autocompile."
 
 
 def _inputs(export: Export) -> Iterator[str]:
@@ -61,13 +61,13 @@ def _inputs(export: Export) -> Iterator[str]:
         yield f"| `{one.name}` | `{one.argument}` | {one.dtype} | {_sizes(one)}{layout} |"
     yield ""
     for axis in export.axes:
-        yield f"- `{axis.name}` may be from {axis.low} to {axis.high}, the same wherever it stands."
+        yield f"- `{axis.name}` may be from {axis.low} to {axis.high}, and is the same wherever it occurs."
     if not export.axes:
         yield "- All sizes are fixed."
     for name, literal in interface.fixed.items():
-        yield f"- `{name}` is `{literal}`: the file holds for that value only."
+        yield f"- `{name}` is `{literal}`: the file is valid for that value only."
     for name in interface.unused:
-        yield f"- `{name}` is not taken: it changes no output."
+        yield f"- `{name}` is not an input of the file: it does not affect the outputs."
     for note in interface.notes:
         yield f"- {note[0].upper()}{note[1:]}."
 
@@ -93,10 +93,10 @@ def _verification(export: Export) -> Iterator[str]:
     yield ""
     yield verified_line(export.verified)
     if export.axes:
-        yield "The calls are the samples, random variants of them, and sizes over the whole of each range."
+        yield "The calls are the samples, random variants of them, and sizes across the whole of each range."
     else:
         yield "The calls are the samples, and random variants of them."
-    yield "The file was loaded as `example.py` loads it; `export.json` has the figures."
+    yield "The file was loaded in the same way as in `example.py`; `export.json` contains the figures."
 
 
 def _sizes(one: Input) -> str:

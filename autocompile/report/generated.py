@@ -1,4 +1,4 @@
-"""How whole texts were generated with a candidate's decode step, a line each."""
+"""Describes how whole texts were generated with a candidate's decode step, one line per candidate."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from autocompile.core.outcome import Generated
 
 
 def generated_lines(entries: Sequence[TrialEntry]) -> Iterator[str]:
-    """Of those by which texts were generated, or should have been."""
+    """Yield a line for each candidate that generated texts, or should have."""
     for entry in entries:
         if entry.generated is not None:
             yield f"{entry.label}: {generated_words(entry.generated)}"
 
 
 def generated_words(generated: Generated) -> str:
-    """`118 tokens a second, eager 59: 2.00x (1.95 to 2.04), prompts included; 288 tokens are eager's`."""
+    """Return a line such as `118 tokens a second, eager 59: 2.00x (1.95 to 2.04), prompts included; ...`."""
     if generated.skipped or generated.speedup is None:
         return f"no texts were generated: {generated.skipped}"
     rates = f"{generated.tokens_per_s:,.3g} tokens a second, eager {generated.baseline_tokens_per_s:,.3g}"
     own = generated.speedup
     interval = f"{own.value:.2f}x ({own.low:.2f} to {own.high:.2f})"
-    return f"{rates}: {interval}, prompts included; all {generated.tokens:,} tokens that were compared are eager's"
+    return f"{rates}: {interval}, prompts included; all {generated.tokens:,} compared tokens are the same as eager's"

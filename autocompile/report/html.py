@@ -1,4 +1,4 @@
-"""A recommendation for reading in a notebook or a browser."""
+"""The report as HTML, for a notebook or a browser."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGE = (
 
 
 def as_html(document: Document) -> str:
-    """The text report and the drawing of the envelope as one self-contained HTML fragment, colours inline."""
+    """Return the full report and the plot of the envelope as one self-contained HTML fragment, colours inline."""
     console = Console(file=io.StringIO(), width=WIDTH, record=True)
     console.print(render(document))
     text = console.export_html(theme=DEFAULT_TERMINAL_THEME, inline_styles=True, code_format=_FRAME)
@@ -28,5 +28,5 @@ def as_html(document: Document) -> str:
 
 
 def as_page(document: Document) -> str:
-    """The same as a whole page: `report.html` in a recommendation's directory."""
+    """Return the same as a whole page: `report.html` in a recommendation's directory."""
     return _PAGE.format(title=f"autocompile: {escape(document.workload.name)}", body=as_html(document))

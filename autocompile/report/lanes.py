@@ -1,4 +1,4 @@
-"""What a run's lanes did, in words: who compiled, what was measured, and how long anything waited."""
+"""Describes the lanes of a run: what each compiled, what was measured, and how long candidates waited."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from autocompile.core.units import format_duration
 
 
 def lane_lines(document: Document) -> Iterator[str]:
-    """A line for each lane, and what kept others back; nothing for a run with one lane."""
+    """Yield a line for each lane, and what delayed candidates; nothing for a run with one lane."""
     if not document.lanes:
         return
     for machine in sorted({entry.machine for entry in document.lanes}):
         yield from _of_machine([entry for entry in document.lanes if entry.machine == machine], machine)
-    yield "what a program took to compile beside others is what it takes alone, or more"
+    yield "compiling in parallel takes as long as compiling alone, or longer"
 
 
 def _of_machine(entries: Sequence[LaneEntry], machine: str) -> Iterator[str]:
@@ -37,13 +37,13 @@ def _waiting(measured: Sequence[LaneEntry]) -> Iterator[str]:
     if longest.waited_s >= 1:
         waited = format_duration(sum(entry.waited_s for entry in measured))
         most = f"{longest.label} longest: {format_duration(longest.waited_s)}"
-        yield f"what was ready waited {waited} for its turn, {most}"
+        yield f"candidates that were ready waited {waited} for their turn, {most}"
 
 
 def _disturbed(measured: Sequence[LaneEntry], this: str) -> Iterator[str]:
     noisy = [entry for entry in measured if entry.noisy]
     if noisy:
-        yield f"others used {this} while {len(noisy)} of {len(measured)} were measured"
+        yield f"other processes used {this} while {len(noisy)} of {len(measured)} were measured"
     for entry in measured:
         if entry.throttled:
             yield f"the GPU was slowed down ({entry.throttled}) while {entry.label} was measured"

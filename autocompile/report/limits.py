@@ -1,4 +1,4 @@
-"""What a run makes of the goal's limits, in words."""
+"""Describes which candidates meet the goal's limits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from autocompile.core.words import words_of
 
 
 def is_beyond(entry: TrialEntry) -> bool:
-    """Whether it breaks a limit."""
+    """Return whether a trial exceeds a limit."""
     return any(share > 0 for share in entry.excess.values())
 
 
 def verdict_words(entry: TrialEntry) -> str:
-    """A measured trial's verdict, and which limits it is beyond."""
+    """Return a measured trial's verdict, and which limits it exceeds."""
     if not is_beyond(entry):
         return entry.verdict
     which = f"beyond {beyond(entry.excess)}"
@@ -23,16 +23,16 @@ def verdict_words(entry: TrialEntry) -> str:
 
 
 def all_break(document: Document) -> str:
-    """That nothing keeps the goal, and what comes nearest; for a document of which that is true."""
+    """Return that all candidates exceed a limit, and which comes nearest, for a document of which that is true."""
     nearest = f"{document.winner.label} comes nearest, for any number of {words_of(document.workload.kind).many}"
-    return f"everything that was measured is beyond a limit; {nearest}"
+    return f"all measured candidates are beyond a limit; {nearest}"
 
 
 def unmet(document: Document) -> str:
-    """Which limits are missed by how much, and by whom; for a document whose winner is the nearest."""
+    """Return which limits the nearest candidate misses, and by how much; for a document without a feasible winner."""
     broken = [(name, share) for name, share in document.winner.excess.items() if share > 0]
     each = ", ".join(f"{name} {_allowed(document, name)} is missed by {by(share)}" for name, share in broken)
-    return f"{each}: {document.winner.label} comes nearest of all that was measured"
+    return f"{each}: {document.winner.label} comes nearest of all measured candidates"
 
 
 def _allowed(document: Document, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A profile for reading: what bounds the model, where its time goes, and what stands in the compiler's way."""
+"""The profile as text: what bounds the model, where its time goes, and what prevents the compiler from helping."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _SHOWN_SUBMODULES = 8
 
 
 class HasParameters(Protocol):
-    """What is profiled, and how large the model is: a workload, or its entry in a document."""
+    """A workload, or its entry in a document: its kind, and how large the model is."""
 
     @property
     def kind(self) -> WorkloadKind:
-        """Called or trained."""
+        """Whether the model is called or trained."""
         ...
 
     @property
     def parameter_count(self) -> int:
-        """How many."""
+        """The number of parameters."""
         ...
 
     @property
     def parameter_bytes(self) -> int:
-        """How much memory."""
+        """The memory of the parameters."""
         ...
 
 
 def profile_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
-    """All of it, a line each, the most important first."""
+    """Yield the lines of the profile, the most important first."""
     if profile.evidence:
         yield f"bound: {profile.bound}: {profile.evidence}"
     yield from _figure_lines(profile, workload)
@@ -50,7 +50,7 @@ def profile_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
     yield (
         (error if profile.reference else "")
         + f"eager timed against eager reads {low:.3f} to {high:.3f}"
-        + ("" if low <= 1 <= high else ", which should hold 1")
+        + ("" if low <= 1 <= high else ", an interval that should contain 1")
     )
 
 
@@ -90,7 +90,7 @@ def _pipeline_lines(profile: Profile) -> Iterator[str]:
 
 
 def _trial_lines(loaders: Loaders) -> Iterator[str]:
-    """What a step takes with each setting, the model training beside the workers."""
+    """Yield the time of a step with each setting, measured while the model trains and the workers load."""
     if loaders.own is None:
         yield f"  no other settings were tried: {loaders.problem}"
         return
@@ -117,7 +117,7 @@ def _submodule_lines(profile: Profile) -> Iterator[str]:
     title = "forward by submodule" if profile.step else "time by submodule"
     names = [f"{one.path or '(the model itself)'} {one.class_name}" for one in shown]
     width = min(60, max(map(len, names)))
-    yield f"{title:<{width + 2}} {'share':>5} {'of itself':>10} {'allocates':>10} {'parameters':>11}"
+    yield f"{title:<{width + 2}} {'share':>5} {'self time':>10} {'allocates':>10} {'parameters':>11}"
     for one, name in zip(shown, names, strict=True):
         yield (
             f"  {name[:width]:<{width}} {one.share:>5.0%} {format_ms(one.self_ms):>10} "

@@ -1,4 +1,4 @@
-"""A run as it goes on, on standard error. It draws only when something happens: never while a child is timing."""
+"""Progress of a run, on standard error. It draws only on events, never while a child process is timing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _SHOWN_TRIALS = 8
 
 
 class LiveProgress:
-    """A listener with a screen: what runs, the best so far, the last trials, the time left.
+    """A listener that shows the current task, the best result so far, the last trials and the time left.
 
-    Where there is no terminal, each ended trial is one line.
+    Without a terminal, it prints one line per finished trial.
     """
 
     def __init__(self, budget_s: float, console: Console | None = None) -> None:
@@ -49,33 +49,33 @@ class LiveProgress:
         self._live.stop()
 
     def on_workload(self, workload: Workload) -> None:
-        """It is known what is tuned: calls, or steps."""
+        """Remember whether calls or steps are tuned."""
         self._words = words_of(workload.kind)
 
     def on_stage(self, stage: str) -> None:
-        """A new stage begins."""
+        """Show the new stage."""
         self._stage, self._lanes = stage, ()
         self._draw()
 
     def on_task(self, label: str) -> None:
-        """A child starts on this."""
+        """Show the task that a child process starts."""
         self._task, self._phase = label, "starting"
         self._draw()
 
     def on_phase(self, phase: str) -> None:
-        """The child's next phase."""
+        """Show the phase of the child process."""
         self._phase = phase
         self._draw()
 
     def on_lanes(self, lanes: Sequence[str]) -> None:
-        """What several lanes do now."""
+        """Show what the lanes are doing."""
         self._lanes = lanes
         self._draw()
 
     def on_trial(self, trial: Trial) -> None:
-        """A trial has ended."""
+        """Show the result of a finished trial."""
         self._count += 1
-        label = trial.label if self._lanes else self._task  # with several under way, the last that began is another
+        label = trial.label if self._lanes else self._task  # with several lanes, `_task` may be another trial
         line = f"{label}: {_result(trial, self._words)}"
         self._lines.append(line)
         if trial.measurement is not None:
@@ -89,12 +89,12 @@ class LiveProgress:
         self._draw()
 
     def on_decision(self, decision: Decision) -> None:
-        """Told in the final report, but for a stop by hand, which is answered at once."""
+        """Confirm at once that the user stopped the run; other decisions are only in the final report."""
         if decision.subject == "the run":
             self._console.print(Text(f"{decision.reason}; a moment, please"))
 
     def on_notice(self, notice: str) -> None:
-        """Printed at once, above what is drawn."""
+        """Print a notice at once, above the live display."""
         self._console.print(Text(f"note: {notice}"), soft_wrap=True)
 
     def _draw(self) -> None:

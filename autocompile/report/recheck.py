@@ -1,4 +1,4 @@
-"""What `autocompile verify` says."""
+"""The output of `autocompile verify`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from autocompile.report.learned import learned_words
 from autocompile.search.recheck import Recheck
 
 _WORDS = {
-    "good": "still correct, and no slower than it was beyond noise",
-    "regression": "correct, but slower than it was, beyond noise",
-    "unusable": "not to be had on this machine any more; tune it again",
+    "good": "still correct, and not slower than before, beyond noise",
+    "regression": "correct, but slower than before, beyond noise",
+    "unusable": "no longer usable on this machine; tune it again",
     "wrong": "no longer correct",
 }
 
 
 def recheck_lines(found: Recheck) -> Iterator[str]:
-    """The verdict, both speed-ups, and what differs on the host."""
+    """Yield the verdict, both speed-ups, and what differs on the host."""
     yield f"{found.label}: {_WORDS[found.verdict]}"
     yield f"  speed-up over eager then {_figure(found.then)}, now {_figure(found.now) if found.now else 'not measured'}"
     if found.learned is not None:
@@ -26,11 +26,11 @@ def recheck_lines(found: Recheck) -> Iterator[str]:
     if found.generated is not None:
         yield f"  {generated_words(found.generated)}"
     if found.then_as_configured:
-        yield "  the artifact was not timed when it was packed, so then is the configuration's own, compiled in process"
+        yield "  the artifact was not timed when it was packed, so the earlier speed-up is of compiling in the process"
     if found.fault:
         yield f"  {found.fault}"
     if found.noisy:
-        yield "  the host was noisy while this was measured; a quiet one says more"
+        yield "  the host was noisy during the measurement; repeat it on a quiet host"
     for change in found.changes:
         yield f"  {change}"
 

@@ -1,4 +1,4 @@
-"""What `autocompile run` says when the script has ended."""
+"""The summary that `autocompile run` prints when the script has ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autocompile.core.words import TRAINS, words_of
 
 
 def service_lines(document: Document, services: Sequence[Service], others: Mapping[str, str]) -> Iterator[str]:
-    """What was served and how fast, beside what the recommendation says; or why nothing was."""
+    """Yield what was served and how fast, next to the recommendation's own figures; or why nothing was served."""
     if not services:
         script = document.workload.script
         what = script.function if script and script.function else "the model that was tuned"
@@ -39,7 +39,7 @@ def _times(document: Document, service: Service) -> Iterator[str]:
     if not service.calls:
         return
     one = words_of(service.kind).one
-    # Steps of a training are not waited for, so of a GPU only launches are known.
+    # Training steps are not synchronized with the device, so on a GPU only the time of their launches is known.
     is_known = service.mean_ms is not None and (service.kind != "training" or document.workload.device == "cpu")
     mean = "" if not is_known else f"{service.mean_ms:.3g} ms a {one} after the first, "
     baseline = document.baseline.latency_ms

@@ -1,4 +1,4 @@
-"""A step of training from within, for reading: its phases, and what holds its memory."""
+"""The profile of a training step as text: its phases, and what uses its memory."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ _NAMES: dict[Phase, str] = {
     "input": "waiting for batches",
     "forward": "forward and loss",
     "backward": "backward",
-    "clipping": "clipping of gradients",
+    "clipping": "gradient clipping",
     "optimizer": "optimizer",
-    "other": "clearing of gradients",
+    "other": "clearing gradients",
 }
-# What bounds so little of a step is not worth a line.
+# For a phase with a smaller share of the step, the reason for its bound is not shown.
 _WORTH_TELLING = 0.05
 
 
 def step_lines(step: StepProfile, one: str) -> Iterator[str]:
-    """A line for each phase, with the reason beneath it where it takes much; and one on memory. `one`: its name."""
+    """Yield a line for each phase, with its evidence below if its share is large, and a line on memory.
+
+    `one`: what the unit of work is called.
+    """
     width = max(len(_NAMES[phase.name]) for phase in step.phases) if step.phases else 0
     if step.phases:
         yield f"{f'time of a {one}':<{width + 2}} {'share':>5} {f'a {one}':>{_widest(one)}} {'kernels':>8}  bound"
@@ -33,7 +36,7 @@ def step_lines(step: StepProfile, one: str) -> Iterator[str]:
 
 
 def phases_sentence(step: StepProfile) -> str:
-    """The phases and their shares, the largest first, without those that take next to nothing."""
+    """Return the phases and their shares, the largest first, without those below 1%."""
     shown = sorted((phase for phase in step.phases if phase.share >= 0.01), key=lambda phase: -phase.share)
     return ", ".join(f"{_NAMES[phase.name]} {phase.share:.0%}" for phase in shown)
 

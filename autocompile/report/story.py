@@ -1,4 +1,4 @@
-"""A run told in a dozen lines, each claim with its number: what `rec.explain()` says."""
+"""The run in about a dozen sentences, each claim with its number: the text of `rec.explain()`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ACTIONS = {
 
 
 def story(document: Document) -> Iterator[str]:
-    """The run from the workload to the artifact, in the order in which it happened."""
+    """Yield the run from the workload to the artifact, in chronological order."""
     yield from _workload(document)
     yield from _search(document)
     yield from _plain(document)
@@ -47,10 +47,10 @@ def _workload(document: Document) -> Iterator[str]:
     if profile.bound != "unknown":
         yield f"It is bound by {profile.bound}: {profile.evidence}."
     if profile.step and profile.step.phases:
-        yield f"Of a {words.one}: {phases_sentence(profile.step)}."
+        yield f"Time of a {words.one}: {phases_sentence(profile.step)}."
     if profile.graph_breaks:
         first = profile.graph_breaks[0]
-        yield f"The compiler leaves its graph {len(profile.graph_breaks)} times, first at {first.file}:{first.line}."
+        yield f"Graph breaks: {len(profile.graph_breaks)}, the first at {first.file}:{first.line}."
 
 
 def _search(document: Document) -> Iterator[str]:
@@ -94,11 +94,11 @@ def _verdict(document: Document) -> Iterator[str]:
         f"{name} is {winner.label}: {_times(winner.speedup)}, {format_ms(winner.latency_ms or 0.0)} a {words.one}, "
         f"{format_bytes(winner.peak_memory_bytes or 0)} at its peak."
     )
-    yield f"Why that one: {document.reason}."
+    yield f"Why this one: {document.reason}."
     behind = _runner_up(document)
     if behind is not None and behind.speedup is not None:
         against = "" if is_beyond(behind) else " against eager"
-        yield f"Behind it: {behind.label} ({_times(behind.speedup)}; {verdict_words(behind)}{against})."
+        yield f"Runner-up: {behind.label} ({_times(behind.speedup)}; {verdict_words(behind)}{against})."
 
 
 def _runner_up(document: Document) -> TrialEntry | None:
@@ -112,11 +112,11 @@ def _payback(document: Document) -> Iterator[str]:
     segment = next((s for s in document.envelope if s.label == winner.label and s.from_calls > 1), None)
     if segment is not None and segment.break_even is not None:
         high = f"to {format_count(segment.from_high)}" if segment.from_high else "or never"
-        share = f", and its share of compiling, {format_duration(winner.packing_s)}," if winner.packing_s else ""
+        share = f", with its share of compiling, {format_duration(winner.packing_s)}," if winner.packing_s else ""
         yield (
             f"Its start-up of {format_duration(winner.startup_s or 0.0)}{share} is paid back after "
             f"{format_count(segment.break_even)} {words.many} ({format_count(segment.from_low)} {high}); "
-            f"a process here makes {format_count(document.calls)}."
+            f"the goal assumes {format_count(document.calls)} per process."
         )
 
 
@@ -129,31 +129,32 @@ def _certainty(document: Document) -> Iterator[str]:
     )
     if winner.error is not None and document.profile.reference:
         yield (
-            f"Its outputs are off by {winner.error:.1e} from {document.profile.reference}, where eager is by "
-            f"{document.profile.error_floor:.1e} and {winner.error_limit or 0.0:.1e} is allowed."
+            f"Its outputs differ from {document.profile.reference} by {winner.error:.1e}; eager's differ by "
+            f"{document.profile.error_floor:.1e}, and {winner.error_limit or 0.0:.1e} is allowed."
         )
     if winner.generated is not None:
         yield f"Whole calls of generate: {generated_words(winner.generated)}."
     learned = winner.learned
     if learned is not None:
-        same = f"; with the same random numbers it is off by {learned.off:.1e}, where {learned.limit:.1e} is allowed"
+        off = f"the losses differ by {learned.off:.1e}, and {learned.limit:.1e} is allowed"
+        same = f"; with the same random numbers, {off}"
         yield f"It was {learned_words(learned)}{'' if learned.skipped else same}."
 
 
 def _unseen(document: Document) -> Iterator[str]:
-    """What the winner makes of sizes that no sample has."""
+    """Yield how the winner handles sizes that no sample has."""
     counters = document.winner.counters
     if counters is None or not counters.unseen:
         return
     if counters.unseen_recompiles:
-        yield "For a size that no sample has it compiles again, which takes its start-up once more."
+        yield "For a size that no sample has, it compiles again, which takes as long as its start-up."
     elif counters.unseen_captures:
         yield (
-            "For a size that no sample has it is right, too, and compiles nothing, but captures another CUDA graph: "
-            "its first calls take longer, and the graph keeps memory of its own."
+            "For a size that no sample has, it is also correct and does not compile, but it captures another CUDA "
+            "graph: the first calls take longer, and the graph uses additional memory."
         )
     else:
-        yield "For a size that no sample has it is right, too, and compiles nothing."
+        yield "For a size that no sample has, it is also correct and does not compile again."
 
 
 def _times(speedup: Estimate) -> str:

@@ -1,4 +1,4 @@
-"""A recommendation for reading in a terminal."""
+"""The full report, for a terminal."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _STYLES = {
 
 
 def as_text(document: Document) -> str:
-    """All of it as plain text, 120 columns wide."""
+    """Return the full report as plain text, 120 columns wide."""
     return plain_text(render(document))
 
 
 def plain_text(rendered: RenderableType) -> str:
-    """Without colours, 120 columns wide."""
+    """Return `rendered` as text without colours, 120 columns wide."""
     console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
     console.print(rendered)
     assert isinstance(console.file, io.StringIO)
@@ -53,18 +53,18 @@ def plain_text(rendered: RenderableType) -> str:
 
 
 def terminal() -> Console:
-    """Standard output; where it is no terminal, wide enough for the table."""
+    """Return a console for standard output, wide enough for the table if it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
 
 
 def as_lines(text: str) -> RenderableType:
-    """Plain text, its lines wrapped where the terminal ends."""
+    """Return plain text whose lines are wrapped to the width of the terminal."""
     return Group(*_wrapped(text.splitlines(), 0))
 
 
 def render(document: Document) -> RenderableType:
-    """Verdict, what to know, table, profile, why, envelope, time and snippet."""
+    """Return the full report."""
     return Group(
         headline(document),
         *section("What to know", document.notices),
@@ -86,7 +86,7 @@ def render(document: Document) -> RenderableType:
 
 
 def headline(document: Document) -> RenderableType:
-    """The verdict, and what `load` will serve."""
+    """Return the verdict, and what `load` will serve."""
     winner, gain = document.winner, document.winner.speedup
     assert gain is not None
     text = Text()
@@ -123,7 +123,7 @@ def headline(document: Document) -> RenderableType:
 
 
 def _why_unmeasured(document: Document, plain: TrialEntry | None) -> str:
-    """Why there is no figure of plain `torch.compile`; where time was the reason, with the seconds."""
+    """Return why plain `torch.compile` was not measured; if time was the reason, with the seconds."""
     failure = plain.failure if plain else None
     if failure is not None and failure.kind != "timeout":
         return failure.kind.replace("_", " ")
@@ -137,9 +137,9 @@ def _batch_words(document: Document) -> str:
     if given is None or given.speedup is None:
         return ""
     if winner.batch is None:
-        return " No other batch is better than yours."
-    words = f" Per sample, in batches of {winner.batch}; at your batch {given.label}: {given.speedup.value:.2f}x."
-    other = " A step on another batch learns something else: judge by your own loss, and perhaps another learning rate."
+        return " No other batch size is better than yours."
+    words = f" Per sample, in batches of {winner.batch}; at your batch size {given.label}: {given.speedup.value:.2f}x."
+    other = " Another batch size changes what a step learns: check your loss, and perhaps adjust the learning rate."
     return words + other if document.workload.training else words
 
 
@@ -147,11 +147,11 @@ def _throughput_words(document: Document) -> str:
     rate, of = document.winner.samples_per_s, document.baseline.samples_per_s
     if document.goal.objective != "throughput" or rate is None or of is None:
         return ""
-    return f" {format_count(rate)} samples a second; eager at your batch: {format_count(of)}."
+    return f" {format_count(rate)} samples a second; eager at your batch size: {format_count(of)}."
 
 
 def trial_table(document: Document, entries: Sequence[TrialEntry] | None = None) -> Table:
-    """Every trial, the measured by rank; or these alone."""
+    """Return a table of all trials, or of these entries."""
     table, words = Table(box=None, header_style="bold", pad_edge=False), words_of(document.workload.kind)
     for name in ("rank", "configuration", "latency", "speed-up", "compile", f"per {words.one}*", "error", "verdict"):
         number = name not in ("configuration", "verdict")
@@ -189,21 +189,21 @@ def _failure_lines(document: Document) -> Iterable[str]:
 
 _START_WORDS = {
     "load": "a compiled program: starts without compiling, and needs no compiler",
-    "cache": "the compiler's cache, carried: compiles nothing anew, but starts the compiler",
+    "cache": "the packed compiler cache: compiles nothing again, but starts the compiler",
     "compile": "the configuration alone: compiles at the first call",
     "none": "the configuration alone: there is nothing to compile",
 }
 
 
 def artifact_lines(document: Document) -> Iterable[str]:
-    """What was packed, how it was measured, and which calls it takes."""
+    """Yield what was packed, how it was measured, and which calls it takes."""
     artifact, winner, words = document.artifact, document.winner, words_of(document.workload.kind)
     if document.workload.training:
         yield from start_of_training(document)
         return
     yield f"{artifact.serving}: {_START_WORDS[artifact.start]}"
     if artifact.untimed:
-        yield f"packed and verified, not timed as loaded: {artifact.untimed}"
+        yield f"packed and verified, but not timed after loading: {artifact.untimed}"
     elif artifact.serving.is_packed:
         made = f"; {format_duration(winner.compile_s or 0.0)} to compile, once" if winner.packing_s else ""
         count = f"{winner.processes} process{'es' * (winner.processes != 1)}"
@@ -229,18 +229,18 @@ def _envelope_lines(document: Document) -> Iterable[str]:
 
 def _break_even_line(before: Segment, segment: Segment, words: Words) -> str:
     if segment.break_even is None:
-        why = "for being simpler or for its start"
-        return f"{segment.label} is no quicker a {words.one} than {before.label}, and preferred from there on {why}"
+        why = "preferred from there on because it is simpler or starts faster"
+        return f"{segment.label} is not faster per {words.one} than {before.label}, but {why}"
     if segment.break_even == 1:
-        sure = f"preferred from {format_count(segment.from_calls)} on, where that is beyond the noise"
-        return f"{segment.label} reads quicker than {before.label} from the first {words.one} on, and is {sure}"
-    high = f"to {format_count(segment.from_high)}" if segment.from_high else "and beyond: perhaps never"
+        sure = f"preferred from {format_count(segment.from_calls)} on, where the difference exceeds the noise"
+        return f"{segment.label} measures faster than {before.label} from the first {words.one} on, and is {sure}"
+    high = f"to {format_count(segment.from_high)}" if segment.from_high else "or more, perhaps never"
     line = f"{segment.label} breaks even with {before.label} after {format_count(segment.break_even)} {words.many}"
     return f"{line} (95%: {format_count(segment.from_low)} {high})"
 
 
 def envelope_sentence(segments: Sequence[Segment], words: Words) -> str:
-    """`eager up to 210 calls; regional up to 2,600; then max-autotune`."""
+    """Return a sentence such as `eager up to 210 calls; regional up to 2,600; then max-autotune`."""
     parts = []
     for position, segment in enumerate(segments):
         if segment.to_calls is None:
@@ -255,8 +255,8 @@ def _trade_off_lines(document: Document) -> Iterable[str]:
     if len(document.trade_offs) < 2:
         return
     words = words_of(document.workload.kind)
-    first = "the winner, and what" if document.is_feasible else "what comes nearest, and what"
-    yield f"{first} nothing that was measured matches in start-up, latency and memory at once"
+    first = "the winner" if document.is_feasible else "the nearest candidate"
+    yield f"{first}, and all candidates that no other matches in start-up, latency and memory at once"
     for one in document.trade_offs:
         yield (
             f"{one.label}: {format_duration(one.startup_s)} to start, {_ms(one.latency_ms)} a {words.one}, "
@@ -270,25 +270,25 @@ def _time_lines(document: Document) -> Iterable[str]:
         yield f"{purpose:<12} {format_duration(seconds):>8}  {seconds / total:>4.0%}"
     other = (1 - measuring_share(document.time_spent_s)) * total
     yield (
-        f"together {format_duration(total)} of {format_duration(document.budget_s)}; neither compiling, warming up, "
-        f"verifying nor timing: {format_duration(other)}, {other / document.budget_s:.0%} of the budget"
+        f"in total {format_duration(total)} of {format_duration(document.budget_s)}; all but compiling, warming up, "
+        f"verifying and timing: {format_duration(other)}, {other / document.budget_s:.0%} of the budget"
     )
 
 
 def section(title: str, lines: Iterable[str]) -> Iterable[RenderableType]:
-    """A title and its lines; nothing if there are none."""
+    """Return a title and its lines; nothing if there are no lines."""
     body = _wrapped(lines, 2)
     return ("", Text(title, style="bold"), *body) if body else ()
 
 
 def _wrapped(lines: Iterable[str], indent: int) -> list[Padding]:
-    """What is indented stays so where it is wrapped."""
+    """Wrap lines; the continuation of an indented line is indented in the same way."""
     stripped = [(line.lstrip(), len(line) - len(line.lstrip())) for line in lines]
     return [Padding(Text(line), (0, 0, 0, indent + own)) for line, own in stripped]
 
 
 def _interval(speedup: Estimate) -> str:
-    """With ± where that is true, else with both ends."""
+    """Return the value with ±, or with both ends if the interval is too wide to be nearly symmetric."""
     half = (speedup.high - speedup.low) / 2
     if half < speedup.value / 5:
         return f"{speedup.value:.2f} ± {half:.2f}"

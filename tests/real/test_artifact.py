@@ -678,12 +678,12 @@ def test_what_compiles_at_the_first_call_says_so_where_it_is_loaded(scorer, tmp_
     (warning,) = caught
     assert warning.filename == __file__
     said = str(warning.message)
-    assert "compiles at the first call, some 24.2 s: it was not packed (" in said
+    assert "compiles at the first call, about 24.2 s: it was not packed (" in said
     assert "(aot: it does not export; inductor from its cache: 2 s" in said
-    assert said.endswith("call it once before it has to answer, or load it with background=True")
-    assert "compiles at the first call, some 24.2 s" in module.status.notes
+    assert said.endswith("call it once before production, or load it with background=True")
+    assert "compiles at the first call, about 24.2 s" in module.status.notes
     waiting = autocompile.load(jit, model, background=True)
-    assert "compiles in the background, some 24.2 s" in waiting.status.notes
+    assert "compiles in the background, about 24.2 s" in waiting.status.notes
 
 
 def test_a_fallback_that_compiles_says_for_how_long(scorer, tmp_path):
@@ -691,7 +691,7 @@ def test_a_fallback_that_compiles_says_for_how_long(scorer, tmp_path):
     requirements = replace(open_manifest(artifact).requirements, torch="1.0.0")
     foreign = edited(artifact, tmp_path, requirements=requirements, served=(as_served(COMPILING, 24.2),))
     with pytest.warns(
-        RuntimeWarning, match=r"it is served by inductor, which compiles at the first call, some 24.2 s; tune"
+        RuntimeWarning, match=r"it is served by inductor, which compiles at the first call, about 24.2 s; tune"
     ):
         module = autocompile.load(foreign, model, fallback="jit")
     assert module.status.start == "compile"
@@ -702,8 +702,8 @@ def test_a_carried_cache_tells_what_its_start_takes_and_whether_it_was_timed(sco
     served = (as_served(CARRIED, 4.2, expected=True), as_served(COMPILING, 24.2))
     carried = edited(artifact, tmp_path, plan=COMPILED, serving=CARRIED, programs=(), files=(), served=served)
     assert autocompile.load(carried, model).status.notes == (
-        "starts the compiler at the first call, some 4.2 s",
-        "packed and verified, but not timed as loaded",
+        "starts the compiler at the first call, about 4.2 s",
+        "packed and verified, but not timed after loading",
     )
 
 
@@ -752,10 +752,10 @@ def test_what_load_serves_otherwise_from_the_start_is_not_measured_as_the_artifa
     held(**sample)
     held.check_served()
     model.up.weight = torch.nn.Parameter(model.up.weight.detach().t().contiguous().t())
-    with pytest.warns(RuntimeWarning, match="weights are others"):
+    with pytest.warns(RuntimeWarning, match="weights differ"):
         otherwise = LoadedArtifact(str(scorer[1]), model, threads=0)
     otherwise(**sample)
-    with pytest.raises(ServedOtherwise, match="it was served by eager, not by aot: the model's weights are others"):
+    with pytest.raises(ServedOtherwise, match="it was served by eager, not by aot: the model's weights differ"):
         otherwise.check_served()
 
 

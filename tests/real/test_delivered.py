@@ -145,7 +145,7 @@ def fixed(net, live, laboratory):
 
 def test_other_sizes_than_the_given_ones_are_served_by_the_program_beside(fixed, net):
     module = autocompile.load(fixed, net())
-    assert "the program takes calls of the sizes that it was made for, and no others" in module.status.notes
+    assert "the program only takes calls of the sizes that it was compiled for" in module.status.notes
     for rows in (X, X[:5], X[:3], X):
         with torch.no_grad():
             torch.testing.assert_close(module(rows)["scores"], net()(rows)["scores"])
@@ -191,7 +191,7 @@ def test_a_sample_of_the_weights_may_be_compared_which_is_said(packed, net):
     module = autocompile.load(directory, net(), weight_check="sample")
     module(X)
     assert module.status.runtime == runtime
-    assert any("a sample of each tensor" in note for note in module.status.notes)
+    assert any("a sample of each weight tensor" in note for note in module.status.notes)
     model = net()
     other_state(model)
     other = autocompile.load(directory, model, weight_check="sample")
@@ -261,14 +261,14 @@ def test_it_stands_alone_without_the_model(packed, net, tmp_path):
     assert found["runtime"] == runtime
     assert found["kind"] == "dict"
     assert not found["transformers"]
-    assert found["notes"] == ["net.Scores cannot be imported here: outputs are dicts with its names"]
+    assert found["notes"] == ["net.Scores cannot be imported here: outputs are dicts with its field names"]
     torch.testing.assert_close(torch.tensor(found["scores"]), expected_of(net()).scores, rtol=1e-3, atol=1e-4)
 
 
 def test_numpy_arrays_are_served_without_torch(packed, net, tmp_path):
     runtime, directory = packed
     if runtime == "aot":
-        with pytest.raises(autocompile.errors.InvalidRecommendation, match="cannot be served for NumPy arrays"):
+        with pytest.raises(autocompile.errors.InvalidRecommendation, match="cannot serve NumPy arrays"):
             autocompile.load(directory, arrays="numpy")
         return
     found = elsewhere(WITHOUT_TORCH, directory, tmp_path)

@@ -161,8 +161,8 @@ def test_batches_are_tuned_from_the_command_line(tmp_path):
         (["--batch", "8"], "batch: not every output has a batch axis; take the batch fixed"),
         (["--horizon", "1ns"], "horizon: cannot read '1ns' as a duration"),
         (["--horizon", "1us"], "horizon: 1e-06 s is shorter than one call"),
-        (["--percentile", "99"], "percentile: there is no latency that it could be of"),
-        (["--calls", "5", "--objective", "latency"], "calls: the objective latency counts no start-up"),
+        (["--percentile", "99"], "percentile: neither the objective nor a limit is a latency"),
+        (["--calls", "5", "--objective", "latency"], "calls: the objective latency ignores start-up"),
     ],
 )
 def test_goals_that_cannot_be_are_one_line(tmp_path, options, said):

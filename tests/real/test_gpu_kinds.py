@@ -54,9 +54,9 @@ def test_the_gpu_in_use_is_recorded_and_not_the_first(machine):
         (L4, "load", "capability", "packed for compute capability 9.0, and this is 8.9"),
         (L4, "cache", "capability", "packed for compute capability 9.0, and this is 8.9"),
         (SLICE, "load", "gpu", "and this is NVIDIA H100 80GB HBM3 MIG 1g.10gb with 16"),
-        (SLICE, "cache", "gpu", "would not be found on NVIDIA H100 80GB HBM3 MIG 1g.10gb with 16"),
-        (H200, "cache", "gpu", "would not be found on NVIDIA H200 with 132"),
-        (H200, "load", "figures", "the figures are of NVIDIA H100 80GB HBM3, and this is NVIDIA H200"),
+        (SLICE, "cache", "gpu", "is not valid on NVIDIA H100 80GB HBM3 MIG 1g.10gb with 16"),
+        (H200, "cache", "gpu", "is not valid on NVIDIA H200 with 132"),
+        (H200, "load", "figures", "measured on NVIDIA H100 80GB HBM3, and this is NVIDIA H200"),
     ],
     ids=lambda value: value.name if isinstance(value, SimpleNamespace) else str(value)[:20],
 )

@@ -82,7 +82,7 @@ def test_attributes_are_the_models_to_read_and_to_set(talker):
     with pytest.raises(AttributeError, match="'Chatter' object has no attribute 'nothing'"):
         module.nothing  # noqa: B018
     for own in ("model", "status"):
-        with pytest.raises(AttributeError, match=f"{own} is the loaded module's own, and stays"):
+        with pytest.raises(AttributeError, match=f"{own} of a loaded module cannot be changed"):
             setattr(module, own, None)
 
 
@@ -152,14 +152,14 @@ REFUSED = {
     ),
     "another place": (
         lambda module: module.to("meta"),
-        "to: what was loaded serves the model in torch.float32 on cpu, and cannot be converted",
+        "to: a loaded module cannot be converted; it serves torch.float32 on cpu",
     ),
-    "training": (lambda module: module.train(), "train: what was loaded serves inference, without gradients"),
+    "training": (lambda module: module.train(), "train: a loaded module serves inference only, without gradients"),
     "a copy": (
         copy.deepcopy,
-        "may hold native code, and cannot be copied or pickled; copy or pickle the model, and load",
+        "cannot be copied or pickled, because it may contain native code; copy or pickle the model, and load",
     ),
-    "a pickle": (pickle.dumps, "may hold native code, and cannot be copied or pickled"),
+    "a pickle": (pickle.dumps, "cannot be copied or pickled, because it may contain native code"),
 }
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_is_refused_in_a_line_and_changes_nothing(talker, refused
 
 
 def test_it_is_not_tuned_again(talker, tmp_path):
-    with pytest.raises(UsageError, match="CompiledModule: a loaded module may hold native code"):
+    with pytest.raises(UsageError, match="CompiledModule: a loaded module cannot be copied or pickled"):
         spool(talker[1], torch.randn(4, 8), tmp_path)
 
 
@@ -209,10 +209,10 @@ def test_without_a_model_there_are_no_attributes():
     module = served(torch.nn.functional.softplus)
     vars(module)["model"] = None
     with pytest.raises(
-        AttributeError, match=r"there is no config: this artifact was loaded without a model; call load"
+        AttributeError, match=r"there is no config, because the artifact was loaded without a model; call load"
     ):
         module.config  # noqa: B018
-    with pytest.raises(AttributeError, match="there is no model that note could be set of"):
+    with pytest.raises(AttributeError, match="note cannot be changed without a model"):
         module.note = 1
     assert module
     assert "status" in dir(module)

@@ -206,7 +206,7 @@ def test_a_model_that_draws_is_tuned_from_end_to_end(tmp_path, model):
     plain = next(entry for entry in rec.trials if entry.label == "inductor")
     assert plain.status == "measured", plain
     assert plain.error < plain.error_limit
-    assert any("draws other random numbers than the model" in notice for notice in rec.document.notices)
+    assert any("draws other numbers than eager" in notice for notice in rec.document.notices)
     left_out = {decision.subject: decision.reason for decision in rec.decisions if decision.action == "narrowed"}
     for closed in ("runtime=aot", "runtime=openvino", "runtime=onnxruntime"):
         assert "draws random numbers" in left_out[closed]

@@ -137,7 +137,7 @@ def test_signals_are_the_scripts(tuned):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nothing", "script.py"), "nothing: holds no recommendation"),
+        (("nothing", "script.py"), "nothing: contains no recommendation"),
         (("rec", "absent.py"), "absent.py: no such script"),
     ],
 )

@@ -233,5 +233,5 @@ def test_a_script_without_the_model_is_as_it_was(served):
 
 @pytest.mark.parametrize("plan", [Plan(micro_batches=2), Plan(runtime="inductor", settings={"with_loss": True})])
 def test_a_plan_for_another_loop_is_refused(workload, tmp_path, plan):
-    with pytest.raises(InvalidRecommendation, match="which the script's own loop"):
+    with pytest.raises(InvalidRecommendation, match="not possible in the script's own loop"):
         TrainedScript(recommended(replace(workload, name="other"), plan, tmp_path / "rec"))

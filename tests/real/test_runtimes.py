@@ -165,7 +165,7 @@ def test_a_runtime_of_another_distribution_is_verified_packed_and_loaded(tmp_pat
     assert set(serves.values()) == {"exported", "eager"}
     differ = "the weights are not those that were packed: linear.weight differs"
     assert said[0] == f"{differ}, and 1 more; it is served eager; tune it again"
-    assert said[1] == f"rec: {differ}, and 1 more; tune it again for what is here"
+    assert said[1] == f"rec: {differ}, and 1 more; tune it again here"
     assert reason == differ
     monkeypatch.setenv("PYTHONPATH", path.split(os.pathsep, 1)[1])
     without = production(tmp_path, dict(os.environ))

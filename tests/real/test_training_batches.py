@@ -85,14 +85,14 @@ def test_what_is_wrong_at_that_batch_is_refused(spooled, monkeypatch):
     assert outcome.kind == "wrong_result"
 
 
-@pytest.mark.parametrize(("batch", "words"), [("large", "unknown"), ([0], "no batch sizes"), ((), "no size")])
+@pytest.mark.parametrize(("batch", "words"), [("large", "unknown"), ([0], "not a list of sizes"), ((), "is empty")])
 def test_what_is_no_batch_is_told(batch, words):
     with pytest.raises(InvalidValue, match=words):
         training(batch=batch)
 
 
 def test_a_goal_alone_changes_nothing_of_what_is_learned():
-    with pytest.raises(InvalidValue, match=r"what is learned changes with it; say so of the training"):
+    with pytest.raises(InvalidValue, match=r"changes what the model learns; set it in the training"):
         autocompile.Goal(batch="tune").for_training("fixed")
     assert autocompile.Goal(batch=[8, 16]).for_training([8, 16]).batch == (8, 16)
     assert autocompile.Goal().for_training("tune").batch == "tune"

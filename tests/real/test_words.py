@@ -257,8 +257,8 @@ def test_the_command_line_tells_what_to_know_first_before_the_first_trial(tmp_pa
     expected = (
         "the model is in training mode: 1 Dropout module is active (drop); call model.eval() first",
         "left out: [1] (int64 tensor)",
-        "output['past'] is an object of class Cache, which no compiled program can return",
-        "what is compiled draws other random numbers than the model from the same seed",
+        "output['past'] is an object of class Cache, which a compiled program cannot return",
+        "from the same seed, compiled code draws other numbers than eager",
     )
     for words in expected:
         assert sum(words in notice for notice in notices) == 1, notices

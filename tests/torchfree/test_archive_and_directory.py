@@ -54,7 +54,7 @@ def test_the_published_schema_is_the_one_in_force():
 
 def test_a_directory_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("mine")
-    with pytest.raises(OutputConflict, match=r"holds something else \(thesis.tex\); choose another"):
+    with pytest.raises(OutputConflict, match=r"contains something else \(thesis.tex\); choose another"):
         check_output(tmp_path)
     with pytest.raises(OutputConflict, match="is a file"):
         check_output(tmp_path / "thesis.tex")
@@ -69,14 +69,16 @@ def test_another_workloads_recommendation_is_left_alone(tmp_path, found):
     with pytest.raises(OutputConflict, match=r"another workload: fc.weight is new; choose another"):
         check_same_workload(tmp_path, other)
     smaller = replace(document.workload.signatures[0], weight=0.5)
-    with pytest.raises(OutputConflict, match="another workload: its inputs have other sizes, dtypes or shares"):
+    with pytest.raises(
+        OutputConflict, match="another workload: its inputs have other sizes or dtypes, or occur with other frequencies"
+    ):
         check_same_workload(tmp_path, workload(fingerprint="0" * 64, signatures=(smaller,)))
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "holds no recommendation"),
+        (None, "contains no recommendation"),
         ("{", "truncated"),
         ("{}", "missing required field"),
     ],
@@ -93,7 +95,7 @@ def test_another_schema_version_is_said(tmp_path, document):
     data["schema_version"] = 99
     data["artifact"] = {"of": "another form"}
     (tmp_path / "recommendation.json").write_text(json.dumps(data))
-    with pytest.raises(InvalidRecommendation, match="has schema version 99, and this version reads 5"):
+    with pytest.raises(InvalidRecommendation, match="has schema version 99, but this version of autocompile reads 5"):
         read_document(tmp_path)
 
 
@@ -125,7 +127,7 @@ def test_what_a_killed_run_left_is_cleared_and_a_living_one_is_respected(tmp_pat
         assert [path.name for path in fresh.iterdir()] == ["pid"]
         (fresh / "in use").write_text("x")
         with (
-            pytest.raises(OutputConflict, match=rf"another run \(process {os.getpid()}\) is at work there"),
+            pytest.raises(OutputConflict, match=rf"another run \(process {os.getpid()}\) is working there"),
             working_directory(tmp_path),
         ):
             pass

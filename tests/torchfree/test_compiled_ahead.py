@@ -181,7 +181,7 @@ def test_the_document_tells_what_each_lane_did_and_what_waited():
     text = as_text(document)
     assert f"measuring, one by one: {len(measured)} candidates in " in text
     assert "compiling, lane 1: " in text
-    assert "what was ready waited " in text
+    assert "candidates that were ready waited " in text
 
 
 def test_a_run_with_one_lane_says_nothing_of_lanes():
@@ -200,12 +200,12 @@ def test_pauses_and_disturbances_are_told():
     )
     assert list(lane_lines(replace(alone, lanes=lanes))) == [
         "measuring, one by one: 2 candidates in 22.0 s",
-        "what was ready waited 5 s for its turn, aot longest: 5 s",
-        "others used this machine while 1 of 2 were measured",
+        "candidates that were ready waited 5 s for their turn, aot longest: 5 s",
+        "other processes used this machine while 1 of 2 were measured",
         "the GPU was slowed down (heat) while openvino was measured",
         "compiling, alone: 1 program in 10.0 s",
         "compiling, lane 1: 1 program in 30.0 s, and paused for 20.0 s while another was measured",
-        "what a program took to compile beside others is what it takes alone, or more",
+        "compiling in parallel takes as long as compiling alone, or longer",
     ]
 
 

@@ -102,18 +102,18 @@ def test_what_is_put_there_is_whole_and_replaces_an_earlier_export_only(made, tm
     assert (target / "model.onnx").read_bytes() == b"another"
     assert [path.name for path in target.parent.iterdir()] == ["out"]
     (target / "mine.txt").write_text("")
-    with pytest.raises(OutputConflict, match=r"holds something else \(mine.txt\)"):
+    with pytest.raises(OutputConflict, match=r"contains something else \(mine.txt\)"):
         put_export(made, target, EXPORT, "read me")
 
 
 def test_a_file_a_full_directory_and_the_current_one_are_refused(tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "README.md").write_text("of somebody else")
-    with pytest.raises(OutputConflict, match="holds something else"):
+    with pytest.raises(OutputConflict, match="contains something else"):
         check_export_directory(tmp_path / "full")
     with pytest.raises(OutputConflict, match="is a file"):
         check_export_directory(tmp_path / "full" / "README.md")
-    with pytest.raises(OutputConflict, match="cannot be written to"):
+    with pytest.raises(OutputConflict, match="is not writable"):
         check_export_directory(tmp_path / "full" / "README.md" / "below")
     (tmp_path / "empty").mkdir()
     check_export_directory(tmp_path / "empty")
@@ -128,7 +128,7 @@ def test_the_readme_tells_what_is_taken_what_is_given_and_how_it_was_verified(tm
         "| `batch_mask` | `batch['mask']` | bool | (n0, 7) |",
         "`n0` may be from 1 to 32",
         "`width` is `16`",
-        "`spare` is not taken",
+        "`spare` is not an input of the file",
         "No integer of `ids` may be beyond 7.",
         "| `output_logits` | `output['logits']`, `output['again']` |",
         "`output['name']` is always `'net'`.",
@@ -138,7 +138,7 @@ def test_the_readme_tells_what_is_taken_what_is_given_and_how_it_was_verified(tm
         assert told in text
     lines = list(export_lines(EXPORT, tmp_path))
     assert str(tmp_path / "model.onnx") in lines[0]
-    assert "1.3e-07 (relative root mean square), and may be 1.1e-05" in lines[1]
+    assert "1.3e-07 (relative root mean square); the limit is 1.1e-05" in lines[1]
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])
@@ -178,10 +178,10 @@ def test_the_command_refuses_in_one_line_before_anything_runs(tmp_path, monkeypa
     document, runner = run()
     write_recommendation(recommendation, document, runner.directory, "report")
     for arguments, said in (
-        ((tmp_path, script, "--to", "onnx", target), "holds no recommendation"),
+        ((tmp_path, script, "--to", "onnx", target), "contains no recommendation"),
         ((recommendation, tmp_path / "none.py", "--to", "onnx", target), "no such script"),
         ((recommendation, script, "--to", "tflite", target), "there is no format 'tflite'"),
-        ((recommendation, script, "--to", "pt2", taken), "holds something else (thesis.tex)"),
+        ((recommendation, script, "--to", "pt2", taken), "contains something else (thesis.tex)"),
         ((recommendation, script, "--to", "pt2", target, "--budget", "soon"), "--budget"),
     ):
         assert exported(monkeypatch, *arguments) == 2

@@ -62,7 +62,7 @@ WHOLE = (Gpu("GPU 0", "GPU-00", 2**30), Gpu("GPU 1", "GPU-11", 2**30))
         ({"handle": 0}, (WHOLE[1:], "580.1")),
         ({"memory": 1}, ((WHOLE[0], Gpu("GPU 1", "GPU-11", None)), "580.1")),
         ({"uuid": 0, "driver": "all"}, ((Gpu("GPU 0", "", 2**30), WHOLE[1]), "")),
-        ({"name": 1}, ((WHOLE[0], Gpu("a GPU whose name NVML does not tell", "GPU-11", 2**30)), "580.1")),
+        ({"name": 1}, ((WHOLE[0], Gpu("a GPU whose name NVML does not report", "GPU-11", 2**30)), "580.1")),
     ],
 )
 def test_what_nvml_refuses_is_unknown_and_nothing_else(monkeypatch, refused, told):
@@ -75,7 +75,7 @@ def test_what_nvml_refuses_is_unknown_and_nothing_else(monkeypatch, refused, tol
 def test_a_gpu_of_unknown_memory_is_named_so():
     assert [str(gpu) for gpu in (WHOLE[0], Gpu("H200 MIG", "", None))] == [
         "GPU 0 (1 GiB)",
-        "H200 MIG (memory not told)",
+        "H200 MIG (memory unknown)",
     ]
 
 
@@ -158,18 +158,18 @@ def test_doctor_names_the_slices_that_are_seen_and_what_is_not_told_of_them(monk
     assert (state.gpu.memory_bytes, state.busy_share, state.throttled) == (None, None, "")
     ((good, found),) = told_of(monkeypatch, MIG)
     assert good == "good"
-    assert "slices; seen here: NVIDIA H100 80GB HBM3 MIG 1g.10gb (9.75 GiB). NVML tells neither" in found
+    assert "slices; here: NVIDIA H100 80GB HBM3 MIG 1g.10gb (9.75 GiB). NVML reports neither" in found
 
 
 def test_a_gpu_that_is_cut_into_slices_of_which_none_is_seen_is_no_gpu(monkeypatch):
     assert told_of(monkeypatch, CUT) == [
-        ("missing", "NVIDIA H100 80GB HBM3 is cut into MIG slices, and none is seen here")
+        ("missing", "NVIDIA H100 80GB HBM3 is in MIG mode, and no slice is visible here")
     ]
 
 
 def test_doctor_tells_what_disturbs_a_gpu_with_a_display(monkeypatch):
     assert [(state, found.split(",")[0]) for state, found in told_of(monkeypatch, RTX)] == [
-        ("poor", "a display is drawn by NVIDIA GeForce RTX 4090"),
+        ("poor", "NVIDIA GeForce RTX 4090 drives a display"),
         ("poor", "NVIDIA GeForce RTX 4090 is 37% busy"),
         ("poor", "the clocks of NVIDIA GeForce RTX 4090 are lowered (heat)"),
     ]
@@ -178,8 +178,8 @@ def test_doctor_tells_what_disturbs_a_gpu_with_a_display(monkeypatch):
 @pytest.mark.parametrize(
     ("mode", "told"),
     [
-        (3, ("poor", "one process at a time may compute on NVIDIA H200: a trial fails while any other holds it")),
-        (2, ("missing", "nobody may compute on NVIDIA H200")),
+        (3, ("poor", "only one process at a time may use NVIDIA H200: a trial fails while another process uses it")),
+        (2, ("missing", "the compute mode of NVIDIA H200 prohibits all processes")),
     ],
 )
 def test_doctor_tells_who_may_compute_on_a_gpu(monkeypatch, mode, told):

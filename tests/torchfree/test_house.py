@@ -64,9 +64,16 @@ def test_files_hold_one_idea_each():
     assert {name: length for name, length in lengths.items() if length > 300} == {}
 
 
+def lines_of(function):
+    """Without the docstring, which lists each parameter of a public function."""
+    first = function.body[0]
+    has_docstring = ast.get_docstring(function) is not None
+    return function.end_lineno - function.lineno + 1 - has_docstring * (first.end_lineno - first.lineno + 1)
+
+
 def test_functions_are_small():
     lengths = {
-        f"{within(path)} {node.name}": node.end_lineno - node.lineno + 1
+        f"{within(path)} {node.name}": lines_of(node)
         for path in FILES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef)

@@ -65,4 +65,4 @@ def test_code_that_was_not_recorded_is_not_compared():
 
 def test_code_of_another_python_cannot_be_compared():
     found = differences(THEN, Identity(**{**{n: getattr(THEN, n) for n in THEN.__struct_fields__}, "python": "3.12"}))
-    assert summary(found).startswith("Python is 3.12, was 3.11, so whether the model's code is the same cannot be told")
+    assert summary(found).startswith("Python is 3.12, was 3.11, so the model's code cannot be compared")

@@ -56,7 +56,7 @@ def test_where_nothing_keeps_the_limits_there_is_no_winner_but_a_nearest(wholly)
     assert verdict_words(wholly.winner) == "nearest, beyond max_latency by 75.0%"
     lines = lines_of(wholly)
     nearest = f"{wholly.winner.label} comes nearest, for any number of calls"
-    assert f"everything that was measured is beyond a limit; {nearest}" in lines
+    assert f"all measured candidates are beyond a limit; {nearest}" in lines
     assert not any("winner" in line for line in lines)
     assert "(beyond a limit)" in as_html(wholly).split("<svg", maxsplit=1)[1]
     assert f"The nearest is {wholly.winner.label}: " in "\n".join(story(wholly))
@@ -65,7 +65,7 @@ def test_where_nothing_keeps_the_limits_there_is_no_winner_but_a_nearest(wholly)
 def test_an_unmet_goal_is_an_error_of_one_line_that_holds_the_recommendation(wholly):
     fault = GoalUnmet(unmet(wholly), recommendation=wholly)
     said = (
-        f"goal: max_latency 2 ms is missed by 75.0%: {wholly.winner.label} comes nearest of all that was measured; "
+        f"goal: max_latency 2 ms is missed by 75.0%: {wholly.winner.label} comes nearest of all measured candidates; "
         "relax it, or give a larger budget"
     )
     assert str(fault) == said

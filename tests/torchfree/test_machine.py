@@ -56,9 +56,13 @@ def manifest_of(serving):
 @pytest.mark.parametrize(
     ("model", "serving", "said"),
     [
-        (None, AS_IT_IS, "load: the model is missing; call load(path, model): the artifact holds how to run it"),
-        ("net", AS_IT_IS, "load: a str cannot be called; give the model that was tuned"),
-        ("net", Serving("own", "load"), "load: a str cannot be called; give the model that was tuned, or none"),
+        (
+            None,
+            AS_IT_IS,
+            "load: the model is missing; call load(path, model): the artifact does not contain",
+        ),
+        ("net", AS_IT_IS, "load: a str is not callable; give the model that was tuned"),
+        ("net", Serving("own", "load"), "load: a str is not callable; give the model that was tuned, or no model"),
     ],
 )
 def test_what_is_no_model_is_refused_with_what_to_give(model, serving, said):

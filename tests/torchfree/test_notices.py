@@ -34,7 +34,7 @@ def test_training_mode_is_told_where_it_matters():
     (told,) = words(of_workload(workload(in_training_mode=True, active_in_training=DROPOUT)))
     assert told == (
         "the model is in training mode: 3 Dropout modules are active (first: encoder.drop); "
-        "call model.eval() first if it is to serve"
+        "call model.eval() first if you tune inference"
     )
     (parts,) = words(of_workload(workload(active_in_training=DROPOUT)))
     assert parts.startswith("parts of the model are in training mode: 3 Dropout")
@@ -49,28 +49,31 @@ def test_what_was_left_out_of_batches_is_told():
 
 def test_an_output_that_no_program_can_return_is_told_with_what_to_do():
     (cache,) = words(of_profile(profile(opaque_output=CACHE)))
-    assert cache.startswith(f"{CACHE}, which no compiled program can return")
+    assert cache.startswith(f"{CACHE}, which a compiled program cannot return")
     assert cache.endswith("call it with use_cache=False")
     (other,) = words(of_profile(profile(opaque_output="output is an object of class Result")))
     assert other.endswith("return tensors in a tuple, a list or a dict")
 
 
 def test_others_on_the_host_are_told_with_what_that_means():
-    told = "others use 40% of this machine's CPU: nothing will be called faster while they do; tune while it is quiet"
+    told = (
+        "other processes use 40% of this machine's CPU: until that ends, no candidate will be called faster; "
+        "tune while the machine is quiet"
+    )
     assert words(of_load(0.4)) == words(of_profile(profile(contamination=NOISY))) == [told]
     assert words(of_load(0.05)) == words(of_profile(profile())) == []
     shared = Contamination(100, 0, 0.0, 0.0, 0, noisy=True, gpu_processes=2)
-    assert words(of_profile(profile(contamination=shared)))[0].startswith("2 other processes use this GPU: nothing")
+    assert words(of_profile(profile(contamination=shared)))[0].startswith("2 other processes use this GPU: until")
     hot = Contamination(100, 60, 0.0, 0.0, 0, noisy=True, throttled="heat")
     assert words(of_profile(profile(contamination=hot)))[0].startswith("the clocks of this GPU are lowered (heat): ")
     waiting = Contamination(100, 60, 0.9, 0.0, 0, noisy=True, waited_share=0.2)
-    kept = "others kept the process that uses the GPU from a CPU for 20% of the time: nothing"
+    kept = "the process that uses the GPU waited for a CPU 20% of the time: until"
     assert words(of_profile(profile(contamination=waiting)))[0].startswith(kept)
 
 
 def test_why_nothing_can_be_compiled_is_told():
     assert words(of_compiling("there is no C++ compiler on PATH")) == [
-        "only eager will be tuned, nothing compiled: there is no C++ compiler on PATH"
+        "only eager configurations will be tried: there is no C++ compiler on PATH"
     ]
     assert words(of_compiling("")) == []
     (told,) = words(of_compiling("there is no C++ compiler on PATH", others=True))
@@ -85,7 +88,7 @@ def test_a_notice_is_told_once_also_if_it_comes_from_two_places():
     ledger.notice(of_profile(profile(contamination=NOISY, opaque_output=CACHE)))
     assert len(listener.heard) == 2
     assert ledger.notices == tuple(listener.heard)
-    assert "others use 50%" in ledger.notices[0]
+    assert "other processes use 50%" in ledger.notices[0]
 
 
 def test_a_run_tells_them_before_its_search_and_keeps_them_in_the_document():
@@ -95,7 +98,7 @@ def test_a_run_tells_them_before_its_search_and_keeps_them_in_the_document():
     document, _ = run(runner=runner, listener=listener)
     assert len(document.notices) == 3
     assert "DynamicCache" in document.notices[0]
-    assert "others use 40%" in document.notices[1]
+    assert "other processes use 40%" in document.notices[1]
     assert "g++ does not work" in document.notices[2]
     assert listener.heard[: listener.heard.index("search")][-3:] == list(document.notices)
     assert sum(heard in document.notices for heard in listener.heard) == 3

@@ -253,7 +253,7 @@ def test_ctrl_c_while_a_cache_is_timed_keeps_it_as_not_timed():
     assert open_manifest(runner.directory, document.artifact.digest).serving == CARRIED
     assert not document.complete
     text = " ".join(as_text(document).split())
-    assert "Packed and verified (inductor from its cache), not timed as loaded: stopped by hand." in text
+    assert "Packed and verified (inductor from its cache), but not timed after loading: stopped by hand." in text
     assert "Stopped: interrupted by the user; this is the best so far." in text
 
 
@@ -329,7 +329,7 @@ def link_the_directory(directory):
 
 def open_to_all(directory):
     program_of(directory).parent.chmod(0o777)
-    return "can be written to by every user"
+    return "is writable by every user"
 
 
 def edited_manifest(directory):
@@ -347,14 +347,14 @@ def escaping(directory):
 
 def unlisted(directory):
     write_manifest(directory, replace(open_manifest(directory), files=(), standby=None))
-    return "names no digest for"
+    return "contains no digest of"
 
 
 def of_another_version(directory):
     path = directory / "manifest.json"
     data = json.loads(path.read_text())
     path.write_text(json.dumps({**data, "manifest_version": 99}))
-    return "has version 99, and this autocompile reads .*; upgrade autocompile, or tune again"
+    return "has version 99, but this version of autocompile reads .*; upgrade autocompile, or tune again"
 
 
 FAULTS = [
@@ -378,7 +378,7 @@ def test_a_pinned_artifact_is_the_only_one(kept):
 
 
 def test_where_there_is_none_that_is_said(tmp_path):
-    with pytest.raises(InvalidRecommendation, match="holds no artifact; make one"):
+    with pytest.raises(InvalidRecommendation, match="contains no artifact; create one"):
         open_manifest(tmp_path)
     with pytest.raises(InvalidRecommendation, match="no such directory"):
         open_manifest(tmp_path / "none")

@@ -59,7 +59,7 @@ def test_the_short_table_has_the_best_plain_compile_and_the_baseline_and_counts_
     assert {"1", "2", "3", "4", "5", "6"} <= set(rows)
     shown = sum(row.isdigit() for row in rows)
     failed = sum(e.failure is not None for e in entries)
-    assert f"and {len(entries) - shown} more, {failed} of which failed" in as_brief(document)
+    assert f"and {len(entries) - shown} more, of which {failed} failed" in as_brief(document)
 
 
 def test_a_short_table_leaves_nothing_out():
@@ -156,7 +156,7 @@ def test_schema_is_printed():
     [
         (["tune", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
         (["profile", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
-        (["show", "nowhere"], "autocompile: nowhere: holds no recommendation"),
+        (["show", "nowhere"], "autocompile: nowhere: contains no recommendation"),
         (["tune", __file__, "--budget", "soon"], "autocompile: --budget: cannot read 'soon' as a duration"),
         (["tune", __file__, "--calls", "0"], "autocompile: calls: 0 calls is not a number of calls"),
         (["tune", __file__, "--workers", "many"], "autocompile: --workers: 'many' is no number of workers; give one"),

@@ -33,7 +33,7 @@ def document():
 
 
 def test_a_training_starts_by_run(document):
-    assert "by `autocompile run`" in next(start_of_training(document))
+    assert "with `autocompile run`" in next(start_of_training(document))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_it_comes_to_for_the_whole_script_is_told(document):
         script = replace(SEEN, **seen)
         return whole_script_words(replace(document, winner=gained, workload=replace(document.workload, script=script)))
 
-    assert told(share=0.7).endswith("30% of its time, stays as it is: all of it is some 1.54x as fast.")
+    assert told(share=0.7).endswith("30% of its time, is unchanged: the whole is about 1.54x as fast.")
     assert not told(share=0.95), "the rest is too little to be worth a sentence"
     assert not told(share=0.7, is_compiled=True), "the gain is over eager, which the script is not"
     assert not whole_script_words(replace(document, workload=replace(document.workload, script=None)))

@@ -309,12 +309,12 @@ def test_a_recommendation_measured_again():
     assert same.now.value == pytest.approx(same.then.value, rel=0.01)
     slower = again(document, lambda _plan: (0.6, 8.0))
     assert slower.verdict == "regression"
-    assert "slower than it was, beyond noise" in "\n".join(recheck_lines(slower))
+    assert "slower than before, beyond noise" in "\n".join(recheck_lines(slower))
     wrong = again(document, lambda _plan: failure("wrong_result", "verify", "output is off"))
     assert (wrong.verdict, wrong.fault) == ("wrong", "wrong result: output is off")
     foreign = again(document, lambda _plan: failure("invalid", "build", "packed with torch 2.13.0, and this is 2.14.0"))
     assert foreign.verdict == "unusable"
-    assert "not to be had on this machine any more" in "\n".join(recheck_lines(foreign))
+    assert "no longer usable on this machine" in "\n".join(recheck_lines(foreign))
 
 
 def test_measuring_again_is_told_as_tuning_is():

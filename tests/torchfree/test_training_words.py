@@ -85,7 +85,7 @@ def test_calls_of_a_closure_are_never_called_steps():
         said = text.partition("The same in plain")[0]
         assert set(re.findall(r"\w+ steps?\b", said)) <= {"the step", "every step"}, said
     assert "def closure():" in document.snippet
-    assert learned_words(Learned(32, 2.0, 1.0, 1.0, by_closure=True)).startswith("trained 32 closure calls beside")
+    assert learned_words(Learned(32, 2.0, 1.0, 1.0, by_closure=True)).startswith("trained 32 closure calls alongside")
     phases = (StepPhase("backward", 0.6, 3.0), StepPhase("forward", 0.4, 2.0))
     told = "\n".join(step_lines(StepProfile(phases, StepMemory(4, 0, 4, 0, 8, 4, 20)), "closure call"))
     assert "time of a closure call" in told
@@ -210,7 +210,7 @@ def test_a_better_batch_is_told_with_what_it_changes():
     assert document.winner_as_given.batch is None
     said = " ".join(as_text(document).split())
     assert "in batches of 64; at your batch" in said
-    assert "learns something else" in said
+    assert "changes what a step learns" in said
     assert "# use batches of 64 samples" in document.snippet
     assert not any(entry.batch and entry.plan.micro_batches > 1 for entry in document.trials)
 
@@ -348,7 +348,7 @@ def test_everything_that_is_said_is_about_steps(wins):
     assert document.artifact.start == ("compile" if wins == "compiled" else "none")
     if wins == "compiled":
         assert document.winner.config["optimizer"] == "fused"
-        assert "It compiles at the first step, some 8" in " ".join(as_text(document).split())
+        assert "It compiles at the first step, about 8" in " ".join(as_text(document).split())
         assert "def step(*batches):" in document.snippet
     assert any("does not train" in one for one in said(document, "narrowed"))
 
@@ -383,7 +383,7 @@ def test_what_was_tuned_for_training_is_not_loaded():
         5, "inductor", compiled(), "cpu", Identity(), Serving("inductor", "compile"), (),
         Requirements("2.13.0", "x86_64", (), ""), training=ADAMW,
     )  # fmt: skip
-    with pytest.raises(InvalidRecommendation, match="it is for training, and nothing is loaded for that"):
+    with pytest.raises(InvalidRecommendation, match="the recommendation is for training"):
         check_model(manifest, len)
 
 
@@ -427,13 +427,13 @@ def test_a_finalist_that_learns_otherwise_makes_room_for_the_next_and_the_others
     assert document.winner.plan.runtime == "inductor"
     assert document.winner.config["optimizer"] != "fused"
     assert document.winner.learned.steps == 32
-    told = f"{document.winner.label}: trained 32 steps beside eager: loss 2.314 -> 1.871, eager 1.871"
+    told = f"{document.winner.label}: trained 32 steps alongside eager: loss 2.314 -> 1.871, eager 1.871"
     refused = f"{wrong[0].label}: wrong result in phase verify: the loss goes off eager's by 0.5"
     for text in (as_text(document), as_brief(document)):
         assert told in " ".join(text.split())
     assert refused in " ".join(as_text(document).split())
-    assert learned_words(Learned(skipped="no time")) == "not trained beside eager: no time"
-    assert "with the same random numbers it is off by 1.0e-04, where 1.0e-03" in "\n".join(story(document))
+    assert learned_words(Learned(skipped="no time")) == "not trained alongside eager: no time"
+    assert "with the same random numbers, the losses differ by 1.0e-04, and 1.0e-03" in "\n".join(story(document))
 
 
 def test_what_is_called_is_not_trained():
@@ -452,7 +452,7 @@ def test_a_training_measured_again_is_trained_once_more():
     plain = replace(document, winner=next(entry for entry in document.trials if entry.origin == "plain"))
     good = again(plain, None, runner=Taught(answered, FakeClock()), about=TRAINING)
     assert good.verdict == "good"
-    assert "  trained 32 steps beside eager: loss 2.314 -> 1.871, eager 1.871" in list(recheck_lines(good))
+    assert "  trained 32 steps alongside eager: loss 2.314 -> 1.871, eager 1.871" in list(recheck_lines(good))
     assert not any("call" in line for line in recheck_lines(good))
 
 
@@ -462,7 +462,7 @@ def test_a_training_measured_again_is_trained_once_more():
         ({"optimizer": "SGD"}, ": the optimizer is SGD, was AdamW"),
         ({"accumulate": 1}, ": accumulate is 1, was 2"),
         ({"clip_norm": None}, ": clip_norm is None, was 1.0"),
-        ({}, ": its loss is another, or its optimizer's settings are"),
+        ({}, ": its loss or the settings of its optimizer differ"),
         (None, ": it is called now, and was not"),
     ],
 )
