@@ -1,6 +1,6 @@
-"""What the profile and the machine make likely of a value: what to expect of it, and whether its seeds come first.
+"""What the profile and the machine suggest about a value: its expected effect, and whether its seeds come first.
 
-One row for each circumstance, so that both follow from the same rule.
+There is one row for each circumstance, so that both follow from the same rule.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from autocompile.space.usual import Feature, Usual, feature
 
 @dataclass(frozen=True)
 class Circumstance:
-    """Where `holds` says so, these values do what is `usual` of them then, for the `reason` that is given in words.
+    """A circumstance: where it `holds`, the values have the effects in `usual`, for the `reason` given in words.
 
-    None is what they do everywhere. Seeds with any of the values are moved to the front (`urgency` > 0) or to the back
-    (< 0), for the reason that `order` gives.
+    None in `usual` means the same effect as everywhere. Seeds with any of the values are moved to the front (`urgency`
+    > 0) or to the back (< 0), for the reason that `order` gives.
     """
 
     holds: Callable[[Evidence], bool]
@@ -27,7 +27,7 @@ class Circumstance:
     order: Callable[[Evidence], str] = lambda _evidence: ""
 
 
-# Of a step, what the optimizer has to take for its implementation to matter, and to make next to no difference.
+# The shares of a step from which the optimizer's implementation matters, and below which it hardly does.
 _LARGE_OPTIMIZER, _SMALL_OPTIMIZER = 0.15, 0.03
 
 
@@ -39,7 +39,7 @@ def _optimizer_takes(evidence: Evidence) -> str:
     return f"the optimizer takes {evidence.optimizer_share:.0%} of a step"
 
 
-# Of those that hold, the later ones have the last word on what is usual.
+# Where several rows hold for the same values, the last one decides the usual effect.
 CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: evidence.on_cpu,

@@ -1,4 +1,4 @@
-"""A verdict's reason, in words that hold for it."""
+"""The reason for a verdict, in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from autocompile.search.judge.field import WORTH_SIMPLICITY
 
 @dataclass(frozen=True)
 class Case:
-    """What a reason is given for.
+    """The judgement that a reason is given for.
 
-    `winner` is best over the range that `calls` lies in, `preferred` at exactly so many; they differ where that range
-    is a narrow one. `tied` are not surely behind anybody, the quickest first; `ranking` holds all that was measured.
-    `words`: what a call is called.
+    `winner` is best over the range of numbers of calls that contains `calls`; `preferred` is best at exactly `calls`.
+    The two differ where the range of `preferred` is narrow. `tied` holds the candidates that are not clearly slower
+    than any other, the fastest first; `ranking` holds all measured candidates. `words`: what a call of this workload is
+    named.
     """
 
     winner: Contender
@@ -31,7 +32,7 @@ class Case:
 
 
 def reason(case: Case, owed: Sequence[Contender], *, can_be_told: bool) -> str:
-    """Why the winner won, what it does not settle, and who is faster but beyond a limit."""
+    """Return why the winner won, what the verdict leaves open, and which candidate is faster but exceeds a limit."""
     if not can_be_told:
         return f"this host is too noisy for a verdict: equal programs may differ by ±{case.margin:.0%} here"
     disturbed = _disturbed(case)
@@ -48,7 +49,7 @@ def reason(case: Case, owed: Sequence[Contender], *, can_be_told: bool) -> str:
 
 
 def _disturbed(case: Case) -> Contender | None:
-    """Who reads faster than the winner, and was timed while others used the host."""
+    """Return a candidate that reads faster than the winner, but was timed while other programs used the host."""
     mine = case.winner.per_call_s(case.calls).value
     ahead = (c for c in case.ranking if c.noisy and c.is_feasible and c.per_call_s(case.calls).value < mine)
     return next((c for c in ahead if c is not case.winner), None)
@@ -67,7 +68,7 @@ def _amortized(case: Case) -> str:
 
 
 def _won(case: Case) -> str:
-    """Against those that are not surely behind."""
+    """Return how the winner compares with the candidates that are not clearly slower."""
     winner, best = case.winner, case.tied[0]
     if winner is not case.preferred:
         number = f"at just this number of {case.words.many}"
@@ -84,7 +85,7 @@ def _won(case: Case) -> str:
 
 
 def _not_ahead(case: Case, best: Contender) -> str:
-    """Why who reads quickest does not beat the winner."""
+    """Return why the candidate that reads fastest does not beat the winner."""
     if math.isfinite(case.calls) and beats(best, case.winner, math.inf):
         once = f"a start-up is measured once, and may be off by {STARTUP_UNCERTAINTY:.0%}"
         return f"{best.label} is faster a {case.words.one}, but not surely ahead over so few: {once}"
@@ -108,7 +109,7 @@ def _simplest(winner: Contender, others: Sequence[Contender]) -> str:
 
 
 def _open(winner: Contender, owed: Sequence[Contender]) -> str:
-    """What a missing final leaves open."""
+    """Return what a missing final leaves open."""
     others = [c.label for c in owed if c is not winner]
     if others:
         read = "reads" if len(others) == 1 else "read"
@@ -122,7 +123,7 @@ def _open(winner: Contender, owed: Sequence[Contender]) -> str:
 
 
 def _ruled_out(case: Case) -> str:
-    """Who is faster, and breaks a constraint."""
+    """Return which candidate is faster but violates a constraint."""
     faster = (c for c in case.ranking if not c.is_feasible and beats(c, case.winner, case.calls))
     quicker = next(faster, None)
     return f"{quicker.label} is faster, and misses {beyond(quicker.excess)}" if quicker else ""
