@@ -45,9 +45,7 @@ class Scatter:
         return max(between, trial.measurements[0].ratio.relative_halfwidth)
 
     def margin(self, processes: int) -> float:
-        """Return the relative difference that two candidates need to count as different, each measured in `processes`
-        processes.
-        """
+        """Return by how much two candidates must differ, as a share, if each is measured in `processes` processes."""
         return max(self.floor, self.quantile * self.sigma * math.sqrt(2 / processes))
 
     @property
