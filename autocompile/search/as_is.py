@@ -1,4 +1,4 @@
-"""A script that has its own autocast or compiles its model itself: the winner, beside that."""
+"""Compare the winner with a script that uses autocast or compiles its model itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from autocompile.runtime.catalogue import plain
 
 
 def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -> Iterator[Notice]:
-    """What the script does now, if that is not the baseline, and how the winner, the first of `measured`, compares.
+    """Yield a notice on what the script does now, if it differs from the baseline, and how the winner compares.
 
-    Both were timed beside the baseline, so the interval of their ratio has both intervals in it.
+    The winner is the first of `measured`. Both were timed in pairs with the baseline, so the interval of their ratio
+    combines both intervals.
     """
     script = workload.script
     if script is None or not (script.autocast or script.is_compiled):
@@ -40,7 +41,7 @@ def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -
 
 
 def plan_of(script: ScriptEntry) -> Plan:
-    """What the script does now."""
+    """Return the plan of what the script does now."""
     return Plan(runtime=plain().name if script.is_compiled else EAGER, autocast=script.autocast)
 
 

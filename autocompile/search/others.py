@@ -1,4 +1,4 @@
-"""What other runs on the same study mean for this one: who they are, what they found, and when to wait for them."""
+"""Other runs on the same study: how many there are, what they found, and when this run waits for them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from autocompile.search.archive import Archive
 from autocompile.search.run import Bench
 from autocompile.search.study.family import StudyName
 
-# Baselines that differ by no more than this are of machines that are as fast as each other.
+# If the baselines of two machines differ by at most this factor, the machines count as equally fast.
 _AS_FAST = 1.25
-# With less than this left for the search, nothing is waited for, in seconds.
+# With less time than this left for the search, in seconds, the run does not wait.
 _TOO_LATE_S = 3.0
 
 
 def tell_of_the_study(bench: Bench, archive: Archive, about: StudyName) -> None:
-    """What is known already, who else is at work on it, and which machines have a study of their own."""
+    """Report what the study knows already, how many other runs work on it, and which machines have their own study."""
     known, others = len(archive.trials()), archive.other_runs
     if known:
         left = "the study has" if others else "an earlier run left"
@@ -33,7 +33,7 @@ def tell_of_the_study(bench: Bench, archive: Archive, about: StudyName) -> None:
 
 
 def tell_news(bench: Bench, archive: Archive) -> None:
-    """Write down what other runs have found meanwhile."""
+    """Write into the journal what other runs have found since the last call."""
     for trial in archive.news():
         bench.ledger.decide("noted", trial.label, f"another run {_told(trial)}")
         bench.listener.on_trial(trial)
@@ -46,7 +46,7 @@ def _told(trial: Trial) -> str:
 
 
 def wait_for_baseline(bench: Bench, archive: Archive) -> None:
-    """Let the run that measures it go on for a moment. Raises BudgetTooSmall when time is up."""
+    """Wait a moment for the run that measures the baseline. Raises BudgetTooSmall when time is up."""
     bench.listener.on_task("baseline, by another run")
     if not bench.ledger.left_s():
         raise bench.too_small()
@@ -54,7 +54,7 @@ def wait_for_baseline(bench: Bench, archive: Archive) -> None:
 
 
 def compare_baselines(bench: Bench, archive: Archive, here_ms: float) -> None:
-    """Write down if the study's baseline was measured by another run, where eager is surely not as fast as here."""
+    """Note in the journal if another run measured the study's baseline at a clearly different speed."""
     baseline = next(trial for trial in archive.trials() if trial.origin == "baseline")
     assert baseline.measurement is not None
     there_ms = baseline.measurement.latency.p50_ms
@@ -64,9 +64,9 @@ def compare_baselines(bench: Bench, archive: Archive, here_ms: float) -> None:
 
 
 def waits_for(bench: Bench, archive: Archive, left_s: float) -> bool:
-    """Whether there is time to wait for what other runs are at; if so, a moment has passed.
+    """Whether there is time to wait for trials of other runs; if so, wait for a moment.
 
-    What is out may win, and it is open again if its run is gone. `left_s`: of the time for the search.
+    Such a trial may win, and its candidate is open again if its run is gone. `left_s`: the time left for the search.
     """
     others = archive.claims_of_others
     if not others or left_s < _TOO_LATE_S:

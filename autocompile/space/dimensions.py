@@ -1,4 +1,4 @@
-"""What is searched over whatever the runtime: one entry each, in the order in which values are chosen and folded."""
+"""The dimensions that all runtimes share: one entry each, in the order in which values are chosen and folded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
 
 
 def _scaling_problem(around: Surroundings) -> str:
-    """Why a loss cannot be scaled, without which gradients in float16 underflow, or ""."""
+    """Return why a loss cannot be scaled, or "". Without scaling, gradients in float16 underflow."""
     if around.training is None:
         return ""
     if around.device_type != "cuda":
@@ -36,10 +36,11 @@ def _scaling_problem(around: Surroundings) -> str:
 
 
 def _search_reason(around: Surroundings) -> str:
-    """Why a loss that an optimizer searches by is not to be computed in less precision, or "".
+    """Return why the loss of an optimizer that calls it itself is not computed in lower precision, or "".
 
-    A single call in bfloat16 is near enough, and the search is lost all the same: a perceptron was fitted by LBFGS to
-    8e-6 or less in float32, to 2e-4 and more in bfloat16; with a line search, which then ends early, to 1e-3 and more.
+    A single call in bfloat16 is accurate enough, but the search of such an optimizer fails: LBFGS fitted a perceptron
+    to 8e-6 or less in float32, but only to 2e-4 or more in bfloat16. With a line search, which then ends early, it
+    reached 1e-3 or more.
     """
     if around.training is None or not around.training.by_closure:
         return ""
@@ -125,7 +126,7 @@ def _fold_sizes(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, sizes="" if value == "free" else str(value))
 
 
-# Of a step: what is fused saves half of what the optimizer takes at best, and compiling it takes seconds.
+# The share of a step: fusing saves at most half of the optimizer's time, and compiling it takes seconds.
 _WORTH_COMPILING = 0.08
 
 
