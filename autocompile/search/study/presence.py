@@ -143,8 +143,7 @@ class Presence:
             self._seen = None
 
     def take(self, name: str, about: str = "") -> bool:
-        """Hold something exclusively, with a description (`about`) for the other runs. False if another run holds it.
-        """
+        """Hold something exclusively, described for other runs by `about`. False if another run holds it."""
         if _is_held(name, self.seen()):
             return False
         self._hold({**self._own.held, name: about})
