@@ -35,14 +35,17 @@ def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: fl
 
     The calls of that pass are not start-up, so their time is added.
     """
-    yield left_s, f"the {format_duration(left_s)} left before packing ended while it compiled"
+    yield left_s, f"it was still compiling when the {format_duration(left_s)} left before packing were over"
     goal = bench.settings.goal
     if plan == Plan():
         return
     pass_s = bench.pass_seconds(known, plan)
     most_s = goal.entry().max_startup_s
     if most_s is not None and not goal.loads_artifacts:
-        yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
+        yield (
+            most_s + pass_s,
+            f"compiling alone took more than the {format_duration(most_s)} that a start may take (max_startup)",
+        )
     best = bench.best(known)
     if best is not None and goal.objective == "time":
         calls, words = bench.calls(known) * goal.processes, words_of(bench.workload.kind)

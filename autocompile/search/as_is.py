@@ -30,7 +30,7 @@ def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -
     casts = [f"casts it to {script.autocast}"] if script.autocast else []
     does = " and ".join(compiles + casts)
     if found is None or found.speedup is None or measured[0].speedup is None:
-        yield Notice("as it is", f"the script itself {does}: how fast that is was not measured")
+        yield Notice("as it is", f"the script itself {does}: its speed was not measured")
         return
     one = words_of(workload.kind).one
     takes = f"{format_ms(found.latency_ms)} a {one}" if found.latency_ms is not None else "measured"

@@ -102,7 +102,9 @@ def conclude(
         _write_down(bench, trial, trial.outcome, bound)
     elif trial.outcome.decided:
         drop(bench, trial.plan)
-        bench.ledger.decide("stopped", trial.label, "its timing was ended: surely behind the best so far")
+        bench.ledger.decide(
+            "stopped", trial.label, "its timing was stopped early: it is certainly slower than the best so far"
+        )
     known = archive.trials()
     archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
@@ -128,7 +130,7 @@ def _close_alike(bench: Bench, space: Space, archive: Archive, trial: Trial, ear
         what = f"{len(closed)} more candidate{'s' * (len(closed) != 1)}"
         reason = trial.outcome.message.splitlines()[0].partition("; ")[0]  # without the advice
         why = f"must fail like {trial.label}, as they compile the same code: {reason}"
-        saved = f"that saves some {format_duration(saved_s)}"
+        saved = f"that saves about {format_duration(saved_s)}"
         bench.ledger.decide("narrowed", what, f"{why}; {saved}", saved_s=saved_s)
 
 
@@ -154,5 +156,7 @@ def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> Non
     ended = failure.kind == "timeout"
     reason = failure.message
     if ended:
-        reason = bound if failure.stage == "compile" else f"the time left for the search ended in phase {failure.stage}"
+        reason = (
+            bound if failure.stage == "compile" else f"the time left for the search was over in phase {failure.stage}"
+        )
     bench.ledger.decide("stopped" if ended else "failed", trial.label, reason)

@@ -32,12 +32,12 @@ def find_batches(bench: Bench) -> dict[int, float]:
     bench.listener.on_task("batch sizes in eager")
     probe = _probed(bench)
     if isinstance(probe, Failure):
-        bench.ledger.decide("skipped", "batch", f"the probe failed: {probe.message}")
+        bench.ledger.decide("skipped", "batch", f"the probe of batch sizes failed: {probe.message}")
         return {}
     if probe.problem:
         if goal.batch_sizes:
-            raise InvalidValue(probe.problem, where="batch", remedy="take the batch fixed")
-        bench.ledger.decide("narrowed", "batch", f"kept at what was given: {probe.problem}")
+            raise InvalidValue(probe.problem, where="batch", remedy="keep the batch fixed")
+        bench.ledger.decide("narrowed", "batch", f"kept as given: {probe.problem}")
         return {}
     for point in probe.points:
         result = point.problem or f"{format_ms(point.sample_ms or 0)} a sample in eager"

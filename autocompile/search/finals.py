@@ -50,7 +50,7 @@ def run_finals(bench: Bench, archive: Archive) -> None:
         if left < max(durations, default=_guess_s(bench, archive, trial)):
             archive.end_final(trial.number)
             reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
-            bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} was to be next")
+            bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} would have been next")
             _leave_out(bench, archive, schedule.suspects)
             return
         began = bench.ledger.elapsed_s
@@ -64,8 +64,8 @@ def _leave_out(bench: Bench, archive: Archive, suspects: Mapping[int, str]) -> N
         told = f"no time was left for its final, in which it is likely to fail: {reason}"
         archive.disqualify(number, Failure(stage="finals", kind="timeout", message=told))
     if suspects:
-        who = f"{len(suspects)} without a final"
-        bench.ledger.decide("narrowed", "finals", f"{who} are left out, as they are likely to fail in one")
+        who = f"{len(suspects)} candidate{'s' * (len(suspects) != 1)} without a final"
+        bench.ledger.decide("narrowed", "finals", f"{who} left out as likely to fail in one")
 
 
 def _left_s(bench: Bench, archive: Archive) -> float:
@@ -86,7 +86,9 @@ def _rounds(bench: Bench, archive: Archive, schedule: _Schedule) -> Iterator[tup
             return
         if round_number == rules.processes:
             labels = ", ".join(c.label for c in going_on)
-            bench.ledger.decide("noted", "finals", f"not told apart yet: {labels}; they go on in further processes")
+            bench.ledger.decide(
+                "noted", "finals", f"not distinguishable yet: {labels}; they are measured in further processes"
+            )
         by_number = {trial.number: trial for trial in archive.trials()}
         for number in (c.number for c in going_on):
             if len(by_number[number].finals) <= round_number and archive.begin_final(number):
@@ -163,7 +165,7 @@ class _Schedule:
         for number, reason in kin.items():
             if number not in self._postponed:
                 self._postponed.add(number)
-                self._bench.ledger.decide("noted", f"final of {trials[number].label}", f"after all others: {reason}")
+                self._bench.ledger.decide("noted", f"final of {trials[number].label}", f"postponed: {reason}")
 
     def _enter(self, verdict: Verdict, trials: Mapping[int, Trial], kin: Collection[int]) -> None:
         ahead = [c for c in (verdict.winner, verdict.tied[0]) if c.is_finalist and c.number not in self.finalists]

@@ -78,7 +78,7 @@ class Machines:
         elif measured.baseline.mean_ms > _SLOWER * baseline_ms > 0:
             why = f"the baseline takes {measured.baseline.mean_ms / baseline_ms:.2g} times as long there as here"
         elif self._disturbed[machine] >= _DISTURBED:
-            why = "others use it"
+            why = "other programs use it"
         if why:
             self._unfit[machine] = why
         return why

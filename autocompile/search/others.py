@@ -22,12 +22,12 @@ def tell_of_the_study(bench: Bench, archive: Archive, about: StudyName) -> None:
     """Report what the study knows already, how many other runs work on it, and which machines have their own study."""
     known, others = len(archive.trials()), archive.other_runs
     if known:
-        left = "the study has" if others else "an earlier run left"
-        state = f"goes on with {known} trial{'s' * (known != 1)} that {left}"
+        left = "of the study" if others else "of an earlier run"
+        state = f"continues with {known} trial{'s' * (known != 1)} {left}"
         bench.ledger.decide("noted", "study", state)
         bench.listener.on_notice(f"the study {state}")
     if others:
-        bench.ledger.decide("noted", "study", f"{others} other run{'s are' if others != 1 else ' is'} at work on it")
+        bench.ledger.decide("noted", "study", f"{others} other run{'s work' if others != 1 else ' works'} on it")
     bench.ledger.notice(of_sharing(others))
     bench.ledger.notice(of_other_kinds(archive.of_other_kinds(about)))
 
@@ -60,7 +60,7 @@ def compare_baselines(bench: Bench, archive: Archive, here_ms: float) -> None:
     there_ms = baseline.measurement.latency.p50_ms
     if not archive.was_told_here(baseline.number) and abs(math.log(here_ms / there_ms)) > math.log(_AS_FAST):
         took = f"a call takes {format_ms(here_ms)} here, and {format_ms(there_ms)} where the study's was measured"
-        bench.ledger.decide("noted", "baseline", f"{took}: speed-ups compare, and times are the study's")
+        bench.ledger.decide("noted", "baseline", f"{took}: speed-ups are comparable, times are that machine's")
 
 
 def waits_for(bench: Bench, archive: Archive, left_s: float) -> bool:

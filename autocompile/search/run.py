@@ -183,5 +183,5 @@ class Bench:
         return BudgetTooSmall(
             f"{format_duration(self.ledger.budget_s)} ended before the baseline was measured",
             where="budget",
-            remedy=f"give twice as much time, {twice}, or smaller inputs",
+            remedy=f"give at least twice as much time, {twice}, or smaller inputs",
         )

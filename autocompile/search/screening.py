@@ -99,13 +99,13 @@ def _not_yet(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -
         speed = math.exp(forecast.ratio(space.plain_compile()).mean - forecast.ratio(better).mean)
         left = format_duration(max(left_s, 0.0))
         return (
-            f"not before {space.label(better)}, expected {speed:.2f}x as fast: the {left} left are too short for both"
+            f"not tried before {space.label(better)}, expected {speed:.2f}x as fast: {left} left are too short for both"
         )
     sooner = [candidate for candidate in compiled if forecast.seconds(candidate) < _SOONER * plain_s]
     if not sooner or plain_s <= _PLAIN_SHARE * left_s:
         return ""
     takes, left = format_duration(plain_s), format_duration(max(left_s, 0.0))
-    return f"not before others: it may take {takes} of the {left} for the search, and {len(sooner)} compile sooner"
+    return f"not tried before others: it may take {takes} of the {left} left, and {len(sooner)} compile sooner"
 
 
 def _much_faster(

@@ -83,9 +83,9 @@ def _searched(bench: Bench, archive: Archive, around: Surroundings, profile: Pro
             raise
         stopped = str(stop) if isinstance(stop, RunnerError) else INTERRUPTED
         if isinstance(stop, RunnerError):
-            bench.ledger.decide("stopped", "the search", f"{stop}; what is known so far is judged")
+            bench.ledger.decide("stopped", "the search", f"{stop}; the trials so far are judged")
         else:
-            bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
+            bench.ledger.decide("stopped", "the run", "stopped by the user; the trials so far are judged")
     return _measured_trials(bench, archive), stopped
 
 
@@ -136,7 +136,7 @@ def take_profile(bench: Bench) -> Profile:
     tolerance = bench.settings.goal.tolerance
     if tolerance is not None and tolerance < reply.error_floor:
         raise InvalidValue(
-            f"{tolerance:g} cannot be met: the baseline is itself off by {reply.error_floor:.2g} ({reply.reference})",
+            f"{tolerance:g} cannot be met: the baseline itself is off by {reply.error_floor:.2g} ({reply.reference})",
             where="tolerance",
             remedy=f"give at least {2 * reply.error_floor:.1g}",
         )

@@ -139,7 +139,7 @@ class SideBySide:
         label = self._space.label(ready.claim.candidate)
         limits, bound = allowance(self._bench, known, plan)
         if limits.total_s <= _LEAST_S:
-            self._bench.ledger.decide("skipped", label, "it was compiled, and no time was left to measure it")
+            self._bench.ledger.decide("skipped", label, "it was compiled, but no time was left to measure it")
             drop(self._bench, plan)
             self._archive.abandon(ready.claim.number)
             return
@@ -189,7 +189,7 @@ class SideBySide:
         """Go on without a machine. Its candidates are tried again, except those that can be measured elsewhere."""
         self._machines.lose(machine)
         name = self._machines.names[machine]
-        told = f"{why.removeprefix(f'{name}: ')}; what it was at is tried elsewhere"
+        told = f"{why.removeprefix(f'{name}: ')}; its candidates are tried elsewhere"
         self._bench.ledger.decide("noted", name, told)
         there = [
             *(timed.ready.claim for timed in self._timed if timed.ready.machine == machine),
@@ -204,7 +204,7 @@ class SideBySide:
     def _once_more_alone(self, ahead: Ahead, failure: Failure) -> None:
         """Compile a candidate again, alone: other children shared the memory and may have caused the failure."""
         label = self._space.label(ahead.claim.candidate)
-        self._bench.ledger.decide("noted", label, f"{failure.message}, beside others; it is compiled once more, alone")
+        self._bench.ledger.decide("noted", label, f"{failure.message}, while others ran; it is compiled again, alone")
         self._bench.runner.forget(ahead.claim.plan.key)
         limits, bound = allowance(self._bench, self._archive.trials(), ahead.claim.plan)
         self._compile(ahead.claim, ahead.machine, limits, bound, alone=True)
@@ -248,4 +248,4 @@ def _bound(ahead: Ahead, failure: Failure) -> str:
     """Return why compiling was ended: it took too long itself, or the time of the whole search was over."""
     if failure.phases_s.get("compile", 0.0) >= ahead.limits.compile_s:
         return ahead.bound
-    return f"the {format_duration(ahead.limits.total_s)} left for the search ended while it compiled"
+    return f"it was still compiling when the {format_duration(ahead.limits.total_s)} left for the search were over"

@@ -128,7 +128,7 @@ def _text_of(name_or_path: str) -> str:
         raise InvalidStrategy(
             f"there is no strategy {name_or_path!r}",
             where="strategy",
-            remedy=f"did you mean {nearest!r}? A file of your own ends in .toml",
+            remedy=f"did you mean {nearest!r}? The path of your own file must end in .toml",
         )
     return (resources.files("autocompile.strategies") / f"{name_or_path}.toml").read_text()
 
@@ -162,7 +162,9 @@ def _check_values(strategy: Strategy, where: str) -> None:
         share = getattr(strategy.stages, name)
         if not 0 <= share < 1:
             raise InvalidStrategy(
-                f"{name} = {share} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to less than 1"
+                f"{name} = {share} is not a share of the budget",
+                where=f"{where} [stages]",
+                remedy="give a value from 0 to below 1",
             )
     if strategy.stages.after_search >= 1:
         raise InvalidStrategy(

@@ -167,7 +167,7 @@ def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
 
 
 def _narrow(bench: Bench, value: Dropped) -> None:
-    subject, saved = f"{value.dimension}={value.value}", f"that saves some {format_duration(value.saved_s)}"
+    subject, saved = f"{value.dimension}={value.value}", f"that saves about {format_duration(value.saved_s)}"
     bench.ledger.decide("narrowed", subject, f"{value.reason}: not compiled; {saved}", saved_s=value.saved_s)
 
 
@@ -203,11 +203,11 @@ def _reason_to_stop(
 ) -> str:
     """Return why none of these is tried, or "". Without `is_time_left`, the time of earlier trials decides."""
     trials = archive.trials()
-    tried = f"{len(trials)} distinct programs tried, {len(untried)} not"
+    tried = f"{len(trials)} distinct programs tried, {len(untried)} not tried"
     if not untried:
         return "every distinct program was tried"
     if len(trials) + len(archive.out) >= bench.settings.strategy.search.max_trials:
-        return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
+        return f"{tried}, which is the limit of the strategy {bench.settings.strategy.name} (max_trials)"
     left = search_time_s(bench, trials, untried)
     if is_time_left is None:
         spent = [sum(t.outcome.phases_s.values()) for t in trials if kind_of(t.plan).compiles and t.measurement]

@@ -88,8 +88,8 @@ def surroundings_of(
     if problem and workload.device_type == "cpu" and not environment.compiler:
         problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
     unverifiable = (
-        "equal inputs give other outputs each time, also from one state of torch's random numbers, so there is nothing "
-        "to compare with; draw random numbers by torch's own generator, or give them as inputs"
+        "equal inputs give different outputs each time, even from the same state of torch's random numbers, so outputs "
+        "cannot be compared; draw random numbers with torch's own generator, or pass them as inputs"
     )
     return Surroundings(
         device_type=workload.device_type,

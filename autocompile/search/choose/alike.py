@@ -58,10 +58,12 @@ def likely_to_fail(failed: Sequence[Trial], others: Sequence[Trial]) -> dict[int
         own = trial.candidate.values
         if twin is not None:
             differs = " and ".join(name for name in own if own[name] != twin.candidate.values.get(name))
-            reasons[trial.number] = f"{twin.label}, from which it differs in {differs} alone, failed its own"
+            reasons[trial.number] = f"{twin.label}, which differs from it only in {differs}, failed in its final"
         elif suspects and set(suspects) <= set(own.items()):
             labels = ", ".join(one.label for one in failed[:2]) + (", ..." if len(failed) > 2 else "")
-            reasons[trial.number] = f"it has {words} in common with {labels}, which failed, and no one that passed has"
+            reasons[trial.number] = (
+                f"it shares {words} with {labels}, which failed, and no candidate that passed has it"
+            )
     return reasons
 
 

@@ -46,7 +46,7 @@ def _most(size: int, eager_ms: Mapping[int, float], trials: Sequence[Trial], *, 
     if not compiles:
         return (1.0, "") if best is None or best <= 1.0 else (best, f", and the best speed-up in eager is {best:.1f}x")
     if best is None:
-        return _EXPECTED, f", and more than {_EXPECTED:.0f}x is not expected of compiling"
+        return _EXPECTED, f", and compiling is not expected to give more than {_EXPECTED:.0f}x"
     where = "of this size" if of_this_size else "so far"
     return _MARGIN * max(1.0, best), f", and the best speed-up {where} is {best:.1f}x, far too little"
 

@@ -49,7 +49,7 @@ CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: evidence.starting_bounds_cpu,
         {feature(threads=1): Usual(0.0, 0.3)},
-        _always("starting operators bounds it, which more threads make no faster"),
+        _always("starting operators limits its speed, and more threads do not help"),
     ),
     Circumstance(
         lambda evidence: evidence.gpu_starves,
@@ -57,40 +57,40 @@ CIRCUMSTANCES = (
             feature(mode="reduce-overhead"): Usual(-0.6, 0.4, cost=0.1),
             feature(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
         },
-        _always("the GPU waits for its launches, so CUDA graphs pay"),
+        _always("the GPU waits for kernel launches, so CUDA graphs help"),
         urgency=2,
         order=lambda evidence: (
-            f"the GPU is busy {evidence.profile.busy:.0%} of the time: launches bound it, so CUDA graphs first"
+            f"the GPU is busy {evidence.profile.busy:.0%} of the time and waits for launches: CUDA graphs first"
         ),
     ),
     Circumstance(
         lambda evidence: not evidence.on_cpu and evidence.profile.bound == "compute",
         {feature(float32="tf32"): Usual(-0.7, 0.5)},
-        _always("products of float32 bound it, which the GPU computes several times as fast in TF32"),
+        _always("float32 matrix products limit its speed, and TF32 computes them several times as fast"),
         urgency=1,
-        order=lambda _evidence: "matrix products bound it, which are several times as fast in TF32: first",
+        order=lambda _evidence: "matrix products limit its speed, and are several times as fast in TF32: tried first",
     ),
     Circumstance(
         lambda evidence: evidence.blocks_outside_breaks,
         {feature(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8)},
-        _always("the whole model's graph breaks, which its repeated blocks may not"),
+        _always("the whole model's graph breaks, but its repeated blocks may compile whole"),
         urgency=2,
         order=lambda evidence: (
-            f"{len(evidence.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks first"
+            f"{len(evidence.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks are tried first"
         ),
     ),
     Circumstance(
         lambda evidence: evidence.on_cpu and evidence.has_matrix_unit,
         {feature(amp="bf16"): Usual(-0.3, 0.4, cost=0.2)},
         urgency=1,
-        order=lambda _evidence: "this CPU has an AMX unit for bf16: first",
+        order=lambda _evidence: "this CPU has an AMX unit for bf16: tried first",
     ),
     Circumstance(
         lambda evidence: evidence.on_cpu and evidence.has_half_instructions,
         {feature(amp="bf16"): Usual(-0.25, 0.35, cost=0.2)},
         _always("this CPU has instructions for bf16"),
         urgency=1,
-        order=lambda _evidence: "this CPU has instructions for bf16: first",
+        order=lambda _evidence: "this CPU has instructions for bf16: tried first",
     ),
     Circumstance(
         lambda evidence: evidence.on_cpu and not (evidence.has_matrix_unit or evidence.has_half_instructions),
@@ -98,13 +98,13 @@ CIRCUMSTANCES = (
         _always("this CPU has no instructions for bf16"),
         urgency=-1,
         order=lambda _evidence: (
-            "this CPU has no instructions for bf16, where autocast is usually slower than float32: last"
+            "this CPU has no instructions for bf16, where autocast is usually slower than float32: tried last"
         ),
     ),
     Circumstance(
         lambda evidence: bool(evidence.profile.graph_breaks),
         {feature(scope="around-breaks"): Usual(-0.1, 0.3)},
-        _always("what breaks the graph can stay eager"),
+        _always("the parts that break the graph can stay in eager"),
     ),
     Circumstance(
         lambda evidence: evidence.signature_count > 1,
@@ -113,14 +113,14 @@ CIRCUMSTANCES = (
             feature(dynamic="marked"): Usual(-0.15, 0.25, cost=0.1),
             feature(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
         },
-        _always("inputs come in several sizes, each of which may be compiled again"),
+        _always("inputs come in several sizes, and each may need another compilation"),
     ),
     Circumstance(
         lambda evidence: evidence.optimizer_share >= _LARGE_OPTIMIZER,
         {feature(optimizer="fused"): Usual(-0.15, 0.15)},
-        lambda evidence: f"{_optimizer_takes(evidence)}, of which one kernel for an update saves most",
+        lambda evidence: f"{_optimizer_takes(evidence)}, and a fused update saves most of that",
         urgency=1,
-        order=lambda evidence: f"{_optimizer_takes(evidence)}: a fused one first",
+        order=lambda evidence: f"{_optimizer_takes(evidence)}: a fused one is tried first",
     ),
     Circumstance(
         lambda evidence: 0 < evidence.optimizer_share < _SMALL_OPTIMIZER,

@@ -30,7 +30,7 @@ def saving_seeds(space: Space) -> list[Seed]:
 
     Each value is tried alone, then all of them together.
     """
-    reason = "the model as it is breaks max_memory"
+    reason = "the unmodified model exceeds max_memory"
     ways = {name: [v for v in space.open_values[name] if v != space.defaults()[name]] for name in _SAVING}
     alone = [space.candidate(**{name: value}) for name, values in ways.items() for value in values]
     most = {name: values[-1] for name, values in ways.items() if values}

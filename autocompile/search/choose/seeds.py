@@ -28,7 +28,7 @@ class Seed:
 
 def batch_seeds(space: Space) -> list[Seed]:
     """Return every runtime with its defaults at each batch size, the sizes that were most promising in eager first."""
-    reason = "its time a sample in eager"
+    reason = "ordered by the time per sample in eager"
     return [
         Seed(space.candidate(runtime=runtime, batch=size), reason)
         for size in space.around.batches

@@ -80,7 +80,7 @@ def _at(winners: Sequence[tuple[int, Contender]], calls: float) -> Contender:
 def _nearest(ranking: Sequence[Contender], margin: float) -> Verdict:
     """Return the contender that comes nearest to the constraints, which none of them meets, for any number of calls."""
     nearest = min(ranking, key=lambda c: (c.worst_excess, c.changes, c.latency_s.value, c.number))
-    said = f"nothing that was measured keeps the constraints; {nearest.label} comes nearest"
+    said = f"no measured candidate meets the constraints; {nearest.label} comes nearest"
     return Verdict(
         winner=nearest,
         ranking=_from(nearest, ranking),

@@ -54,11 +54,11 @@ def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, e
         except RunnerError as fault:
             return AsLoaded(tuple(measured), untimed="" if measured else str(fault), stopped=str(fault))
         except KeyboardInterrupt:  # the runner has ended the process
-            return AsLoaded(tuple(measured), untimed="" if measured else "stopped by hand", stopped=INTERRUPTED)
+            return AsLoaded(tuple(measured), untimed="" if measured else "stopped by the user", stopped=INTERRUPTED)
         if isinstance(reply, Measurement):
             measured.append(reply)
         elif reply.kind != "timeout":
-            return AsLoaded(fault=f"it did not hold when it was loaded: {reply.message.splitlines()[0]}")
+            return AsLoaded(fault=f"it failed when it was loaded: {reply.message.splitlines()[0]}")
         elif patience_s < left_s:
             return AsLoaded(fault=f"it did not answer within {format_duration(patience_s)} when it was loaded")
         else:

@@ -145,11 +145,11 @@ def _carried(bench: Bench, trial: Trial, packing: Packing) -> Delivered:
         bench.ledger.decide("skipped", f"packing as {serving_of(trial.plan)}", loaded.fault)
         return configured(bench, trial, loaded.fault)
     if loaded.stopped:
-        bench.ledger.decide("stopped", "packing", "stopped by hand while the artifact was timed")
+        bench.ledger.decide("stopped", "packing", "stopped by the user while the artifact was timed")
     assert trial.measurement is not None
     if not loaded.measured:  # compiling from that cache, and the compiler's import
         start_s = trial.measurement.startup.import_s + made.phases_s.get("compile", 0.0)
-        said = f"packed and verified, not timed as loaded: {loaded.untimed}"
+        said = f"packed and verified, but not timed as loaded: {loaded.untimed}"
         bench.ledger.decide("noted", f"packing as {serving_of(trial.plan)}", said)
         return Delivered(replace(trial, served_s=start_s), directory, loaded.untimed, loaded.stopped)
     first, *more = (with_packing(one, trial.measurement.startup.pack_s) for one in loaded.measured)
@@ -182,11 +182,11 @@ def _pack(bench: Bench, trial: Trial, packing: Packing, *, cache: str) -> Packed
     limit_s = packing.limit_s(left_s)
     if not limit_s:
         took = format_duration(packing.takes_s)
-        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
+        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes about {took}"
     bench.listener.on_task(f"packing as {serving_of(trial.plan)}: {trial.label}")
     directory = package_of(bench, trial.plan)
     reply = submit_packing(bench, trial.plan, directory, limits_of(bench, limit_s), cache=cache).reply()
     if isinstance(reply, Packed):
         return reply
-    ended = f"packing it took more than the {format_duration(limit_s)} that were left for it"
+    ended = f"packing took more than the {format_duration(limit_s)} left for it"
     return ended if reply.kind == "timeout" else reply.message.splitlines()[0]

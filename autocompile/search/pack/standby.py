@@ -64,7 +64,7 @@ def _pack(bench: Bench, plan: Plan, trial: Trial, trials: list[Trial], *, may_ru
         return "the run was stopped"
     if left_s < _AT_LEAST * takes_s:
         took = format_duration(takes_s)
-        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
+        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes about {took}"
     bench.listener.on_task(f"packing {_for_what(trial.plan)} as {serving_of(plan)}")
     directory = package_of(bench, plan)
     reply = submit_packing(bench, plan, directory, limits_of(bench, left_s), cache=f"{plan.key}-packed").reply()

@@ -234,7 +234,7 @@ class KeptStudy:
                     where = shown(self._url or "")
                     raise RunnerError(
                         f"the storage {where} has not answered for {_PATIENCE_S / 60:.0f} minutes; "
-                        "the same command goes on when it is back"
+                        "run the same command again when it is back, to continue"
                     ) from None
             self._storage.remove_session()
             time.sleep(_PAUSE_S)

@@ -116,19 +116,19 @@ def _with_driver(text: str) -> URL:
 # Parts of drivers' messages, with the fault and the remedy in words.
 _ADVICE = (
     ("password authentication failed", "the server refuses the password", "give the right one, or set PGPASSWORD"),
-    ("no password supplied", "the server wants a password", "put it into the URL, or set PGPASSWORD"),
-    ("permission denied", "no right to write there", "grant the user the right to create tables in it"),
-    ("readonly database", "no right to write there", "give a file that this user may write"),
-    ("read-only transaction", "no right to write there", "give a server that takes writes"),
-    ("unable to open database file", "the file cannot be opened", "give a path where this user may write"),
-    ("not a database", "the file is no SQLite database", "give another path"),
+    ("no password supplied", "the server requires a password", "put it into the URL, or set PGPASSWORD"),
+    ("permission denied", "no permission to write there", "grant the user the right to create tables in it"),
+    ("readonly database", "no permission to write there", "give a file that this user can write"),
+    ("read-only transaction", "no permission to write there", "give a server that accepts writes"),
+    ("unable to open database file", "the file cannot be opened", "give a path where this user can write"),
+    ("not a database", "the file is not an SQLite database", "give another path"),
     ("malformed", "the file is damaged", "delete it, or give another path"),
     ("timeout expired", "no server answers", "start it, or correct the address"),
     ("connection refused", "no server answers", "start it, or correct the address"),
     ("could not translate host name", "no such host", "correct the address"),
     ("failed to resolve host", "no such host", "correct the address"),
     ("no such file or directory", "no server answers", "start it, or correct the address"),
-    ("database is locked", "another process keeps it locked", "wait until that has ended"),
+    ("database is locked", "another process keeps it locked", "wait until it has ended"),
     ("no longer compatible", "another version of Optuna made it", "give another storage, or `optuna storage upgrade`"),
 )  # fmt: skip
 
@@ -140,7 +140,7 @@ def _explained(fault: BaseException, url: str) -> tuple[str, str]:
         causes.append(cause)
     if any(isinstance(cause, ArgumentError | NoSuchModuleError) for cause in causes):
         example = "sqlite:///study.db or postgresql://user@host/database"
-        return "is no URL of a database that Optuna knows", f"give one like {example}"
+        return "is not the URL of a database that Optuna supports", f"give one like {example}"
     if any(isinstance(cause, ImportError) for cause in causes):
         return "the database's driver is not installed", "install it with pip"
     text = " ".join(str(cause) for cause in causes)
