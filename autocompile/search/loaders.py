@@ -48,4 +48,4 @@ def _problem(profile: Profile, pipeline: InputPipeline, seconds: float) -> str:
     step_s = profile.baseline_ms.value / 1e3 / (1 - profile.input_share)
     if pipeline.stays or _FEWEST_STEPS * step_s <= seconds:
         return pipeline.stays
-    return f"a step takes {format_duration(step_s)}, and only {format_duration(seconds)} are left to try others"
+    return f"a step takes {format_duration(step_s)}, too long for the {format_duration(seconds)} to try other settings"

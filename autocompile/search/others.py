@@ -59,7 +59,7 @@ def compare_baselines(bench: Bench, archive: Archive, here_ms: float) -> None:
     assert baseline.measurement is not None
     there_ms = baseline.measurement.latency.p50_ms
     if not archive.was_told_here(baseline.number) and abs(math.log(here_ms / there_ms)) > math.log(_AS_FAST):
-        took = f"a call takes {format_ms(here_ms)} here, and {format_ms(there_ms)} where the study's was measured"
+        took = f"a call takes {format_ms(here_ms)} here, and {format_ms(there_ms)} on the machine that measured it"
         bench.ledger.decide("noted", "baseline", f"{took}: speed-ups are comparable, times are that machine's")
 
 

@@ -105,7 +105,7 @@ def _not_yet(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -
     if not sooner or plain_s <= _PLAIN_SHARE * left_s:
         return ""
     takes, left = format_duration(plain_s), format_duration(max(left_s, 0.0))
-    return f"not tried before others: it may take {takes} of the {left} left, and {len(sooner)} compile sooner"
+    return f"not tried before others: it may take {takes} of the {left} left, and {len(sooner)} others compile sooner"
 
 
 def _much_faster(
