@@ -40,7 +40,7 @@ def test_a_missing_driver(monkeypatch):
 
 def test_a_file_where_nothing_can_be_written(tmp_path):
     told = message_of(sqlite_url(tmp_path / "missing" / "study.db"))
-    assert told.endswith("the file cannot be opened; give a path where this user may write")
+    assert told.endswith("the file cannot be opened; give a path where this user can write")
     opened = sqlite_url(tmp_path / "study.db")
     close_storage(open_storage(opened))
     told = message_of(f"sqlite:///file:{tmp_path / 'study.db'}?mode=ro&uri=true")
