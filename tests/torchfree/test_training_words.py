@@ -54,7 +54,7 @@ def test_only_what_trains_is_open():
     reasons = dict(left_out)
     assert reasons["runtime=aot"] == "it runs a model and does not train it"
     assert "changes the parameters at every step" in reasons["freezing=True"]
-    assert "no scaler" in reasons["amp=fp16"]
+    assert "no loss scaling" in reasons["amp=fp16"]
     assert {"dynamic=marked", "dynamic=buckets"} <= set(reasons)
 
 
