@@ -1,1 +1,1 @@
-"""Floor 3, the deciding wing: Optuna, budget, judgement. No torch."""
+"""Floor 3, the deciding wing: the search with Optuna, the budget and the verdict. No torch."""

@@ -1,4 +1,4 @@
-"""What a trial may cost: longer, and it could not win, or nothing would be left for the finals and packing."""
+"""The limits of a trial: a longer one could not win, or would leave too little for the finals and packing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
 from autocompile.search.run import Bench
 
-# The baseline, and one to compare it with.
+# The baseline, and one candidate to compare with it.
 ENOUGH_TO_COMPARE = 2
 
 
 def allowance(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
-    """What a trial may cost, and why no more: what is left, and for compiling no more than can pay back."""
+    """Return a trial's limits, and the reason for its limit on compiling: no time left, or it cannot pay off."""
     if any(kind_of(trial.plan).compiles and trial.measurement for trial in known):
         kept = kept_for_later_s(bench, known, to_come=serving_of(plan).is_packed)
-    else:  # there is nothing to be final about
+    else:  # no finals are needed yet
         kept = kept_at_first_s(plan)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept))
     compile_s, reason = min(_compile_bounds(bench, known, plan, limits.total_s))
@@ -31,18 +31,21 @@ def allowance(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits,
 
 
 def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: float) -> Iterator[tuple[float, str]]:
-    """Seconds that a first pass may take, each for a reason: longer, and the candidate cannot win.
+    """Yield upper bounds on the seconds of a first pass, each with its reason: beyond one, the candidate cannot win.
 
-    The calls of that pass are not start-up, so they are allowed for.
+    The calls of that pass are not start-up, so their time is added.
     """
-    yield left_s, f"the {format_duration(left_s)} left before packing ended while it compiled"
+    yield left_s, f"it was still compiling when the {format_duration(left_s)} left before packing were over"
     goal = bench.settings.goal
     if plan == Plan():
         return
     pass_s = bench.pass_seconds(known, plan)
     most_s = goal.entry().max_startup_s
     if most_s is not None and not goal.loads_artifacts:
-        yield most_s + pass_s, f"compiling alone took more than the {format_duration(most_s)} that a start may take"
+        yield (
+            most_s + pass_s,
+            f"compiling alone took more than the {format_duration(most_s)} that a start may take (max_startup)",
+        )
     best = bench.best(known)
     if best is not None and goal.objective == "time":
         calls, words = bench.calls(known) * goal.processes, words_of(bench.workload.kind)

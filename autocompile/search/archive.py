@@ -1,4 +1,4 @@
-"""What a search knows: what was measured by whom, what is still out, what an earlier run left, what to try next."""
+"""What a search knows: measured trials, trials under way, results of earlier runs, and the next candidate."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from autocompile.search.study.opening import open_storage
 from autocompile.search.study.presence import BEAT_S, LIMIT_S, Presence
 from autocompile.space.space import Space
 
-# Raised where what is kept of a trial has another form: studies of another version are left alone.
+# Increased when the format of stored trials changes: studies of another version are left alone.
 STUDY_VERSION = 3
-# How often a run that waits for others looks what has become of it, in seconds.
+# The interval at which a waiting run looks for news from others, in seconds.
 _LOOKS_S = 0.5, 1.0
 _FINAL, _PLAN = "final ", "plan "
 
 
 @dataclass(frozen=True)
 class Beats:
-    """How often a run tells that it lives, and how long it may be silent until it is taken to be gone, in seconds."""
+    """How often a run signals that it lives, and how long it may be silent before it counts as gone, in seconds."""
 
     every_s: float = BEAT_S
     limit_s: float = LIMIT_S
 
 
 class Claim(Record, frozen=True):
-    """A candidate that a run asked for, and that is not told of yet; `number` is its trial's.
+    """A candidate that a run asked for and has not recorded yet; `number` is that of its trial.
 
-    `is_held`: no other run has it, so that it is to be measured. What is not held has no trial.
+    `is_held`: this run holds it and has to measure it. If another run holds it, it has no trial here.
     """
 
     number: int
@@ -56,13 +56,13 @@ class Claim(Record, frozen=True):
 
 
 class Archive:
-    """One workload's study on one kind of machine, and this run's part in it; to be entered, and left at the end.
+    """One workload's study on one kind of machine, and this run's part in it. Use it as a context manager.
 
-    Any number of runs may be at work on a study in one storage. Each sees what the others have told, and what they have
-    claimed. A trial's record lies in the attribute `trial` of Optuna's trial, its finals in attributes of the study, as
-    Optuna closes a trial once it is told. What a run that is gone left unfinished is failed, and open again
-    (`study/presence.py`): Optuna's heartbeat does not cover ask and tell. What an earlier run did not give
-    enough time, and a baseline that failed then, is tried again.
+    Any number of runs may work on a study in one storage. Each sees the trials and the claims of the others. The
+    attribute `trial` of Optuna's trial holds a trial's record. Its finals are attributes of the study, as Optuna closes
+    a trial once it is told. The unfinished trials of a run that is gone are marked as failed, and their candidates are
+    open again (`study/presence.py`): Optuna's heartbeat does not cover ask and tell. Candidates that timed out in an
+    earlier run, and a baseline that failed there, are tried again.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class Archive:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(Exception):  # a storage that does not answer any more: others see that this run is silent
+        with suppress(Exception):  # if the storage is gone, others notice the silence
             self._presence.close()
         self._study.close()
 
     def remembered(self, name: str, find: Callable[[], dict[str, list[Value]]]) -> dict[str, list[Value]]:
-        """What an earlier run of this study found, so that this one goes on with the same values; else `find` it.
+        """Return what an earlier run of this study found, so that all runs use the same values; else `find` it.
 
-        One run finds it, and others that began meanwhile wait for that.
+        One run finds it; others that began in the meantime wait for the result.
         """
         while (values := self._study.attributes().get(name)) is None:
             if self._presence.take(name):
@@ -114,13 +114,13 @@ class Archive:
         return found
 
     def recalled(self, plan_key: str) -> Trial | None:
-        """What another study of the family measured of this plan."""
+        """Return the trial of this plan that another study of the family measured, if there is one."""
         return self._of_the_family.get(plan_key)
 
     def trials(self) -> list[Trial]:
-        """All that were measured or failed, by any run, by number, each program once, with their finals.
+        """Return all trials of all runs, measured or failed, by number, each program once, with their finals.
 
-        A baseline that failed for another run is this one's to try.
+        A baseline that failed in another run is left out, so that this run tries it.
         """
         by_plan: dict[str, Trial] = {}
         for number, kept in self._study.told().items():
@@ -131,7 +131,7 @@ class Archive:
         return list(by_plan.values())
 
     def news(self) -> list[Trial]:
-        """What other runs have told since this was asked last, or since the study was opened."""
+        """Return the trials that other runs recorded since the last call, or since the study was opened."""
         told = self._study.told()
         fresh = [kept.trial for number, kept in told.items() if number not in self._news_until]
         runs = {number: kept.run for number, kept in told.items()}
@@ -139,50 +139,50 @@ class Archive:
         return [trial for trial in fresh if runs[trial.number] != self._presence.run]
 
     def was_told_here(self, number: int) -> bool:
-        """Whether it was this run that told of it: measured, on whatever machine, or recalled."""
+        """Whether this run recorded the trial: measured, on any machine, or recalled."""
         kept = self._study.told().get(number)
         return kept is not None and kept.run == self._presence.run
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """What this run asked for and is still out, in the order of asking."""
+        """The claims of this run that are still out, in the order of asking."""
         return tuple(self._claims.values())
 
     @property
     def claims_of_others(self) -> tuple[Claim, ...]:
-        """What other runs that live have asked for, and is still out."""
+        """The claims of other living runs that are still out."""
         others = self._presence.seen().values()
         held = [(name, about) for record in others for name, about in record.held.items()]
         return tuple(from_json(about, Claim) for name, about in held if name.startswith(_PLAN))
 
     @property
     def out(self) -> tuple[Claim, ...]:
-        """All that is still out."""
+        """All claims that are still out."""
         return (*self.claims, *self.claims_of_others)
 
     @property
     def other_runs(self) -> int:
-        """How many other runs are at work on this study."""
+        """How many other runs work on this study."""
         return len(self._presence.others())
 
     def of_other_kinds(self, about: StudyName) -> list[str]:
-        """The kinds of machines, in words, that this workload was tuned on in this storage beside its own."""
+        """Return the other kinds of machines, in words, that have a study of this workload in this storage."""
         return kinds_beside(about, self._study)
 
     def wait(self) -> None:
-        """Let some time pass, in which other runs may tell something."""
+        """Wait for some time, in which other runs may record something."""
         time.sleep(random.uniform(*_LOOKS_S))  # noqa: S311  no secret
         self._study.look_again()
         self._presence.look_again()
 
     def enqueue(self, candidate: Candidate, origin: Origin, space: Space) -> None:  # noqa: ARG002  of that space
-        """Have this candidate asked for before the sampler is."""
+        """Put a candidate into the queue, which comes before the sampler."""
         self._queue.append((candidate, origin))
 
     def ask(self, space: Space) -> Claim:
-        """The next candidate, in its simplest form: an enqueued one, else the sampler's.
+        """Return the next candidate, in its simplest form: an enqueued one, else the sampler's.
 
-        It is claimed until it is told of or abandoned, unless another run has claimed it: then it is not held.
+        This run holds it until it is recorded or abandoned, unless another run holds it already.
         """
         living = self._presence.seen()
         if self._presence.gone - self._reaped:
@@ -212,22 +212,22 @@ class Archive:
         return suggested
 
     def tell(self, trial: Trial, standing: Standing | None) -> None:
-        """Keep a trial; `standing` is where it stands among the others, None if it failed."""
+        """Record a trial; `standing` is its place among the others, None if it failed."""
         asked = self._asked[trial.number]
         facts = {**facts_of(trial), "trial": to_json(replace(trial, finals=())).decode()}
         score, excess = (standing.score_s, standing.excess) if standing else (None, {})
         number = trial.number
         if not self._study.end(asked, score, facts, excess):
-            # This run was silent for so long that others took it to be gone. What it has measured still counts.
+            # This run was silent for so long that others counted it as gone. Its measurement still counts.
             again = self._study.begin(self._presence.run, asked.params, asked.distributions, trial.origin)
             self._study.end(again, score, facts, excess)
             number = again.number
-        for final in trial.finals:  # another study's, which goes on here
+        for final in trial.finals:  # from another study of the family
             self.add_final(number, final)
         self._forget(trial.number)
 
     def tell_known(self, number: int, standing: Standing | None) -> None:
-        """Answer without measuring: the candidate asked for as `number` builds a program that is known.
+        """Close the trial `number` without a measurement: its candidate builds a program that is known.
 
         `standing` is the known program's; None if it failed, is still out, or cannot be built.
         """
@@ -237,7 +237,7 @@ class Archive:
             self._forget(number)
 
     def abandon(self, number: int) -> None:
-        """The trial asked for as `number` was interrupted; this or any other run may try it again."""
+        """Close the interrupted trial `number`, so that this or any other run may try the candidate again."""
         if number in self._asked:
             self._study.end(self._asked[number], None, {}, {})
             self._forget(number)
@@ -252,19 +252,19 @@ class Archive:
         self._study.reap((self._presence.run, *living), self._asked)
 
     def begin_final(self, number: int) -> bool:
-        """Whether a final of this trial is this run's to measure: no other run is at one of it now."""
+        """Whether this run may measure a final of this trial, as no other run measures one now."""
         return self._presence.take(f"{_FINAL}{number}")
 
     def end_final(self, number: int) -> None:
-        """The final that was begun has ended, whatever came of it."""
+        """Mark the final as ended, whatever its outcome."""
         self._presence.drop(f"{_FINAL}{number}")
 
     def add_final(self, number: int, measurement: Measurement) -> None:
-        """Keep one more process's measurement of a finalist, after those that are there by now."""
+        """Record one more process's measurement of a finalist, after those recorded so far."""
         self._study.add_final(number, measurement)
 
     def disqualify(self, number: int, failure: Failure) -> None:
-        """A finalist failed in a fresh process: whatever its screening said, it cannot win."""
+        """Record that a finalist failed in a new process: it cannot win, whatever its screening showed."""
         self._study.disqualify(number, failure)
 
 

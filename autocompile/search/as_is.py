@@ -1,4 +1,4 @@
-"""A script that has its own autocast or compiles its model itself: the winner, beside that."""
+"""Compare the winner with a script that uses autocast or compiles its model itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from autocompile.runtime.catalogue import plain
 
 
 def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -> Iterator[Notice]:
-    """What the script does now, if that is not the baseline, and how the winner, the first of `measured`, compares.
+    """Yield a notice on what the script does now, if it differs from the baseline, and how the winner compares.
 
-    Both were timed beside the baseline, so the interval of their ratio has both intervals in it.
+    The winner is the first of `measured`. Both were timed in pairs with the baseline, so the interval of their ratio
+    combines both intervals.
     """
     script = workload.script
     if script is None or not (script.autocast or script.is_compiled):
@@ -29,7 +30,7 @@ def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -
     casts = [f"casts it to {script.autocast}"] if script.autocast else []
     does = " and ".join(compiles + casts)
     if found is None or found.speedup is None or measured[0].speedup is None:
-        yield Notice("as it is", f"the script itself {does}: how fast that is was not measured")
+        yield Notice("as it is", f"the script itself {does}: its speed was not measured")
         return
     one = words_of(workload.kind).one
     takes = f"{format_ms(found.latency_ms)} a {one}" if found.latency_ms is not None else "measured"
@@ -40,7 +41,7 @@ def of_the_script_as_it_is(workload: Workload, measured: Sequence[TrialEntry]) -
 
 
 def plan_of(script: ScriptEntry) -> Plan:
-    """What the script does now."""
+    """Return the plan of what the script does now."""
     return Plan(runtime=plain().name if script.is_compiled else EAGER, autocast=script.autocast)
 
 

@@ -1,4 +1,4 @@
-"""One candidate's trial: begun under a claim, and told of when its outcome is there; several may be under way."""
+"""The trial of one candidate, from its claim to its recorded outcome; several may be under way."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from autocompile.space.space import Space
 
 @dataclass(frozen=True)
 class Attempt:
-    """A claim, and where its outcome comes from: an errand, or another study of the family, which has `recalled` it.
+    """A claim, and the source of its outcome: a running task, or a trial recalled from another study of the family.
 
-    `bound`: why it may take no longer, in words.
+    `bound`: the reason for its time limit, in words.
     """
 
     claim: Claim
@@ -38,7 +38,7 @@ class Attempt:
 
 
 def begin(bench: Bench, space: Space, archive: Archive, claim: Claim) -> Attempt:
-    """Have a claimed candidate measured, within what it may cost as far as is known now."""
+    """Start measuring a claimed candidate, within the limits that the trials so far allow."""
     known, plan = archive.trials(), claim.plan
     bench.listener.on_task(space.label(claim.candidate))
     limits, bound = allowance(bench, known, plan)
@@ -54,13 +54,13 @@ def begin(bench: Bench, space: Space, archive: Archive, claim: Claim) -> Attempt
 
 
 def task_of(bench: Bench, known: Sequence[Trial], claim: Claim) -> TrialTask:
-    """What a child is asked that measures a claimed candidate, as far as it can still win."""
+    """Return the task for a child process that measures a claimed candidate, as long as the candidate can still win."""
     timing = replace(bench.settings.strategy.screening.timing, rival=_rival(bench, known, claim.plan))
     return bench.trial_task(claim.plan, timing, claim.number)
 
 
 def finish(bench: Bench, space: Space, archive: Archive, attempt: Attempt) -> Trial:
-    """Wait for its outcome, and tell of it; see `conclude`. What is interrupted is abandoned, for a later run to try.
+    """Wait for the outcome and record it; see `conclude`. An interrupted trial is abandoned; a later run may try it.
 
     Raises what `PendingReply.answer` raises.
     """
@@ -84,9 +84,9 @@ def conclude(
     bound: str,
     finals: tuple[Measurement, ...] = (),
 ) -> Trial:
-    """Tell of an outcome: the archive, the journal, and whoever listens. It is judged among all that is known by now.
+    """Record an outcome in the archive and the journal, and report it to the listener.
 
-    `bound`: why compiling might take no longer, in words.
+    It is judged among all trials known by now. `bound`: the reason for the limit on compiling, in words.
     """
     trial = Trial(
         number=claim.number,
@@ -102,7 +102,9 @@ def conclude(
         _write_down(bench, trial, trial.outcome, bound)
     elif trial.outcome.decided:
         drop(bench, trial.plan)
-        bench.ledger.decide("stopped", trial.label, "its timing was ended: surely behind the best so far")
+        bench.ledger.decide(
+            "stopped", trial.label, "its timing was stopped early: it is certainly slower than the best so far"
+        )
     known = archive.trials()
     archive.tell(trial, bench.standing(trial, [*known, trial]))
     bench.listener.on_trial(trial)
@@ -112,37 +114,38 @@ def conclude(
 
 
 def _with_cache(plan: Plan, outcome: Outcome) -> Outcome:
-    """Where production starts from the compiler's cache, filling that is what is compiled once for all processes."""
+    """Count compiling as packing where production starts from the compiler's cache: filling it is done once for all."""
     if isinstance(outcome, Failure) or kind_of(plan).packs_as != "cache":
         return outcome
     return with_packing(outcome, outcome.startup.compile_s)
 
 
 def _close_alike(bench: Bench, space: Space, archive: Archive, trial: Trial, earlier: Sequence[Trial]) -> None:
-    """Write down which candidates are not tried, as they must fail like this one."""
+    """Record in the journal which candidates are not tried, as they must fail like this one."""
     out = {claim.plan.key for claim in archive.out}
     plans = [plan for _candidate, plan in space.programs if plan.key not in out]
     closed = closed_by(trial, plans, earlier)
     if closed and isinstance(trial.outcome, Failure):
         saved_s = len(closed) * sum(trial.outcome.phases_s.values())
         what = f"{len(closed)} more candidate{'s' * (len(closed) != 1)}"
-        reason = trial.outcome.message.splitlines()[0].partition("; ")[0]  # without the advice, told with the failure
+        reason = trial.outcome.message.splitlines()[0].partition("; ")[0]  # without the advice
         why = f"must fail like {trial.label}, as they compile the same code: {reason}"
-        saved = f"that saves some {format_duration(saved_s)}"
+        saved = f"that saves about {format_duration(saved_s)}"
         bench.ledger.decide("narrowed", what, f"{why}; {saved}", saved_s=saved_s)
 
 
 def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
-    """The ratio to the baseline beyond which a candidate cannot win; 0 before there is anyone to beat.
+    """Return the ratio to the baseline beyond which a candidate cannot win; 0 while there is no candidate to beat.
 
-    Taken without start-up, which only makes it harder to win, and with twice what processes differ by. There is a
-    verdict at the given batch, too, so those that keep it have a rival of their own.
+    It does not count the candidate's own start-up, which could only make winning harder, and adds twice the margin
+    between processes. As there is also a verdict at the given batch, candidates that keep it are compared only with
+    each other.
     """
     measured = [trial for trial in known if trial.measurement is not None]
-    if len(measured) < ENOUGH_TO_COMPARE:  # the baseline and the first beside it are always timed to the end
+    if len(measured) < ENOUGH_TO_COMPARE:  # the baseline and the first other one are timed fully
         return 0.0
     best = bench.best(known, of_other_batches=bool(plan.batch))
-    if best is None or bench.settings.goal.objective == "latency":  # whose quantile this mean says nothing about
+    if best is None or bench.settings.goal.objective == "latency":  # a mean says nothing about the percentile
         return 0.0
     best_s = best.per_call_s(bench.spread_over(known)).value
     return best_s / baseline_seconds(known) * (1 + 2 * scatter_of(measured).margin(1))
@@ -153,5 +156,7 @@ def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> Non
     ended = failure.kind == "timeout"
     reason = failure.message
     if ended:
-        reason = bound if failure.stage == "compile" else f"the time left for the search ended in phase {failure.stage}"
+        reason = (
+            bound if failure.stage == "compile" else f"the time left for the search was over in phase {failure.stage}"
+        )
     bench.ledger.decide("stopped" if ended else "failed", trial.label, reason)

@@ -1,4 +1,4 @@
-"""Which batch sizes are worth a search: those that fit into memory and take little a sample, as eager shows."""
+"""Batch sizes that are worth a search: they fit into memory, and take little time per sample in eager."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from autocompile.core.units import format_ms
 from autocompile.search.choose.batch_limits import beyond_limit
 from autocompile.search.run import Bench
 
-# Of the sizes that were found: those within this of the best a sample, and no more than so many of them.
+# A size is tried if its time per sample is within this factor of the best; at most this many sizes are tried.
 _NEAR, _MOST = 1.5, 4
 _ATTEMPTS = 4
-# Of the budget, for each attempt: the probe itself ends in time.
+# The share of the budget for each attempt; the probe itself ends in time.
 _SHARE = 0.1
 
 
 def find_batches(bench: Bench) -> dict[int, float]:
-    """Sizes that a search may try, the most promising first, each with the milliseconds that a call takes in eager.
+    """Return the sizes that a search may try, the most promising first, each with eager's milliseconds per call.
 
-    Without the given one; none if the goal keeps the batch. The batch axis is proved, and sizes are probed, in eager;
-    the journal keeps what was found.
+    The given size is not among them; there are none if the goal keeps the batch. The batch axis is verified and sizes
+    are probed in eager; the journal records the results.
 
-    Raises InvalidValue if sizes were asked for, and the samples of a call are not independent.
+    Raises InvalidValue if the goal names sizes, but the samples of a call are not independent.
     """
     goal = bench.settings.goal
     if goal.batch == "fixed":
@@ -32,12 +32,12 @@ def find_batches(bench: Bench) -> dict[int, float]:
     bench.listener.on_task("batch sizes in eager")
     probe = _probed(bench)
     if isinstance(probe, Failure):
-        bench.ledger.decide("skipped", "batch", f"the probe failed: {probe.message}")
+        bench.ledger.decide("skipped", "batch", f"the probe of batch sizes failed: {probe.message}")
         return {}
     if probe.problem:
         if goal.batch_sizes:
-            raise InvalidValue(probe.problem, where="batch", remedy="take the batch fixed")
-        bench.ledger.decide("narrowed", "batch", f"kept at what was given: {probe.problem}")
+            raise InvalidValue(probe.problem, where="batch", remedy="keep the batch fixed")
+        bench.ledger.decide("narrowed", "batch", f"kept as given: {probe.problem}")
         return {}
     for point in probe.points:
         result = point.problem or f"{format_ms(point.sample_ms or 0)} a sample in eager"
@@ -46,7 +46,7 @@ def find_batches(bench: Bench) -> dict[int, float]:
 
 
 def _probed(bench: Bench) -> BatchProbe | Failure:
-    """The probe; where the system ended it for want of memory, again below that size."""
+    """Run the probe. If it was ended because memory ran out, run it again below that size."""
     task = BatchTask(bench.workload, bench.settings.goal.batch_sizes, below=0)
     lost: tuple[BatchPoint, ...] = ()
     for _ in range(_ATTEMPTS):
@@ -63,7 +63,7 @@ def _probed(bench: Bench) -> BatchProbe | Failure:
 
 
 def _worth_trying(bench: Bench, probe: BatchProbe) -> dict[int, float]:
-    """Milliseconds a sample by size; where a call's latency is limited, sizes that keep the limit in eager first."""
+    """Return the milliseconds per sample by size. Sizes that meet a limit on latency in eager come first."""
     fitting = {p.size: p.sample_ms for p in probe.points if p.sample_ms is not None and p.size != probe.given}
     goal = bench.settings.goal
     beyond = beyond_limit(goal, {size: size * sample_ms for size, sample_ms in fitting.items()}, ())

@@ -1,4 +1,4 @@
-"""What was found, as the document that users read."""
+"""Compose the document that users read from the findings of a run."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from autocompile.search.run import Bench
 
 @dataclass(frozen=True)
 class Findings:
-    """What a run leaves: the profile, the toolchain, and what is delivered.
+    """The results of a run: the profile, the toolchain, the trials and the delivery.
 
-    `as_given` is the verdict among those that take the samples as they were given, where others were tried too.
-    `before`: the trials as they were before anything of them was packed or loaded.
+    `as_given` is the verdict among the candidates at the given batch, if other batch sizes were tried. `before` holds
+    the trials as they were before any of them was packed or loaded.
     """
 
     profile: Profile
@@ -47,17 +47,17 @@ class Findings:
 
     @property
     def verdict(self) -> Verdict:
-        """Of all that was measured, as it is served."""
+        """The verdict on all measured trials, with the winner as it is served."""
         return self.delivery.verdict
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """All of them, the winner as it is served."""
+        """All trials, with the winner as it is served."""
         return self.delivery.trials
 
 
 def compose(bench: Bench, findings: Findings) -> Document:
-    """Put a run's findings into the document."""
+    """Compose the document."""
     workload, settings, ledger, verdict = bench.workload, bench.settings, bench.ledger, findings.verdict
     calls = bench.calls(findings.trials)
     by_number = {trial.number: trial for trial in findings.trials}
@@ -116,7 +116,7 @@ def _tell(bench: Bench, verdict: Verdict, measured: tuple[TrialEntry, ...]) -> N
 
 
 def _given_batch(trials: tuple[Trial, ...]) -> float | None:
-    """How many samples the calls had that were given, where that was found out."""
+    """Return the number of samples in a call as given; None if no measured trial shows it."""
     return next((t.plan.batch / t.batch_factor for t in trials if t.plan.batch and t.measurement), None)
 
 
@@ -144,7 +144,7 @@ def _artifact_entry(bench: Bench, delivery: Delivery) -> ArtifactEntry:
 
 
 def _without_artifact(bench: Bench, trials: tuple[Trial, ...]) -> WithoutArtifact | None:
-    """The best of what needs none; None where nothing is loaded anyway."""
+    """Return the best candidate that needs no artifact; None if the goal does not load artifacts anyway."""
     if not bench.settings.goal.loads_artifacts:
         return None
     goal = dataclasses.replace(bench.settings.goal, deploy="jit", processes=1)

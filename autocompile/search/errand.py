@@ -1,4 +1,4 @@
-"""A task under way: submitted, waited for, its reply checked for what it is, and charged."""
+"""A task under way: submitted, awaited, charged to the budget, with a reply of the expected type."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ ReplyT = TypeVar(
     | Exported
     | FreshStart,
 )
-# Books what a task's phases took, which lies in a span of the run's clock but for pauses; see
-# `search.ledger.Ledger.charge`.
+# Books the seconds of a task's phases, its span on the run's clock, and its pauses; see `search.ledger.Ledger.charge`.
 Span = tuple[float, float]
 Charge = Callable[[Mapping[str, float], Span, Sequence[Span]], None]
 
-# What these find out is a time, which whatever runs beside them would change.
+# These tasks measure times, which other tasks at the same time would change.
 _TIMED = (ProfileTask, LoaderTask, BatchTask, TrialTask, FreshTask)
 
 
 class Errand(Generic[ReplyT]):
-    """One task under way, and what is expected of it."""
+    """A task under way, and the type of its expected reply."""
 
     def __init__(self, pending: PendingReply, expected: type[ReplyT], charge: Charge) -> None:
         self.pending = pending
@@ -61,7 +60,7 @@ class Errand(Generic[ReplyT]):
         self._is_charged = False
 
     def reply(self) -> ReplyT | Failure:
-        """Wait for the end; what it took is charged once. If waiting ends otherwise, nothing of it is left running.
+        """Wait for the reply, and charge its time once. If waiting is interrupted, cancel the task.
 
         Raises what `PendingReply.answer` raises.
         """
@@ -88,7 +87,7 @@ def submit(
     alone: bool,
     machine: int = 0,
 ) -> Errand[ReplyT]:
-    """Have a task run on one of the machines; alone on its device if it is timed, or is to be.
+    """Submit a task to one of the machines; it has its device to itself if it is timed, or if `alone` is set.
 
     Raises what `Runner.submit` raises.
     """
@@ -97,7 +96,7 @@ def submit(
 
 
 def _is_timed(task: Task) -> bool:
-    """Whether what it finds out depends on a time: what it measures, or what the compiler chooses by measuring."""
+    """Whether the result depends on a time: one that the task measures, or one by which the compiler chooses."""
     if isinstance(task, CompileTask | PackTask):
         return kind_of(task.plan).times_variants(task.plan)
     return isinstance(task, _TIMED)
@@ -109,4 +108,4 @@ def reply_to(runner: Runner, task: Task, limits: Limits, expected: type[ReplyT],
 
 
 def _unbooked(_phases_s: Mapping[str, float], _span_s: Span, _pauses_s: Sequence[Span]) -> None:
-    """Nobody keeps account of it; in a run, it is overhead."""
+    """Charge nothing; in a run, the time counts as overhead."""

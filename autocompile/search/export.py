@@ -1,4 +1,4 @@
-"""A recommendation's model as a file of a format: with which plan it is written, and what came of it."""
+"""Export a recommendation's model as a file: choose its plan, write it, and report the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autocompile.space.surroundings import Surroundings, surroundings_of
 
 
 def usable_format(name: str) -> tuple[Kind, Format]:
-    """The format of this name, and its runtime. Raises InvalidValue if there is none, or its library is missing."""
+    """Return the format of this name, and its runtime. Raises InvalidValue if either it or its library is missing."""
     kind, form = format_named(name)
     missing = form.missing()
     if missing:
@@ -33,9 +33,9 @@ def usable_format(name: str) -> tuple[Kind, Format]:
 
 
 def export(bench: Bench, document: Document, name: str, directory: Path) -> Export:
-    """Write the model into `directory` and have it compared there. What is refused is to be removed by the caller.
+    """Write the model into `directory` and compare it with the reference. On failure, the caller removes the directory.
 
-    Raises InvalidValue where the format is none for this workload, NotExportable where the model cannot be had in it,
+    Raises InvalidValue if the format is not possible for this workload, NotExportable if the model cannot be converted,
     its file is wrong, or time ran out, UsageError if the model fails.
     """
     kind, form = usable_format(name)
@@ -80,9 +80,10 @@ def export(bench: Bench, document: Document, name: str, directory: Path) -> Expo
 
 
 def plan_of_file(document: Document, kind: Kind, around: Surroundings) -> tuple[str, Plan]:
-    """The winner's settings if it is of this runtime, those of the best that was measured of it, or its defaults.
+    """Return the label and the plan of the file: the winner's if it is of this runtime, else those of the best that is.
 
-    A file takes all the sizes that it can, as no second program stands by for others.
+    If none was measured, they are the runtime's defaults. The file takes all the sizes that it can, as there is no
+    second program for other sizes.
     """
     measured = (trial for trial in document.trials if trial.status == "measured")
     for entry in (document.winner, *measured):

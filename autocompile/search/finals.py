@@ -1,4 +1,4 @@
-"""The best few, the baseline and plain `torch.compile` again: a process has a bias of its own."""
+"""The finals: measure the best candidates, the baseline and plain `torch.compile` again in new processes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from autocompile.search.packages import drop, is_loaded, is_packed, submit_again
 from autocompile.search.reserve import kept_for_packing_s, limits_of
 from autocompile.search.run import Bench
 
-# Two that surely differ by less than this are one: no further process is spent on telling them apart.
+# Two candidates that certainly differ by less than this count as equal: no further process is spent on comparing them.
 _ALIKE = 0.02
-# Of the first pass of what is not compiled, this share is taken to come again.
+# The assumed share of the first pass of an eager candidate that recurs in a new process.
 _FIRST_PASS_SHARE = 0.15
 
 
 def run_finals(bench: Bench, archive: Archive) -> None:
-    """Measure the finalists in fresh processes, rounds interleaved, as far as the budget goes.
+    """Measure the finalists in new processes, in interleaved rounds, as far as the budget allows.
 
-    After as many as the strategy asks for, those that are still tied with the best go on, up to
-    its `at_most`, until they are told apart or surely alike.
+    After the number of processes that the strategy asks for, the candidates that are still tied with the best are
+    measured in further processes, up to `at_most`, until they are distinguishable or certainly equal.
     """
     finalists = _finalists(bench, archive)
     if len(finalists) == 1:
         bench.ledger.decide("skipped", "finals", f"only {finalists[0].label} was measured")
         return
     entered = {trial.number for trial in finalists}
-    for trial in archive.trials():  # what follows the model's weights may be packed beside the winner
+    for trial in archive.trials():  # plans on live weights stay: one may become the standby
         if trial.number not in entered and kind_of(trial.plan).holds_weights(trial.plan):
             drop(bench, trial.plan)
     left_out = sum(trial.measurement is not None for trial in archive.trials()) - len(finalists)
@@ -50,7 +50,7 @@ def run_finals(bench: Bench, archive: Archive) -> None:
         if left < max(durations, default=_guess_s(bench, archive, trial)):
             archive.end_final(trial.number)
             reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
-            bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} was to be next")
+            bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} would have been next")
             _leave_out(bench, archive, schedule.suspects)
             return
         began = bench.ledger.elapsed_s
@@ -59,13 +59,13 @@ def run_finals(bench: Bench, archive: Archive) -> None:
 
 
 def _leave_out(bench: Bench, archive: Archive, suspects: Mapping[int, str]) -> None:
-    """Whoever is likely to fail in a final has to pass one to win; a later run may give it that."""
+    """Disqualify candidates that are likely to fail in a final and had none; a later run may give them one."""
     for number, reason in suspects.items():
         told = f"no time was left for its final, in which it is likely to fail: {reason}"
         archive.disqualify(number, Failure(stage="finals", kind="timeout", message=told))
     if suspects:
-        who = f"{len(suspects)} without a final"
-        bench.ledger.decide("narrowed", "finals", f"{who} are left out, as they are likely to fail in one")
+        who = f"{len(suspects)} candidate{'s' * (len(suspects) != 1)} without a final"
+        bench.ledger.decide("narrowed", "finals", f"{who} left out as likely to fail in one")
 
 
 def _left_s(bench: Bench, archive: Archive) -> float:
@@ -73,9 +73,9 @@ def _left_s(bench: Bench, archive: Archive) -> float:
 
 
 def _rounds(bench: Bench, archive: Archive, schedule: _Schedule) -> Iterator[tuple[int, Trial]]:
-    """Whom to measure next, and in which round; what an earlier run, or another one, has done is left out.
+    """Yield which trial to measure next, and in which round, without the finals that other runs have done.
 
-    Each is begun in the archive, and is to be ended there.
+    Each final is begun in the archive, and the caller has to end it there.
     """
     rules = bench.settings.strategy.finals
     yield from schedule.full_rounds()
@@ -86,7 +86,9 @@ def _rounds(bench: Bench, archive: Archive, schedule: _Schedule) -> Iterator[tup
             return
         if round_number == rules.processes:
             labels = ", ".join(c.label for c in going_on)
-            bench.ledger.decide("noted", "finals", f"not told apart yet: {labels}; they go on in further processes")
+            bench.ledger.decide(
+                "noted", "finals", f"not distinguishable yet: {labels}; they are measured in further processes"
+            )
         by_number = {trial.number: trial for trial in archive.trials()}
         for number in (c.number for c in going_on):
             if len(by_number[number].finals) <= round_number and archive.begin_final(number):
@@ -95,13 +97,13 @@ def _rounds(bench: Bench, archive: Archive, schedule: _Schedule) -> Iterator[tup
 
 
 class _Schedule:
-    """As many processes for each finalist as the strategy asks for, the first of all before the second of any.
+    """The order of the finals: the strategy's number of processes for each finalist, one round after the other.
 
-    Of whom another run is at, no final is begun here; the run waits for it when there is nothing else to do.
+    This run begins no final of a trial while another run measures one; it waits for it if there is nothing else to do.
 
-    Nobody loses for want of a final: whoever lacks one and so leaves the verdict open has it before anything else,
-    and is a finalist if it is ahead then. Who fails makes room for the next best; those that are likely to fail as it
-    did come after all others.
+    A candidate that lacks a final and therefore leaves the verdict open gets one before all others, and becomes a
+    finalist if it is then ahead. A finalist that fails is replaced by the next best. Candidates that are likely to fail
+    in the same way come last.
     """
 
     def __init__(self, bench: Bench, archive: Archive, finalists: list[int]) -> None:
@@ -112,7 +114,7 @@ class _Schedule:
         self._postponed: set[int] = set()
 
     def full_rounds(self) -> Iterator[tuple[int, Trial]]:
-        """Whom to measure next, until every finalist has had its turns."""
+        """Yield which trial to measure next, until every finalist has had its rounds."""
         while (following := self._next()) is not None:
             trial, round_number = following
             self._turns[trial.number] = round_number + 1
@@ -120,7 +122,7 @@ class _Schedule:
 
     @property
     def suspects(self) -> dict[int, str]:
-        """Who was measured, has passed no final and is likely to fail in one, each with why."""
+        """The measured trials that have passed no final and are likely to fail in one, each with the reason."""
         return self._kin({trial.number: trial for trial in self._archive.trials() if trial.measurement})
 
     def _next(self) -> tuple[Trial, int] | None:
@@ -135,7 +137,10 @@ class _Schedule:
         return None
 
     def _open(self) -> list[tuple[Trial, int]]:
-        """Who lacks a final, and in which round: who leaves the verdict open alone, else those with fewest first."""
+        """Return the trials that lack a final, each with its round: those with the fewest finals first.
+
+        A candidate that leaves the verdict open comes before all of them, and is then the only one returned.
+        """
         trials = {trial.number: trial for trial in self._archive.trials() if trial.measurement}
         verdict, kin = self._bench.verdict(list(trials.values())), self._kin(trials)
         owed = [c.number for c in verdict.owed if c.number not in self._turns]
@@ -144,14 +149,14 @@ class _Schedule:
             return [(trials[soon], 0)]
         self._enter(verdict, trials, kin)
         turns = {n: max(self._turns.get(n, 0), len(trials[n].finals)) for n in self.finalists if n in trials}
-        ordered = sorted(turns, key=lambda n: (n in kin, turns[n]))  # of those with as many, whoever comes first
+        ordered = sorted(turns, key=lambda n: (n in kin, turns[n]))  # ties keep the finalists' order
         processes = self._bench.settings.strategy.finals.processes
         lacking = [(trials[n], turns[n]) for n in ordered if turns[n] < processes]
         self._tell({n: kin[n] for n in (*owed, *turns) if n in kin}, trials)
         return lacking or [(trials[n], 0) for n in owed[:1]]
 
     def _kin(self, trials: Mapping[int, Trial]) -> dict[int, str]:
-        """Of those that were measured, who is likely to fail in a final as others did, each with why."""
+        """Return the measured trials that are likely to fail in a final as others did, each with the reason."""
         entered = {*self.finalists, *self._turns}
         failed = [t for t in self._archive.trials() if t.number in entered and t.number not in trials]
         return likely_to_fail(failed, list(trials.values()))
@@ -160,7 +165,7 @@ class _Schedule:
         for number, reason in kin.items():
             if number not in self._postponed:
                 self._postponed.add(number)
-                self._bench.ledger.decide("noted", f"final of {trials[number].label}", f"after all others: {reason}")
+                self._bench.ledger.decide("noted", f"final of {trials[number].label}", f"postponed: {reason}")
 
     def _enter(self, verdict: Verdict, trials: Mapping[int, Trial], kin: Collection[int]) -> None:
         ahead = [c for c in (verdict.winner, verdict.tied[0]) if c.is_finalist and c.number not in self.finalists]
@@ -173,16 +178,20 @@ class _Schedule:
 
 
 def unsettled(verdict: Verdict, calls: float) -> list[Contender]:
-    """The best and those that may be as good, unless they are surely alike; without the baseline, which is in all."""
+    """Return the best and those that may be as good, unless they are certainly equal; without the baseline.
+
+    The baseline is timed in every process anyway.
+    """
     best, *others = verdict.tied
     open_ = [c for c in others if abs(gain(best, c, calls)) + open_between(best, c, calls) > math.log1p(_ALIKE)]
     return [c for c in (best, *open_) if c.origin != "baseline"] if open_ else []
 
 
 def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
-    """The best few that can still win, who is best for another number of calls, plain `torch.compile`, the baseline.
+    """Return the finalists: the best that can still win, winners at other numbers of calls, plain and the baseline.
 
-    The winner so far comes first, the others by their time, and the baseline last: it needs no final to be compared.
+    The winner so far comes first, then the others by their time, and the baseline last: every process times the
+    baseline for comparison anyway.
     """
     trials = archive.trials()
     verdict, calls = bench.verdict(trials), bench.spread_over(trials)
@@ -190,7 +199,7 @@ def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
     always = [c for c in ranking if c.origin in ("baseline", "plain")]
     others = [c for c in ranking if c not in always and c.is_feasible and not hopeless(c, ranking[0], calls)]
     chosen = others[: bench.settings.strategy.finals.candidates]
-    if any(trial.plan.batch for trial in trials):  # there is a verdict at the given batch, too
+    if any(trial.plan.batch for trial in trials):  # there is also a verdict at the given batch
         given = bench.best([trial for trial in trials if not trial.plan.batch])
         chosen += [c for c in others if given is not None and c.number == given.number]
     elsewhere = {segment.label for segment in verdict.envelope}
@@ -202,7 +211,10 @@ def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
 
 
 def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) -> None:
-    """One more process, whose compiler cache is kept from the screening; in its first, it trains or generates."""
+    """Measure a trial in one more process, with the screening's compiler cache if there is one.
+
+    In its first final, the trial also trains or generates.
+    """
     bench.listener.on_task(f"final {round_number + 1}: {trial.label}")
     seed = 1000 * (round_number + 1) + trial.number
     learning_s = 0.0 if trial.finals else bench.learning_s
@@ -227,7 +239,7 @@ def _keep(bench: Bench, archive: Archive, trial: Trial, reply: Measurement | Fai
 
 
 def _guess_s(bench: Bench, archive: Archive, trial: Trial) -> float:
-    """What a final takes, as long as none was run: what its screening took, from the cache if this run has one."""
+    """Return the expected seconds of a final before any ran, from its screening and the cache that this run has."""
     assert trial.measurement is not None
     phases_s = trial.measurement.phases_s
     kind = kind_of(trial.plan)
@@ -240,7 +252,7 @@ def _guess_s(bench: Bench, archive: Archive, trial: Trial) -> float:
 
 
 def _is_cached_here(bench: Bench, archive: Archive, trial: Trial) -> bool:
-    """Whether this run compiled it on this machine, where finals run, and so left a cache for them."""
+    """Whether this run compiled the trial on this machine, where finals run, so that there is a cache for them."""
     if not archive.was_told_here(trial.number) or archive.recalled(trial.plan.key) is not None:
         return False
     return not bench.ledger.machine_of(trial.label)

@@ -1,4 +1,4 @@
-"""The budget: what is left of it, what it went into, and the journal of decisions."""
+"""The budget: how much of it is left, what it was spent on, and the journal of decisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autocompile.core.document import LaneEntry
 from autocompile.core.notices import Notice
 from autocompile.core.progress import Listener
 
-# What a child calls its phases, and what a user is told that the time went into.
+# The purposes that are reported to users, by the names of a child's phases.
 _PURPOSES = {
     "build": "compiling",
     "compile": "compiling",
@@ -33,7 +33,7 @@ _MEASURING = ("compiling", "toolchain", "warming up", "verifying", "timing", "pa
 
 @dataclass(frozen=True)
 class Work:
-    """What one task took, by purpose, between two times on the run's clock, in seconds, of which it was paused some."""
+    """What one task took: seconds by purpose, and its begin, end and pauses on the run's clock, in seconds."""
 
     purposes: Mapping[str, float]
     began: float
@@ -42,25 +42,25 @@ class Work:
 
     @property
     def ran_s(self) -> float:
-        """For how long it was under way."""
+        """For how long it was under way, without pauses."""
         return self.ended - self.began - sum(until - since for since, until in self.pauses)
 
     @property
     def times(self) -> tuple[float, ...]:
-        """When it began or ended to be under way."""
+        """The times at which it began, ended, was paused or went on."""
         return self.began, self.ended, *(time_s for pause in self.pauses for time_s in pause)
 
     def runs_at(self, time_s: float) -> bool:
-        """Whether it was under way then."""
+        """Whether it was under way, and not paused, at that time."""
         paused = any(since <= time_s < until for since, until in self.pauses)
         return self.began <= time_s < self.ended and not paused
 
 
 class Ledger:
-    """Keeps a run's time. `started` is when the run's clock began, on `clock`; the budget is in seconds.
+    """Keeps a run's time. `started` is when the run began, on `clock`; the budget is in seconds.
 
-    The budget is wall time. Tasks that run side by side do more seconds of work than pass meanwhile: `worked_s` counts
-    the work, and `spent_s` the time that passed, of which each of k tasks under way has a k-th.
+    The budget is wall time. Tasks that run side by side do more seconds of work than pass on the clock. `worked_s`
+    counts the work. `spent_s` counts the time that passed, and divides it equally among the tasks that are under way.
     """
 
     def __init__(
@@ -86,28 +86,28 @@ class Ledger:
         return self._clock() - self._started
 
     def since_begin(self, time_s: float) -> float:
-        """Seconds from the run's begin to a time on its clock."""
+        """Return the seconds from the run's begin to a time on its clock."""
         return time_s - self._started
 
     def left_s(self, *, keeping_s: float = 0.0) -> float:
-        """Seconds of the budget that are left, but for what is kept for later; never negative."""
+        """Return the seconds of the budget that are left, without `keeping_s` for later steps; never negative."""
         return max(0.0, self.budget_s - keeping_s - self.elapsed_s)
 
     def charge(
         self, phases_s: Mapping[str, float], span_s: tuple[float, float], pauses_s: Sequence[tuple[float, float]] = ()
     ) -> None:
-        """Book what a child did, by phase, and when it began, ended, and was paused, on the run's clock."""
+        """Book a child's seconds by phase, and when it began, ended, and was paused, on the run's clock."""
         purposes: dict[str, float] = defaultdict(float)
         for phase, seconds in phases_s.items():
             purposes[_PURPOSES.get(phase.split()[0], OVERHEAD)] += seconds
         self._works.append(Work(purposes, *span_s, pauses_s))
 
     def worked_s(self) -> dict[str, float]:
-        """Seconds of the children's work by purpose, whatever ran beside them; none of them is overhead."""
+        """Return the seconds of the children's work by purpose, whatever ran at the same time; without overhead."""
         return self._added_up(lambda _work: 1.0)
 
     def spent_s(self) -> dict[str, float]:
-        """Seconds of the run's time by purpose; together they are all of it. What no child books is overhead."""
+        """Return the seconds of the run's time by purpose, which add up to the elapsed time; the rest is overhead."""
         spent = self._added_up(self._share)
         return {**spent, OVERHEAD: max(0.0, self.elapsed_s - sum(spent.values()))}
 
@@ -121,7 +121,7 @@ class Ledger:
         return dict(total)
 
     def _share(self, work: Work) -> float:
-        """The part of a task's time that is its own: of a second in which k tasks were under way, a k-th."""
+        """Return the share of a task's time that is charged to it: 1/k of a second in which k tasks are under way."""
         if work.ran_s <= 0:
             return 1.0
         beside = [other for other in self._works if other.began < work.ended and work.began < other.ended]
@@ -134,18 +134,18 @@ class Ledger:
         return own_s / work.ran_s
 
     def machine_of(self, label: str) -> str:
-        """Where this run last measured a candidate, "" for this machine: what was compiled for that lies there."""
+        """Return the machine that measured a candidate last in this run and has its compiled files; "" for this one."""
         machines = [entry.machine for entry in self.lanes if entry.label == label and entry.doing == "measuring"]
         return machines[-1] if machines else ""
 
     def decide(self, action: str, subject: str, reason: str, *, saved_s: float = 0.0) -> None:
-        """Write a decision into the journal, and tell it."""
+        """Write a decision into the journal, and report it to the listener."""
         decision = Decision(round(self.elapsed_s, 2), action, subject, reason, round(saved_s, 1))
         self.decisions.append(decision)
         self._listener.on_decision(decision)
 
     def notice(self, notices: Iterable[Notice]) -> None:
-        """Tell at once what the user should know first; the first on a subject is all that is told of it."""
+        """Report notices to the user at once; only the first notice on a subject is reported."""
         for notice in notices:
             if notice.subject not in self._notices:
                 self._notices[notice.subject] = notice.text
@@ -153,11 +153,11 @@ class Ledger:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What was told so, in that order."""
+        """The reported notices, in order."""
         return tuple(self._notices.values())
 
 
 def measuring_share(spent_s: Mapping[str, float]) -> float:
-    """The share of a run's time that went into compiling, warming up, verifying or timing."""
+    """Return the share of a run's time that was spent on compiling, measuring and packing candidates."""
     total = sum(spent_s.values())
     return sum(spent_s.get(purpose, 0.0) for purpose in _MEASURING) / total if total else 0.0

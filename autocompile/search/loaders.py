@@ -1,4 +1,4 @@
-"""Where a step waits for its batches: whether another setting of the DataLoader has them ready sooner."""
+"""Whether another setting of the DataLoader has batches ready sooner, where a training step waits for them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from autocompile.core.profile import Profile
 from autocompile.core.units import format_duration
 from autocompile.core.workload import Workload
 
-# Has a child do it, and answers what became of it.
+# Runs the task in a child, and returns its reply.
 Ask = Callable[[LoaderTask, Limits], Loaders | Failure]
 
-# Below this share of a step, nothing is to be gained by it.
+# If loading takes less than this share of a step, other settings are not tried.
 _WORTH_TRYING = 0.05
 _BUDGET_SHARE, _LONGEST_S = 0.1, 15.0
-# So long have workers to start and to end, beside the steps.
+# The time for workers to start and to end, in addition to the steps.
 _STARTING_S = 60.0
-# What has to fit: the user's own setting and another one, with some steps of each.
+# The steps that must fit into the time: the user's own setting and another one, with some steps of each.
 _FEWEST_STEPS = 12
 
 
 def with_loaders(profile: Profile, workload: Workload, left_s: float, ask: Ask) -> Profile:
-    """The profile, with what other settings of a DataLoader make of a step of training that waits for its batches.
+    """Return the profile with the results of other DataLoader settings, if a training step waits for its batches.
 
-    `left_s` is what there is of time for all that is to come, of which it takes a tenth at most.
+    `left_s` is the time left for the whole run; the settings take at most a tenth of it.
     """
     pipeline = profile.pipeline
     if workload.training is None or pipeline is None or profile.input_share < _WORTH_TRYING or profile.loaders:
@@ -48,4 +48,4 @@ def _problem(profile: Profile, pipeline: InputPipeline, seconds: float) -> str:
     step_s = profile.baseline_ms.value / 1e3 / (1 - profile.input_share)
     if pipeline.stays or _FEWEST_STEPS * step_s <= seconds:
         return pipeline.stays
-    return f"a step takes {format_duration(step_s)} and there are {format_duration(seconds)} for it"
+    return f"a step takes {format_duration(step_s)}, too long for the {format_duration(seconds)} to try other settings"

@@ -1,4 +1,4 @@
-"""The machines of a run: which has room, which may measure, which are gone."""
+"""The machines of a run: which has room, which may measure, which are lost."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.runner import MachineEntry
 
-# Beside those that compile: one that is measured, and one that is to be next.
+# In addition to the candidates that compile: one that is measured, and one that is next.
 _BEYOND_COMPILING = 2
-# A machine whose baseline takes longer than this one's by more than such a share is not of its kind, whatever it says.
+# If a machine's baseline takes longer than the first machine's by more than this factor, it does not measure.
 _SLOWER = 1.3
-# One disturbed timing may be chance.
+# A single disturbed timing may be chance.
 _DISTURBED = 2
 
 
 class Machines:
-    """Where candidates go. The first is home, which always may measure."""
+    """The machines that candidates are sent to. The first one is home: it may always measure."""
 
     def __init__(self, entries: Sequence[MachineEntry]) -> None:
         self._entries = entries
@@ -27,22 +27,23 @@ class Machines:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each is called, home ""."""
+        """The name of each machine; "" for home."""
         return tuple(entry.name for entry in self._entries)
 
     @property
     def here(self) -> list[int]:
-        """Those that are not lost."""
+        """The numbers of the machines that are not lost."""
         return [number for number in range(len(self._entries)) if number not in self._lost]
 
     def lanes(self, machine: int) -> int:
-        """How many compile side by side there."""
+        """Return how many candidates compile side by side there."""
         return self._entries[machine].lanes
 
     def free(self, compiling: Iterable[int], under_way: Iterable[int]) -> int | None:
-        """The machine with most room for another candidate, by where others compile and are under way; None for none.
+        """Return the machine with the most room for another candidate; None if no machine has room.
 
-        With one lane, a machine does one candidate at a time.
+        `compiling` and `under_way` hold the machine of each candidate that compiles, or is under way. A machine with
+        one lane handles one candidate at a time.
         """
         compiles, has = Counter(compiling), Counter(under_way)
 
@@ -56,15 +57,18 @@ class Machines:
         return min(fitting, key=lambda machine: has[machine] / self.lanes(machine), default=None)
 
     def measures(self, machine: int) -> bool:
-        """Whether what is measured there counts."""
+        """Whether measurements on this machine count."""
         return machine in self.here and machine not in self._unfit
 
     def lose(self, machine: int) -> None:
-        """It does not answer any more."""
+        """Mark a machine as lost: it does not answer any more."""
         self._lost.add(machine)
 
     def judge(self, machine: int, measured: Measurement | Failure, baseline_ms: float) -> str:
-        """Why nothing more is measured there from now on, told once, or ""; `baseline_ms` is what home's takes."""
+        """Return why the machine measures nothing from now on, or ""; the reason is returned only once.
+
+        `baseline_ms` is the baseline's time on the first machine.
+        """
         if not machine or machine in self._unfit or isinstance(measured, Failure):
             return ""
         self._disturbed[machine] += measured.contamination.noisy
@@ -74,7 +78,7 @@ class Machines:
         elif measured.baseline.mean_ms > _SLOWER * baseline_ms > 0:
             why = f"the baseline takes {measured.baseline.mean_ms / baseline_ms:.2g} times as long there as here"
         elif self._disturbed[machine] >= _DISTURBED:
-            why = "others use it"
+            why = "other programs use it"
         if why:
             self._unfit[machine] = why
         return why

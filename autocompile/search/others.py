@@ -1,4 +1,4 @@
-"""What other runs on the same study mean for this one: who they are, what they found, and when to wait for them."""
+"""Other runs on the same study: how many there are, what they found, and when this run waits for them."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from autocompile.search.archive import Archive
 from autocompile.search.run import Bench
 from autocompile.search.study.family import StudyName
 
-# Baselines that differ by no more than this are of machines that are as fast as each other.
+# If the baselines of two machines differ by at most this factor, the machines count as equally fast.
 _AS_FAST = 1.25
-# With less than this left for the search, nothing is waited for, in seconds.
+# With less time than this left for the search, in seconds, the run does not wait.
 _TOO_LATE_S = 3.0
 
 
 def tell_of_the_study(bench: Bench, archive: Archive, about: StudyName) -> None:
-    """What is known already, who else is at work on it, and which machines have a study of their own."""
+    """Report what the study knows already, how many other runs work on it, and which machines have their own study."""
     known, others = len(archive.trials()), archive.other_runs
     if known:
-        left = "the study has" if others else "an earlier run left"
-        state = f"goes on with {known} trial{'s' * (known != 1)} that {left}"
+        left = "of the study" if others else "of an earlier run"
+        state = f"continues with {known} trial{'s' * (known != 1)} {left}"
         bench.ledger.decide("noted", "study", state)
         bench.listener.on_notice(f"the study {state}")
     if others:
-        bench.ledger.decide("noted", "study", f"{others} other run{'s are' if others != 1 else ' is'} at work on it")
+        bench.ledger.decide("noted", "study", f"{others} other run{'s work' if others != 1 else ' works'} on it")
     bench.ledger.notice(of_sharing(others))
     bench.ledger.notice(of_other_kinds(archive.of_other_kinds(about)))
 
 
 def tell_news(bench: Bench, archive: Archive) -> None:
-    """Write down what other runs have found meanwhile."""
+    """Write into the journal what other runs have found since the last call."""
     for trial in archive.news():
         bench.ledger.decide("noted", trial.label, f"another run {_told(trial)}")
         bench.listener.on_trial(trial)
@@ -46,7 +46,7 @@ def _told(trial: Trial) -> str:
 
 
 def wait_for_baseline(bench: Bench, archive: Archive) -> None:
-    """Let the run that measures it go on for a moment. Raises BudgetTooSmall when time is up."""
+    """Wait a moment for the run that measures the baseline. Raises BudgetTooSmall when time is up."""
     bench.listener.on_task("baseline, by another run")
     if not bench.ledger.left_s():
         raise bench.too_small()
@@ -54,19 +54,19 @@ def wait_for_baseline(bench: Bench, archive: Archive) -> None:
 
 
 def compare_baselines(bench: Bench, archive: Archive, here_ms: float) -> None:
-    """Write down if the study's baseline was measured by another run, where eager is surely not as fast as here."""
+    """Note in the journal if another run measured the study's baseline at a clearly different speed."""
     baseline = next(trial for trial in archive.trials() if trial.origin == "baseline")
     assert baseline.measurement is not None
     there_ms = baseline.measurement.latency.p50_ms
     if not archive.was_told_here(baseline.number) and abs(math.log(here_ms / there_ms)) > math.log(_AS_FAST):
-        took = f"a call takes {format_ms(here_ms)} here, and {format_ms(there_ms)} where the study's was measured"
-        bench.ledger.decide("noted", "baseline", f"{took}: speed-ups compare, and times are the study's")
+        took = f"a call takes {format_ms(here_ms)} here, and {format_ms(there_ms)} on the machine that measured it"
+        bench.ledger.decide("noted", "baseline", f"{took}: speed-ups are comparable, times are that machine's")
 
 
 def waits_for(bench: Bench, archive: Archive, left_s: float) -> bool:
-    """Whether there is time to wait for what other runs are at; if so, a moment has passed.
+    """Whether there is time to wait for trials of other runs; if so, wait for a moment.
 
-    What is out may win, and it is open again if its run is gone. `left_s`: of the time for the search.
+    Such a trial may win, and its candidate is open again if its run is gone. `left_s`: the time left for the search.
     """
     others = archive.claims_of_others
     if not others or left_s < _TOO_LATE_S:

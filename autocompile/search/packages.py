@@ -1,4 +1,4 @@
-"""What trials load: programs that one child compiled ahead, as an artifact that any number of processes measure."""
+"""Packages for trials: programs compiled ahead of time by one child, which any number of processes measure."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from autocompile.search.run import Bench
 
 
 def is_loaded(plan: Plan) -> bool:
-    """Whether a trial of this plan measures what was packed of it."""
+    """Whether a trial of this plan measures a packed program that it loads."""
     return kind_of(plan).packs_as == "load"
 
 
 def package_of(bench: Bench, plan: Plan) -> Path:
-    """Where what was packed of this plan lies, if it was."""
+    """Return the directory for the packed program of this plan."""
     return bench.packages / plan.key
 
 
 def is_packed(bench: Bench, plan: Plan) -> bool:
-    """Whether this run has packed it."""
+    """Whether this run has packed the plan."""
     return (package_of(bench, plan) / MANIFEST).exists()
 
 
@@ -48,7 +48,7 @@ def submit_packing(
     alone: bool = False,
     machine: int = 0,
 ) -> Errand[Packed]:
-    """Have `plan` packed into `directory`, in place of what lies there. Raises what `Runner.submit` raises."""
+    """Submit the packing of `plan` into `directory`, replacing old files. Raises what `Runner.submit` raises."""
     serving = serving_of(plan)
     shutil.rmtree(directory / serving.name, ignore_errors=True)
     task = PackTask(
@@ -65,7 +65,7 @@ def submit_packing(
 def manifest_of(
     workload: Workload, plan: Plan, serving: Serving, packed: Packed, directory: Path, label: str = ""
 ) -> Manifest:
-    """The manifest of what a child has just packed into `directory`, whose files it names by what they hold."""
+    """Return the manifest of the files just packed into `directory`, which are renamed by their content."""
     name, files = settle(directory, serving.name)
     return Manifest(
         manifest_version=MANIFEST_VERSION,
@@ -86,18 +86,18 @@ def manifest_of(
 
 
 def identity_of_packed(identity: Identity, packed: Packed) -> Identity:
-    """The model's, with the attributes that matter to what was packed: those that its programs hold, if it has any."""
+    """Return the model's identity, reduced to the attributes that the packed programs depend on, if they list them."""
     return identity if packed.attributes is None else replace(identity, attributes=packed.attributes)
 
 
 def drop(bench: Bench, plan: Plan) -> None:
-    """What was packed of this plan is not needed any more."""
+    """Remove the packed program of this plan."""
     shutil.rmtree(package_of(bench, plan), ignore_errors=True)
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The first half of a trial of a plan that is loaded: one child packs it, and the next measures what that made."""
+    """The first half of a trial of a plan that is loaded: one child packs it, and the next one measures the result."""
 
     bench: Bench
     label: str
@@ -105,7 +105,7 @@ class Packing:
     errand: Errand[Packed]
 
     def finish(self) -> Packed | Failure:
-        """Wait for its end, and put the program where it is loaded. Raises what `PendingReply.answer` raises."""
+        """Wait for its end, and write the manifest. Raises what `PendingReply.answer` raises."""
         packed = self.errand.reply()
         if isinstance(packed, Packed):
             plan, directory = self.plan, package_of(self.bench, self.plan)
@@ -116,12 +116,12 @@ class Packing:
         return packed
 
     def measure(self, task: TrialTask, limits: Limits, machine: int = 0) -> Errand[Measurement]:
-        """Have what was packed measured, on any machine. Raises what `Runner.submit` raises."""
+        """Submit the measurement of the packed program, on any machine. Raises what `Runner.submit` raises."""
         task = replace(task, artifact=str(package_of(self.bench, self.plan)))
         return self.bench.submit(task, limits, Measurement, cache=f"{self.plan.key}-loaded", machine=machine)
 
     def completed(self, packed: Packed, measured: Measurement | Failure) -> Measurement | Failure:
-        """The outcome of both halves."""
+        """Return the outcome of both halves."""
         phases_s = added(packed.phases_s, measured.phases_s)
         if isinstance(measured, Failure):
             drop(self.bench, self.plan)
@@ -132,7 +132,7 @@ class Packing:
 def begin_packing(
     bench: Bench, label: str, plan: Plan, limits: Limits, *, alone: bool = False, machine: int = 0
 ) -> Packing:
-    """Have a plan packed for its trial. Raises what `Runner.submit` raises."""
+    """Submit the packing of a plan for its trial. Raises what `Runner.submit` raises."""
     directory = package_of(bench, plan)
     errand = submit_packing(bench, plan, directory, limits, cache=plan.key, alone=alone, machine=machine)
     return Packing(bench, label, plan, errand)
@@ -140,9 +140,9 @@ def begin_packing(
 
 @dataclass(frozen=True)
 class PackedFirst:
-    """A trial of a plan that is loaded, both halves one after the other.
+    """A trial of a plan that is loaded, with one half after the other.
 
-    `task` is what the second is asked; together they are to keep to `limits`.
+    `task` is the task of the second half; both halves together keep to `limits`.
     """
 
     packing: Packing
@@ -150,7 +150,7 @@ class PackedFirst:
     limits: Limits
 
     def reply(self) -> Measurement | Failure:
-        """Wait for the end of both. Raises what `PendingReply.answer` raises."""
+        """Wait for the end of both halves. Raises what `PendingReply.answer` raises."""
         packed = self.packing.finish()
         if isinstance(packed, Failure):
             return packed
@@ -160,7 +160,7 @@ class PackedFirst:
 
 
 def submit_trial(bench: Bench, label: str, task: TrialTask, limits: Limits) -> Errand[Measurement] | PackedFirst:
-    """Have a plan measured: as it is built, or, if it is one that is loaded, as that.
+    """Submit the measurement of a plan: as loaded from a package if its runtime loads programs, else as built.
 
     Raises what `Runner.submit` raises.
     """
@@ -170,7 +170,7 @@ def submit_trial(bench: Bench, label: str, task: TrialTask, limits: Limits) -> E
 
 
 def submit_again(bench: Bench, label: str, task: TrialTask, limits: Limits) -> Errand[Measurement] | PackedFirst:
-    """The same once more: what is packed already is only loaded, what is compiled is compiled from its cache."""
+    """Submit the measurement again: a packed program is only loaded, others compile from their cache."""
     if not is_packed(bench, task.plan):
         return submit_trial(bench, label, task, limits)
     task = replace(task, artifact=str(package_of(bench, task.plan)))
@@ -178,10 +178,10 @@ def submit_again(bench: Bench, label: str, task: TrialTask, limits: Limits) -> E
 
 
 def with_packing(measured: Measurement, pack_s: float) -> Measurement:
-    """With what it took to compile what is loaded."""
+    """Return the measurement with the time to compile what is loaded."""
     return replace(measured, startup=replace(measured.startup, pack_s=pack_s))
 
 
 def added(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by phase of two children, one after the other."""
+    """Add the seconds of two children by phase."""
     return {name: first.get(name, 0.0) + second.get(name, 0.0) for name in (*first, *second)}

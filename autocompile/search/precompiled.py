@@ -1,4 +1,4 @@
-"""Trials that start from a compiler's cache which another child has filled, side by side with others."""
+"""Trials in two halves: one child fills the compiler's cache, side by side with others, and a second child measures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autocompile.search.run import Bench
 
 @dataclass(frozen=True)
 class Compiling:
-    """The first half of a trial of a plan that compiles in its own process: its cache is filled."""
+    """The first half of a trial of a plan that compiles in its own process: a child fills the cache."""
 
     bench: Bench
     plan: Plan
@@ -27,12 +27,12 @@ class Compiling:
         return self.errand.reply()
 
     def measure(self, task: TrialTask, limits: Limits, machine: int = 0) -> Errand[Measurement]:
-        """Have the plan measured, compiled from its cache, where that is. Raises what `Runner.submit` raises."""
+        """Submit the measurement, on the machine that has the cache. Raises what `Runner.submit` raises."""
         return self.bench.submit(task, limits, Measurement, cache=self.plan.key, machine=machine)
 
     @staticmethod
     def completed(compiled: CompiledAhead, measured: Measurement | Failure) -> Measurement | Failure:
-        """The outcome of both halves, as of a process that began with an empty cache."""
+        """Return the outcome of both halves, as if one process had started with an empty cache."""
         measured = replace(measured, phases_s=added(compiled.phases_s, measured.phases_s))
         if isinstance(measured, Failure):
             return measured
@@ -41,7 +41,7 @@ class Compiling:
 
 
 def begin_compiling(bench: Bench, plan: Plan, limits: Limits, *, alone: bool = False, machine: int = 0) -> Compiling:
-    """Have a plan's cache filled. Raises what `Runner.submit` raises."""
+    """Submit the task that fills a plan's cache. Raises what `Runner.submit` raises."""
     task = CompileTask(bench.workload, plan)
     errand = bench.submit(task, limits, CompiledAhead, cache=plan.key, alone=alone, machine=machine)
     return Compiling(bench, plan, errand)

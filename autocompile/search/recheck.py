@@ -1,4 +1,4 @@
-"""A recommendation, measured again: whether it is still correct on this host, and still as fast."""
+"""Measure a recommendation again: whether it is still correct on this host, and still as fast."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from autocompile.search.run import Bench
 from autocompile.search.session import prepare_toolchain, take_profile
 
 _PROCESSES = 3
-# Of the budget, for training beside eager, which the first of the processes does.
+# The share of the budget for training in comparison with eager, which the first process does.
 _LEARNING_SHARE = 0.1
-# How a child says that what was packed is not used here: another torch, processor or compute capability.
+# Failures of a child that cannot use the artifact: another torch, processor or compute capability.
 _UNUSABLE = ("invalid", "unsupported")
 
 
@@ -30,13 +30,13 @@ RecheckVerdict = Literal["good", "regression", "unusable", "wrong"]
 
 
 class Recheck(Record, frozen=True):
-    """What came of it: `then` and `now` are speed-ups with intervals; `changes` are what differs on the host.
+    """The result: `then` and `now` are speed-ups with intervals; `changes` lists the differences of the host.
 
-    `then_as_configured`: the artifact was not timed when it was packed, so `then` is its configuration's own.
+    `then_as_configured`: the artifact was not timed when it was packed, so `then` is the speed-up of its configuration.
 
-    `verdict`: `good`, `regression` (slower than then, beyond the noise of both), `unusable` (the artifact is not
-    for this machine any more), or `wrong`; the latter two with `fault`. `learned`: how a training learned beside eager;
-    `generated`: how whole texts were generated beside it.
+    `verdict`: `good`, `regression` (slower than then, beyond the noise of both), `unusable` (the artifact does not fit
+    this machine any more), or `wrong`; the latter two come with `fault`. `learned`: how a training progressed in
+    comparison with eager. `generated`: how whole texts were generated in comparison with eager.
     """
 
     label: str
@@ -52,10 +52,10 @@ class Recheck(Record, frozen=True):
 
 
 def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
-    """Measure what production loads from `artifact` in fresh processes, and compare with what was recorded.
+    """Measure what production loads from `artifact` in new processes, and compare it with the recorded result.
 
-    Where nothing was packed, the configuration is measured in its place. What was packed and not timed is compared
-    with its configuration, which is what the recommendation promised of it.
+    If nothing was packed, the configuration is measured instead. If the artifact was packed but not timed, it is
+    compared with its configuration, whose speed-up the recommendation reports.
 
     Raises BudgetTooSmall if not one process fits, UsageError if the model fails.
     """
@@ -129,7 +129,7 @@ def _outcome(bench: Bench, document: Document, then: Estimate, fault: str, *, ve
 
 
 def _label(document: Document) -> str:
-    """The winner, and what serves it; nothing is served to what trains."""
+    """Return the winner's label and what serves it; for training only the label, as nothing is served."""
     label = document.winner.label
     return label if document.workload.training else f"{label}, served by {document.artifact.serving}"
 

@@ -1,4 +1,4 @@
-"""What every step of a run needs, and the few questions that all of them ask."""
+"""What every step of a run needs, and the questions that all steps ask."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _MEMORY_SHARE = 0.9
 
 @dataclass(frozen=True)
 class Standing:
-    """What a search makes small, in seconds a call, and by constraint how far it is beyond it (at most 0 is not)."""
+    """What a search minimizes: `score_s`, in seconds per call, and how far each constraint is exceeded.
+
+    A constraint is met if its excess is at most 0.
+    """
 
     score_s: float
     excess: dict[str, float]
@@ -51,9 +54,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Bench:
-    """The workload, where it runs, what it may cost, who listens; `reference` is where the profile leaves it.
+    """The workload, the environment, the runner, the budget's ledger, the listener and the settings of a run.
 
-    `metric` is where the user's metric lies pickled, or ""; `artifact` is where the winner is packed.
+    `reference` is where the profile writes the reference outputs. `metric` is the path of the user's pickled metric, or
+    "". `artifact` is where the winner is packed.
     """
 
     workload: Workload
@@ -68,11 +72,14 @@ class Bench:
 
     @property
     def packages(self) -> Path:
-        """Where what trials load is packed, each plan in a directory of its own."""
+        """The directory for programs that trials load, with a subdirectory for each plan."""
         return self.artifact.with_name(f"{self.artifact.name}-packages")
 
     def trial_task(self, plan: Plan, timing: Timing, seed: int, *, learning_s: float = 0.0) -> TrialTask:
-        """What a child is asked, to measure a plan; `learning_s`: how long it trains or generates beside eager."""
+        """Return the task for a child process that measures a plan.
+
+        `learning_s`: for how long the child also trains or generates in comparison with eager.
+        """
         goal = self.settings.goal
         return TrialTask(
             workload=self.workload,
@@ -86,12 +93,15 @@ class Bench:
 
     @property
     def learning_s(self) -> float:
-        """For how long a finalist may train or generate beside eager: all of them for half of what finals have."""
+        """For how long a finalist may train or generate in comparison with eager.
+
+        All finalists together get half of the time of the finals.
+        """
         strategy = self.settings.strategy
         return strategy.stages.finals * self.ledger.budget_s / 2 / (strategy.finals.candidates + 1)
 
     def acceptance(self, plan: Plan) -> Acceptance:
-        """When a plan's outputs are correct."""
+        """Return the criteria by which a plan's outputs count as correct."""
         goal = self.settings.goal
         return Acceptance(goal.tolerance_for(plan.precision), self.metric, goal.max_drop)
 
@@ -105,7 +115,9 @@ class Bench:
         alone: bool = False,
         machine: int = 0,
     ) -> Errand[ReplyT]:
-        """Have a task run; its seconds are this run's. `alone`: beside no other, whatever it does. `machine`: where.
+        """Submit a task and charge its seconds to this run.
+
+        `alone`: run it while no other task runs, whatever it does. `machine`: the number of the machine that runs it.
 
         Raises what `Runner.submit` raises.
         """
@@ -117,29 +129,29 @@ class Bench:
         return self.submit(task, limits, expected, cache=cache).reply()
 
     def memory_limit(self) -> int:
-        """On a CPU, most of what is free now; a GPU's driver bounds itself, so 0."""
+        """Return the memory limit of a child: on a CPU most of the free memory; 0 on a GPU, whose driver sets it."""
         return int(available_memory() * _MEMORY_SHARE) if self.workload.device_type == "cpu" else 0
 
     def calls(self, trials: Sequence[Trial]) -> float:
-        """How many calls a process makes."""
+        """Return how many calls a process makes."""
         return self.settings.goal.calls_for(baseline_seconds(trials))
 
     def spread_over(self, trials: Sequence[Trial]) -> float:
-        """Over how many calls start-up is spread when candidates are ranked."""
+        """Return over how many calls start-up is spread when candidates are ranked."""
         return self.settings.goal.spread_over(self.calls(trials))
 
     def contenders(self, trials: Sequence[Trial]) -> list[Contender]:
-        """All that was measured, to be compared; see `contenders_of`."""
+        """Return a contender for each measured trial; see `contenders_of`."""
         return contenders_of(trials, self.settings.goal)
 
     def verdict(self, trials: Sequence[Trial], goal: Goal | None = None) -> Verdict:
-        """Who is best of these trials, which must hold the measured baseline, for this goal or the run's own."""
+        """Judge these trials, which must include the measured baseline, for this goal or the run's own."""
         contenders = contenders_of(trials, goal or self.settings.goal)
         margin = scatter_of([t for t in trials if t.measurement]).margin(max(c.processes for c in contenders))
         return judge(contenders, self.spread_over(trials), margin, words_of(self.workload.kind))
 
     def pass_seconds(self, trials: Sequence[Trial], plan: Plan) -> float:
-        """What one call of every sample takes the baseline, with as many samples as the plan has in a call."""
+        """Return the baseline's seconds for one call of every sample, with as many samples per call as the plan has."""
         measured = [trial for trial in trials if trial.measurement]
         if not measured:
             return 0.0
@@ -148,7 +160,11 @@ class Bench:
         return baseline_seconds(measured) * self.workload.sample_count * factor
 
     def best(self, trials: Sequence[Trial], *, of_other_batches: bool | None = None) -> Contender | None:
-        """The one to beat: the lowest that keeps every constraint, if there is any; with the given batch, or others."""
+        """Return the fastest candidate that meets every constraint, if there is one.
+
+        `of_other_batches`: consider only candidates with another batch (True), or only those with the given batch
+        (False).
+        """
         calls = self.spread_over(trials) if any(trial.measurement for trial in trials) else 1.0
         batches = {trial.number: bool(trial.plan.batch) for trial in trials}
         feasible = [
@@ -157,15 +173,15 @@ class Bench:
         return min(feasible, key=lambda c: c.per_call_s(calls).value, default=None)
 
     def standing(self, trial: Trial, trials: Sequence[Trial]) -> Standing | None:
-        """What the search is told of one of these trials, None of one that failed."""
+        """Return what the search is told about one of these trials; None if the trial failed."""
         own = next((c for c in self.contenders(trials) if c.number == trial.number), None)
         return Standing(own.per_call_s(self.spread_over(trials)).value, own.excess) if own else None
 
     def too_small(self) -> BudgetTooSmall:
-        """The error to raise when the baseline did not fit."""
+        """Return the error to raise if the baseline did not fit into the budget."""
         twice = format_duration(max(60.0, 2 * self.ledger.budget_s))
         return BudgetTooSmall(
             f"{format_duration(self.ledger.budget_s)} ended before the baseline was measured",
             where="budget",
-            remedy=f"give twice as much time, {twice}, or smaller inputs",
+            remedy=f"give at least twice as much time, {twice}, or smaller inputs",
         )

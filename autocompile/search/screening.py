@@ -1,4 +1,4 @@
-"""The search itself: ask for a candidate, measure it once, tell what came of it."""
+"""The search: ask for a candidate, measure it once, record the outcome."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from autocompile.search.side_by_side import SideBySide
 from autocompile.search.wanted import FIRST_GUESS_S, Wanted, claim_next, known_keys, search_time_s, untried_programs
 from autocompile.space.space import Space
 
-# Of the time for the search: if plain `torch.compile` takes more, what compiles sooner is tried before.
+# If plain `torch.compile` takes more than this share of the search, candidates that compile sooner are tried first.
 _PLAIN_SHARE = 0.3
 _SOONER = 0.75
-# A logarithm: what is expected to be faster than it by so much is tried in its place, if there is time for one alone.
+# On the log scale: a candidate that is predicted to be faster than plain by this much replaces it, if time allows only
+# one of the two.
 _MUCH = 0.15
 
 
 def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
-    """Baseline and, where it is open, plain `torch.compile`: everything is compared with them.
+    """Measure the baseline and, where it is open, plain `torch.compile`, for all others to be compared with.
 
     Raises BudgetTooSmall or InvalidWorkload if the baseline cannot be measured.
     """
@@ -51,7 +52,7 @@ def try_first(bench: Bench, space: Space, archive: Archive, evidence: Evidence) 
 def _try_plain(bench: Bench, space: Space, archive: Archive) -> None:
     candidate = space.plain_compile()
     plan = space.plan(candidate)
-    if plan.key in known_keys(archive):  # told of, or out with another run
+    if plan.key in known_keys(archive):  # measured, or another run measures it
         return
     left_s = bench.ledger.left_s(keeping_s=kept_at_first_s(plan))
     if left_s < FIRST_GUESS_S:
@@ -63,7 +64,7 @@ def _try_plain(bench: Bench, space: Space, archive: Archive) -> None:
 
 
 def _try_baseline(bench: Bench, space: Space, archive: Archive) -> None:
-    """Measure it, or wait for the run that does."""
+    """Measure the baseline, or wait for the run that measures it."""
     key = space.plan(space.baseline()).key
     while key not in {trial.plan.key for trial in archive.trials()}:
         archive.enqueue(space.baseline(), "baseline", space)
@@ -75,7 +76,7 @@ def _try_baseline(bench: Bench, space: Space, archive: Archive) -> None:
 
 
 def _at_fault(bench: Bench, failure: Failure) -> UsageError:
-    """The error to raise when the baseline failed."""
+    """Return the error to raise if the baseline failed."""
     if failure.kind == "timeout":
         return bench.too_small()
     return InvalidWorkload(
@@ -86,7 +87,7 @@ def _at_fault(bench: Bench, failure: Failure) -> UsageError:
 
 
 def _not_yet(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> str:
-    """Why plain `torch.compile` is not tried before all others, or "": it would keep back what compiles sooner."""
+    """Return why plain `torch.compile` is not tried first, or "": it would delay candidates that compile sooner."""
     if bench.settings.strategy.search.sampler != "policy":
         return ""
     trials, untried = archive.trials(), untried_programs(bench, space, archive, evidence)
@@ -98,19 +99,19 @@ def _not_yet(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -
         speed = math.exp(forecast.ratio(space.plain_compile()).mean - forecast.ratio(better).mean)
         left = format_duration(max(left_s, 0.0))
         return (
-            f"not before {space.label(better)}, expected {speed:.2f}x as fast: the {left} left are too short for both"
+            f"not tried before {space.label(better)}, expected {speed:.2f}x as fast: {left} left are too short for both"
         )
     sooner = [candidate for candidate in compiled if forecast.seconds(candidate) < _SOONER * plain_s]
     if not sooner or plain_s <= _PLAIN_SHARE * left_s:
         return ""
     takes, left = format_duration(plain_s), format_duration(max(left_s, 0.0))
-    return f"not before others: it may take {takes} of the {left} for the search, and {len(sooner)} compile sooner"
+    return f"not tried before others: it may take {takes} of the {left} left, and {len(sooner)} others compile sooner"
 
 
 def _much_faster(
     space: Space, evidence: Evidence, forecast: Forecast, compiled: Sequence[Candidate]
 ) -> Candidate | None:
-    """Of a training what is expected to be the fastest, if it is by far faster than plain `torch.compile`."""
+    """In training, return the fastest candidate by prediction, if it is much faster than plain `torch.compile`."""
     if not evidence.trains or not compiled:
         return None
     fastest = min(compiled, key=lambda candidate: forecast.ratio(candidate).mean)
@@ -119,7 +120,7 @@ def _much_faster(
 
 
 def search(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
-    """Try candidates, as the strategy's policy or sampler has it, until time, space or strategy end it."""
+    """Try candidates, chosen by the strategy's policy or sampler, until time, space or strategy end the search."""
     wanted = Wanted(bench, space, archive, evidence)
     if bench.runner.lanes > 1 or len(bench.runner.machines) > 1:
         reason = SideBySide(bench, space, archive, wanted).run()
@@ -127,12 +128,15 @@ def search(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> 
         reason = _one_by_one(bench, space, archive, wanted)
     is_open = space.plain_runtime in space.open_values["runtime"] and not problem_here(plain(), space.around)
     if is_open and not any(kind_of(trial.plan).compiles and trial.measurement for trial in archive.trials()):
-        _try_plain(bench, space, archive)  # with the time of finals that have nothing to decide
+        _try_plain(bench, space, archive)  # there is nothing to compare in finals, so use their time
     bench.ledger.decide("stopped", "search", reason)
 
 
 def _one_by_one(bench: Bench, space: Space, archive: Archive, wanted: Wanted) -> str:
-    """Why it ended. What other runs are at is waited for, as it may leave more to try."""
+    """Search with one candidate at a time, and return why the search ended.
+
+    Before it ends, it waits for the trials of other runs, as their outcomes may leave more to try.
+    """
     while True:
         claim = wanted.next()
         if isinstance(claim, str):
@@ -143,6 +147,6 @@ def _one_by_one(bench: Bench, space: Space, archive: Archive, wanted: Wanted) ->
 
 
 def one_trial(bench: Bench, space: Space, archive: Archive) -> Trial | None:
-    """Ask, measure, tell. None if there was nothing to measure; see `claim_next`."""
+    """Ask for a candidate, measure it, record it. None if there was nothing to measure; see `claim_next`."""
     claim = claim_next(bench, space, archive)
     return None if claim is None else finish(bench, space, archive, begin(bench, space, archive, claim))

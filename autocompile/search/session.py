@@ -46,8 +46,8 @@ _METRICS: dict[Objective, str] = {
 def run_study(bench: Bench) -> Document:
     """Find the fastest correct way to run the workload within the budget.
 
-    Raises InvalidWorkload if the model fails on its own inputs, BudgetTooSmall if not even the baseline
-    fits. Stopping by hand (KeyboardInterrupt) ends the search, and what is known so far is judged.
+    Raises InvalidWorkload if the model fails on its own inputs, BudgetTooSmall if not even the baseline fits. An
+    interrupt by the user (KeyboardInterrupt) ends the search, and the trials so far are judged.
     """
     toolchain = prepare_toolchain(bench)
     profile = with_loaders(take_profile(bench), bench.workload, bench.ledger.left_s(), partial(_try_loaders, bench))
@@ -67,7 +67,7 @@ def run_study(bench: Bench) -> Document:
 
 
 def _searched(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> tuple[Sequence[Trial], str]:
-    """All that is known when the search and the finals are over, and why they ended early, "" if they did not."""
+    """Return all trials when the search and the finals are over, and why they ended early, or ""."""
     space, eager_ms = _space(bench, archive, around, profile)
     workload = bench.workload
     evidence = Evidence(profile, bench.environment, workload.device_type, len(workload.signatures), eager_ms)
@@ -77,20 +77,20 @@ def _searched(bench: Bench, archive: Archive, around: Surroundings, profile: Pro
         search(bench, space, archive, evidence)
         run_finals(bench, archive)
     except (KeyboardInterrupt, RunnerError) as stop:
-        for claim in archive.claims:  # what was under way ended then, or ends with the runner
+        for claim in archive.claims:  # running trials were ended, or end with the runner
             archive.abandon(claim.number)
         if not _has_baseline(archive):
             raise
         stopped = str(stop) if isinstance(stop, RunnerError) else INTERRUPTED
         if isinstance(stop, RunnerError):
-            bench.ledger.decide("stopped", "the search", f"{stop}; what is known so far is judged")
+            bench.ledger.decide("stopped", "the search", f"{stop}; the trials so far are judged")
         else:
-            bench.ledger.decide("stopped", "the run", "stopped by hand; what is known so far is judged")
+            bench.ledger.decide("stopped", "the run", "stopped by the user; the trials so far are judged")
     return _measured_trials(bench, archive), stopped
 
 
 def _as_given(bench: Bench, trials: Sequence[Trial], verdict: Verdict) -> Verdict | None:
-    """The verdict among those that take the samples as given, where others were tried."""
+    """Return the verdict among the candidates at the given batch; None if no other batch size was tried."""
     batches = {trial.number: trial.plan.batch for trial in trials}
     if not any(batches.values()):
         return None
@@ -101,7 +101,7 @@ def _as_given(bench: Bench, trials: Sequence[Trial], verdict: Verdict) -> Verdic
 
 
 def prepare_toolchain(bench: Bench) -> Toolchain:
-    """Have the machine's one-off compiler costs paid, so that they are charged to no candidate."""
+    """Pay the machine's one-off compiler costs first, so that no candidate is charged for them."""
     bench.listener.on_stage("toolchain")
     bench.listener.on_task("compiler check")
     limits = Limits(total_s=max(1.0, bench.ledger.left_s()))
@@ -112,7 +112,7 @@ def prepare_toolchain(bench: Bench) -> Toolchain:
 
 
 def take_profile(bench: Bench) -> Profile:
-    """Profile the baseline, leaving the reference behind. Raises UsageError if the model or the goal is at fault."""
+    """Profile the baseline and write the reference. Raises UsageError if the model or the goal is at fault."""
     bench.listener.on_stage("profile")
     bench.listener.on_task("profile of the baseline")
     task = ProfileTask(
@@ -136,7 +136,7 @@ def take_profile(bench: Bench) -> Profile:
     tolerance = bench.settings.goal.tolerance
     if tolerance is not None and tolerance < reply.error_floor:
         raise InvalidValue(
-            f"{tolerance:g} cannot be met: the baseline is itself off by {reply.error_floor:.2g} ({reply.reference})",
+            f"{tolerance:g} cannot be met: the baseline itself is off by {reply.error_floor:.2g} ({reply.reference})",
             where="tolerance",
             remedy=f"give at least {2 * reply.error_floor:.1g}",
         )
@@ -153,7 +153,7 @@ def _try_loaders(bench: Bench, task: LoaderTask, limits: Limits) -> Loaders | Fa
 
 
 def _archive(bench: Bench, around: Surroundings) -> Archive:
-    """The study of this workload, on this kind of machine, over this space, for this goal."""
+    """Open the study of this workload, on this kind of machine, over this space, for this goal."""
     goal, here, gpus = bench.settings.goal, bench.environment, bench.workload.gpus
     asked, _left_out = open_space(around, bench.settings.strategy.dimensions)
     about = StudyName(
@@ -175,9 +175,9 @@ def _archive(bench: Bench, around: Surroundings) -> Archive:
 
 
 def _space(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> tuple[Space, dict[int, float]]:
-    """The space, with what a first run measured and later ones go on with: batch sizes, and the hottest submodules.
+    """Return the space, and eager's milliseconds per call by batch size.
 
-    Also what a call takes in eager, in milliseconds by batch size.
+    The first run of a study finds the batch sizes and the hottest submodules; later runs use the same values.
     """
 
     def find() -> dict[str, list[Value]]:

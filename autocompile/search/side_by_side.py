@@ -1,4 +1,4 @@
-"""Several candidates under way: they are compiled side by side, and each machine measures one at a time."""
+"""Search with several candidates at once: they compile side by side, and each machine measures one at a time."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from autocompile.search.under_way import Ahead, Ready, Timed, lane_entry, words
 from autocompile.search.wanted import Wanted, search_time_s
 from autocompile.space.space import Space
 
-# A child starts.
+# The start of a child process, in seconds.
 _START_S = 1.0
-# It is no use to measure for less.
+# A measurement is not started with less time than this, in seconds.
 _LEAST_S = 1.0
-# What may have happened to a child just because others took memory that it needed.
+# Failures that may have happened only because other children used the memory.
 _OF_COMPANY = ("out_of_memory", "crash")
 
 
 class SideBySide:
-    """The search on a runner with several lanes, or several machines.
+    """The search on a runner with several lanes, or on several machines.
 
-    On each machine as many candidates compile as there are lanes, while one is measured, and one may wait for that:
-    nothing is asked for long before its answer could matter. Candidates whose compiler times variants are compiled
-    where they are measured, as are those that would gain nothing by another process. A candidate is measured where it
-    was compiled, or at home, if that machine is not fit for it and what was packed can travel. What was under way on a
-    machine that is gone is tried on another.
+    Each machine compiles as many candidates as it has lanes, while it measures another one, and one more may wait to be
+    measured: no candidate is chosen long before its result could matter. Candidates whose compiler times variants are
+    compiled by the process that measures them, as are those for which a separate process would save no time. A
+    candidate is measured where it was compiled. If that machine is unfit for measuring and the compiled program can be
+    moved, it is measured on the first machine. When a machine is lost, its candidates are tried on another one.
     """
 
     def __init__(self, bench: Bench, space: Space, archive: Archive, wanted: Wanted) -> None:
@@ -57,7 +57,7 @@ class SideBySide:
         self._timed: list[Timed] = []
 
     def run(self) -> str:
-        """Search until there is a reason to stop, and nothing is under way any more. Leaves nothing running."""
+        """Search until there is a reason to stop and no candidate is under way. Leaves nothing running."""
         try:
             while True:
                 reason = self._begin_more()
@@ -81,7 +81,7 @@ class SideBySide:
         return [*timed, *(ahead.half.errand.pending for ahead in self._ahead)]
 
     def _begin_more(self) -> str:
-        """Begin what is wanted, while there is room; the reason if nothing is."""
+        """Begin wanted candidates while there is room; return the reason if none is wanted."""
         while (machine := self._free()) is not None:
             claim = self._again.popleft() if self._again else self._wanted.next()
             if isinstance(claim, str):
@@ -102,13 +102,13 @@ class SideBySide:
             self._conclude(claim, recalled.outcome, "", recalled.finals)
             return
         if not self._machines.measures(machine) and not is_loaded(claim.plan):
-            machine = 0  # only what is packed can be measured elsewhere
+            machine = 0  # only packed programs can be measured elsewhere
         if compiles_ahead(claim.plan, known, lanes):
             limits, bound = allowance(self._bench, known, claim.plan)
-            # Compiling takes longer beside others; at most as many times longer as there are of them.
+            # Compiling takes longer next to other compilations, at most by a factor of their number.
             compile_s, memory_bytes = limits.compile_s * lanes, limits.memory_bytes // lanes
             self._compile(claim, machine, replace(limits, compile_s=compile_s, memory_bytes=memory_bytes), bound)
-        elif claim.plan.is_eager:  # soon known, and it may tell what is not worth compiling
+        elif claim.plan.is_eager:  # short, and its result may save compiling others
             self._ready.appendleft(Ready(claim, machine, self._bench.ledger.elapsed_s))
         else:
             self._ready.append(Ready(claim, machine, self._bench.ledger.elapsed_s))
@@ -126,7 +126,7 @@ class SideBySide:
         self._ahead.append(Ahead(claim, machine, half, limits, bound, lane, alone))
 
     def _measure_next(self) -> None:
-        """On each machine have the next one measured that is ready, if there is time, and nothing else is."""
+        """On each machine, measure the next candidate that is ready, if no other is measured there and time is left."""
         for ready in tuple(self._ready):
             machine = ready.machine if self._machines.measures(ready.machine) else 0
             if machine in (timed.ready.machine for timed in self._timed):
@@ -139,7 +139,7 @@ class SideBySide:
         label = self._space.label(ready.claim.candidate)
         limits, bound = allowance(self._bench, known, plan)
         if limits.total_s <= _LEAST_S:
-            self._bench.ledger.decide("skipped", label, "it was compiled, and no time was left to measure it")
+            self._bench.ledger.decide("skipped", label, "it was compiled, but no time was left to measure it")
             drop(self._bench, plan)
             self._archive.abandon(ready.claim.number)
             return
@@ -186,10 +186,10 @@ class SideBySide:
             self._conclude(ahead.claim, made, _bound(ahead, made))
 
     def _lose(self, machine: int, why: str) -> None:
-        """Go on without a machine; what was under way there is open again, but for what can be measured elsewhere."""
+        """Go on without a machine. Its candidates are tried again, except those that can be measured elsewhere."""
         self._machines.lose(machine)
         name = self._machines.names[machine]
-        told = f"{why.removeprefix(f'{name}: ')}; what it was at is tried elsewhere"
+        told = f"{why.removeprefix(f'{name}: ')}; its candidates are tried elsewhere"
         self._bench.ledger.decide("noted", name, told)
         there = [
             *(timed.ready.claim for timed in self._timed if timed.ready.machine == machine),
@@ -202,9 +202,9 @@ class SideBySide:
         self._again.extend(there)
 
     def _once_more_alone(self, ahead: Ahead, failure: Failure) -> None:
-        """What others may have brought about is no verdict: they shared the memory."""
+        """Compile a candidate again, alone: other children shared the memory and may have caused the failure."""
         label = self._space.label(ahead.claim.candidate)
-        self._bench.ledger.decide("noted", label, f"{failure.message}, beside others; it is compiled once more, alone")
+        self._bench.ledger.decide("noted", label, f"{failure.message}, while others ran; it is compiled again, alone")
         self._bench.runner.forget(ahead.claim.plan.key)
         limits, bound = allowance(self._bench, self._archive.trials(), ahead.claim.plan)
         self._compile(ahead.claim, ahead.machine, limits, bound, alone=True)
@@ -225,10 +225,11 @@ class SideBySide:
 
 
 def compiles_ahead(plan: Plan, known: Sequence[Trial], lanes: int) -> bool:
-    """Whether a plan is compiled by another process than the one that measures it, side by side with others.
+    """Whether a plan is compiled in a process of its own, side by side with others, before another process measures it.
 
-    What is loaded always is. What compiles in its own process then starts from a cache, which takes time, too; so there
-    it is done if compiling took long enough so far that it pays.
+    Plans that are loaded always are. For a plan that compiles in its own process, the measuring process then starts
+    from a cache, which takes time, too. Such a plan is compiled ahead if compiling has taken long enough so far to save
+    time.
     """
     kind = kind_of(plan)
     if kind.times_variants(plan):
@@ -244,7 +245,7 @@ def compiles_ahead(plan: Plan, known: Sequence[Trial], lanes: int) -> bool:
 
 
 def _bound(ahead: Ahead, failure: Failure) -> str:
-    """Why compiling was ended, if it was: it took too long itself, or the time for all was over."""
+    """Return why compiling was ended: it took too long itself, or the time of the whole search was over."""
     if failure.phases_s.get("compile", 0.0) >= ahead.limits.compile_s:
         return ahead.bound
-    return f"the {format_duration(ahead.limits.total_s)} left for the search ended while it compiled"
+    return f"it was still compiling when the {format_duration(ahead.limits.total_s)} left for the search were over"

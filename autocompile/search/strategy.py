@@ -1,4 +1,4 @@
-"""Strategy presets: TOML that narrows and orders what the dimensions declare."""
+"""Strategy presets: TOML files that narrow and order what the dimensions declare."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from autocompile.runtime.catalogue import dimensions, known_values
 
 
 class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
-    """What chooses (the `policy`, or Optuna's samplers `tpe` and `random`), TPE's random start, and the most trials."""
+    """How candidates are chosen.
+
+    `sampler` is autocompile's own `policy`, or one of Optuna's samplers, `tpe` and `random`. `random_trials` is the
+    number of random trials with which TPE starts. `max_trials` limits the number of trials.
+    """
 
     sampler: Literal["policy", "tpe", "random"] = "policy"
     random_trials: int = 8
@@ -29,7 +33,7 @@ class SearchRules(Record, forbid_unknown_fields=True, frozen=True):
 class Stages(Record, forbid_unknown_fields=True, frozen=True):
     """Shares of the budget, in 0..1, that are reserved; the search has the rest.
 
-    `packing` is the least: where compiling was seen to take long, more is kept (`search/reserve.py`).
+    `packing` is a minimum: where compiling took long, more is reserved (`search/reserve.py`).
     """
 
     finals: float = 0.3
@@ -37,26 +41,27 @@ class Stages(Record, forbid_unknown_fields=True, frozen=True):
 
     @property
     def after_search(self) -> float:
-        """What the search leaves."""
+        """The share that is reserved for the steps after the search."""
         return self.finals + self.packing
 
 
 class Screening(Record, forbid_unknown_fields=True, frozen=True):
-    """How well the search times: see `core.job.Timing`."""
+    """How precisely the search times: see `core.job.Timing`."""
 
     precision: float = 0.05
     limit_s: float = 4.0
 
     @property
     def timing(self) -> Timing:
-        """As a child takes it."""
+        """The timing in the form that a child process takes."""
         return Timing(precision=self.precision, limit_s=self.limit_s)
 
 
 class Finals(Record, forbid_unknown_fields=True, frozen=True):
-    """How many candidates, beside the baseline and plain `torch.compile`, in how many fresh processes each.
+    """How many candidates, besides the baseline and plain `torch.compile`, run in how many new processes each.
 
-    Those that are not told apart from the best then go on, up to `at_most` processes, if that is more.
+    Candidates that are then not distinguishable from the best run in further processes, up to `at_most`, if that is
+    more.
     """
 
     candidates: int = 3
@@ -67,12 +72,12 @@ class Finals(Record, forbid_unknown_fields=True, frozen=True):
 
     @property
     def timing(self) -> Timing:
-        """As a child takes it."""
+        """The timing in the form that a child process takes."""
         return Timing(precision=self.precision, limit_s=self.limit_s)
 
 
 class Strategy(Record, forbid_unknown_fields=True, frozen=True):
-    """How to search. `name` and `digest` are not in the file: they identify it in the recommendation."""
+    """How to search. `name` and `digest` are not in the file: they identify the strategy in the recommendation."""
 
     summary: str = ""
     search: SearchRules = SearchRules()
@@ -86,16 +91,16 @@ class Strategy(Record, forbid_unknown_fields=True, frozen=True):
 
 
 def shipped_strategies() -> tuple[str, ...]:
-    """Names of the presets that come with the package."""
+    """Return the names of the presets that come with the package."""
     files = resources.files("autocompile.strategies").iterdir()
     return tuple(sorted(Path(file.name).stem for file in files if file.name.endswith(".toml")))
 
 
 def load_strategy(name_or_path: str) -> Strategy:
-    """A shipped preset by name, or a TOML file by path.
+    """Load a shipped preset by name, or a TOML file by path.
 
-    Raises InvalidStrategy for a name that is none, and for every key or value that cannot be used,
-    with the nearest known one.
+    Raises InvalidStrategy if there is no strategy of that name, and for every key or value that cannot be used, with
+    the nearest known one.
     """
     text = _text_of(name_or_path)
     try:
@@ -123,7 +128,7 @@ def _text_of(name_or_path: str) -> str:
         raise InvalidStrategy(
             f"there is no strategy {name_or_path!r}",
             where="strategy",
-            remedy=f"did you mean {nearest!r}? A file of your own ends in .toml",
+            remedy=f"did you mean {nearest!r}? The path of your own file must end in .toml",
         )
     return (resources.files("autocompile.strategies") / f"{name_or_path}.toml").read_text()
 
@@ -157,7 +162,9 @@ def _check_values(strategy: Strategy, where: str) -> None:
         share = getattr(strategy.stages, name)
         if not 0 <= share < 1:
             raise InvalidStrategy(
-                f"{name} = {share} is no share of the budget", where=f"{where} [stages]", remedy="give 0 to less than 1"
+                f"{name} = {share} is not a share of the budget",
+                where=f"{where} [stages]",
+                remedy="give a value from 0 to below 1",
             )
     if strategy.stages.after_search >= 1:
         raise InvalidStrategy(
@@ -175,7 +182,7 @@ def _check_values(strategy: Strategy, where: str) -> None:
 
 
 def _check_known_values(name: str, wanted: tuple[Value, ...], where: str) -> None:
-    """Whether a dimension can ever take these values; threads and batches may be any number."""
+    """Raise InvalidStrategy if a dimension can never take one of these values; threads and batch take any number."""
     known = known_values(name)
     for value in wanted:
         if name not in _MACHINE_DEPENDENT and value not in known:
@@ -183,7 +190,7 @@ def _check_known_values(name: str, wanted: tuple[Value, ...], where: str) -> Non
             raise InvalidStrategy(f"{name} has no value {value!r}", where=where, remedy=f"did you mean {nearest!r}?")
 
 
-# Any number that a machine, a model or a goal has.
+# Dimensions that take any number, as it depends on the machine, the model or the goal.
 _MACHINE_DEPENDENT = ("threads", "batch")
 
 

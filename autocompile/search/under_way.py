@@ -1,4 +1,4 @@
-"""Candidates that are under way, and where."""
+"""Records of candidates under way, and the machines that they run on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autocompile.search.precompiled import Compiling
 
 @dataclass(frozen=True)
 class Ahead:
-    """A candidate that compiles, within `limits`, and why it may take no longer; `alone` if nothing runs beside it."""
+    """A candidate that compiles within `limits`, with their reason (`bound`); `alone`: no other task runs meanwhile."""
 
     claim: Claim
     machine: int
@@ -31,7 +31,7 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Ready:
-    """A candidate that can be measured, `since` when after the run's begin: what was compiled for it, if anything."""
+    """A candidate that is ready to be measured, `since` when after the run's begin, with its compiled program."""
 
     claim: Claim
     machine: int
@@ -40,7 +40,7 @@ class Ready:
     made: Packed | CompiledAhead | None = None
 
     def completed(self, measured: Measurement | Failure) -> Measurement | Failure:
-        """The outcome, with what compiling took."""
+        """Return the outcome, with the time of compiling added."""
         if isinstance(self.half, Packing) and isinstance(self.made, Packed):
             return self.half.completed(self.made, measured)
         if isinstance(self.half, Compiling) and isinstance(self.made, CompiledAhead):
@@ -50,7 +50,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Timed:
-    """A candidate that is measured, and why it may take no longer."""
+    """A candidate that is being measured, and the reason for its time limit."""
 
     ready: Ready
     errand: Errand[Measurement]
@@ -64,7 +64,7 @@ def words(
     ahead: list[Ahead],
     ready: list[Ready],
 ) -> tuple[str, ...]:
-    """What every lane does, for whoever watches; `names` are the machines'."""
+    """Return what every lane does, in words; `names` are those of the machines."""
 
     def on(machine: int) -> str:
         return f" on {names[machine]}" if machine else ""
@@ -75,7 +75,7 @@ def words(
 
 
 def lane_entry(ledger: Ledger, label: str, machine: str, done: Ahead | Timed, measured: object = None) -> LaneEntry:
-    """What a lane has done."""
+    """Return the report's entry for a finished task of a lane."""
     is_timed = isinstance(done, Timed)
     pending = done.errand.pending if isinstance(done, Timed) else done.half.errand.pending
     began, ended = map(ledger.since_begin, pending.span_s)

@@ -1,4 +1,4 @@
-"""What to try next: the strategy's seeds, then what its policy or sampler wants, whatever is still out."""
+"""What to try next: the strategy's seeds, then the choices of its policy or sampler."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from autocompile.search.reserve import kept_for_later_s
 from autocompile.search.run import Bench
 from autocompile.space.space import Space
 
-# What a trial takes, before one was measured.
+# The assumed seconds of a trial before one was measured.
 FIRST_GUESS_S = 3.0
-# Samplers repeat themselves in small categorical spaces; after so many known programs in a row they are helped out.
+# Samplers repeat themselves in small categorical spaces: after this many known programs in a row, the first untried one
+# is chosen.
 _PATIENCE = 5
 
 
 class Wanted:
-    """Claims, one after the other: the seeds', then those of the policy or sampler."""
+    """The claims of a search, one after the other: those of the seeds, then those of the policy or sampler."""
 
     def __init__(self, bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
         self._bench, self._space, self._archive, self._evidence = bench, space, archive, evidence
@@ -43,9 +44,9 @@ class Wanted:
         self._repeats = 0
 
     def next(self) -> Claim | str | None:
-        """What is to be tried now; the reason, if nothing is to be; None if what was asked for needs no trial.
+        """Return the next claim, or the reason why there is none; None if the chosen candidate needs no trial.
 
-        A reason may pass: what is still out may leave more to try, or less, than it seems.
+        The reason may be temporary: the outcomes of trials under way may leave more or fewer candidates to try.
         """
         while self._seeds:
             claim = self._seeded(self._seeds.popleft())
@@ -56,7 +57,7 @@ class Wanted:
         return self._by_sampler()
 
     def _seeded(self, seed: Seed) -> Claim | None:
-        """One by one, so that none is left in the study's queue when time is up."""
+        """Claim a seed. Seeds are enqueued one by one, so that none is left in the study's queue when time is up."""
         bench, space, archive = self._bench, self._space, self._archive
         plan = space.plan(seed.candidate)
         if plan.key in known_keys(archive) or _reason_to_stop(bench, archive, [seed.candidate]):
@@ -69,7 +70,7 @@ class Wanted:
         return claim_next(bench, space, archive)
 
     def _by_sampler(self) -> Claim | str | None:
-        """As Optuna's sampler suggests."""
+        """Claim what Optuna's sampler suggests."""
         bench, space, archive, evidence = self._bench, self._space, self._archive, self._evidence
         left = untried_programs(bench, space, archive, evidence)
         reason = _reason_to_stop(bench, archive, left)
@@ -82,7 +83,7 @@ class Wanted:
         return claim
 
     def _by_policy(self) -> Claim | str | None:
-        """Whatever promises most for its seconds, tried in eager before it is compiled."""
+        """Claim the candidate with the best expected gain per second, or an eager probe of it first."""
         bench, space, archive = self._bench, self._space, self._archive
         candidate = following(bench, space, archive, self._evidence, self._hopeless)
         if isinstance(candidate, str):
@@ -100,8 +101,8 @@ def claim_next(
 ) -> Claim | None:
     """Ask for a candidate.
 
-    None if it was known already, is still out, is beyond a limit, or its values conflict: then the study is told so.
-    None too if another run has it.
+    None if it is known already, is under way, exceeds a limit, or has conflicting values. In these cases the study is
+    told so. None also if another run holds it.
     """
     claim = archive.ask(space)
     if not claim.is_held:
@@ -124,9 +125,9 @@ def claim_next(
 def following(
     bench: Bench, space: Space, archive: Archive, evidence: Evidence, hopeless: set[tuple[str, Value]]
 ) -> Candidate | str:
-    """What the policy wants next, whatever is still out; or the reason to stop.
+    """Return the policy's next choice, given the trials under way, or the reason to stop.
 
-    Values that turn out to be `hopeless` are added there, and told.
+    Values that turn out to be hopeless are added to `hopeless` and written into the journal.
     """
     trials, out = archive.trials(), [claim.candidate for claim in archive.out]
     untried = _without(hopeless, untried_programs(bench, space, archive, evidence))
@@ -136,7 +137,7 @@ def following(
         _narrow(bench, value)
     untried = _without(hopeless, untried)
     left_s = search_time_s(bench, trials, untried)
-    # What takes longer than is left may not keep back what does not.
+    # A candidate that takes longer than is left must not keep the others from being tried.
     affordable = [candidate for candidate in untried if forecast.seconds(candidate) <= left_s]
     reason = _reason_to_stop(bench, archive, untried, is_time_left=bool(affordable))
     if reason:
@@ -155,9 +156,9 @@ def _without(hopeless: set[tuple[str, Value]], candidates: Sequence[Candidate]) 
 
 
 def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
-    """What there is to win, by the goal."""
+    """Return what a candidate has to beat, by the goal."""
     calls, baseline_s = bench.spread_over(trials), baseline_seconds(trials)
-    best = bench.best(trials)  # None while nothing keeps the goal: as if it were the baseline
+    best = bench.best(trials)  # None while no candidate meets the goal: then the baseline counts
     ratio = best.per_call_s(calls).value / baseline_s if best else 1.0
     goal = bench.settings.goal
     memory = memory_left(goal, trials)
@@ -166,14 +167,14 @@ def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
 
 
 def _narrow(bench: Bench, value: Dropped) -> None:
-    subject, saved = f"{value.dimension}={value.value}", f"that saves some {format_duration(value.saved_s)}"
+    subject, saved = f"{value.dimension}={value.value}", f"that saves about {format_duration(value.saved_s)}"
     bench.ledger.decide("narrowed", subject, f"{value.reason}: not compiled; {saved}", saved_s=value.saved_s)
 
 
 def untried_programs(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> list[Candidate]:
-    """Distinct programs that no trial has measured yet, nor tells how they fail, of batch sizes that may keep the goal.
+    """Return the distinct programs that are neither known nor known to fail, at batch sizes that may meet the goal.
 
-    What is still out is none of them. The simplest come first.
+    Programs that are under way are not among them. The simplest come first.
     """
     trials, beyond = archive.trials(), _beyond_limit(bench, archive, evidence)
     known = known_keys(archive)
@@ -185,7 +186,7 @@ def untried_programs(bench: Bench, space: Space, archive: Archive, evidence: Evi
 
 
 def _beyond_limit(bench: Bench, archive: Archive, evidence: Evidence) -> dict[tuple[int, bool], str]:
-    """The batch sizes, in eager or compiled, that cannot keep the goal; the journal has each once."""
+    """Return the batch sizes, in eager or compiled, that cannot meet the goal; the journal has each once."""
     if not evidence.eager_ms:
         return {}
     beyond = beyond_limit(bench.settings.goal, evidence.eager_ms, archive.trials())
@@ -200,13 +201,13 @@ def _beyond_limit(bench: Bench, archive: Archive, evidence: Evidence) -> dict[tu
 def _reason_to_stop(
     bench: Bench, archive: Archive, untried: Sequence[Candidate], *, is_time_left: bool | None = None
 ) -> str:
-    """Why none of these is tried, or "". Whether there is time for one is judged by what trials took, if not told."""
+    """Return why none of these is tried, or "". Without `is_time_left`, the time of earlier trials decides."""
     trials = archive.trials()
-    tried = f"{len(trials)} distinct programs tried, {len(untried)} not"
+    tried = f"{len(trials)} distinct programs tried, {len(untried)} not tried"
     if not untried:
         return "every distinct program was tried"
     if len(trials) + len(archive.out) >= bench.settings.strategy.search.max_trials:
-        return f"{tried}, as many as the strategy {bench.settings.strategy.name} wants"
+        return f"{tried}, which is the limit of the strategy {bench.settings.strategy.name} (max_trials)"
     left = search_time_s(bench, trials, untried)
     if is_time_left is None:
         spent = [sum(t.outcome.phases_s.values()) for t in trials if kind_of(t.plan).compiles and t.measurement]
@@ -217,13 +218,13 @@ def _reason_to_stop(
 
 
 def search_time_s(bench: Bench, trials: Sequence[Trial], untried: Sequence[Candidate]) -> float:
-    """Seconds for the search, beside what is kept for the finals and packing."""
+    """Return the seconds left for the search, without those reserved for the finals and packing."""
     runtimes = {str(candidate["runtime"]) for candidate in untried}
     to_come = any(serving_of(Plan(runtime=name)).is_packed for name in runtimes)
     return bench.ledger.left_s(keeping_s=kept_for_later_s(bench, trials, to_come=to_come))
 
 
 def known_keys(archive: Archive) -> set[str]:
-    """The plans that need not be asked for: of all trials, and of what is still out, with this run or others."""
+    """Return the plans that need not be asked for: those of all trials, and those under way in this run or others."""
     tried = {trial.plan.key for trial in archive.trials()}
     return tried | {claim.plan.key for claim in archive.out}

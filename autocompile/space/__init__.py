@@ -1,1 +1,1 @@
-"""Floor 2: what can be varied, and what a choice of values means. No torch."""
+"""Floor 2: what can be varied, and what chosen values mean for a plan. No torch."""

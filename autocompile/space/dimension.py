@@ -1,4 +1,4 @@
-"""What a dimension is: one thing that can be varied, declared as data and four small functions."""
+"""The type of a dimension: one thing that can be varied, declared as data and four small functions."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ def _no_conflict(_values: Values, _around: Surroundings) -> str:
 class Dimension:
     """One thing that can be varied.
 
-    `choices` lists its values here, the default first; `fold` adds a value's meaning to a plan;
-    `applies` tells from the values of earlier dimensions whether it means anything at all (if not, it
-    takes its default and is not searched); `conflict` gives the reason why values that are each
-    possible do not go together, or "". `after` names the dimension that it follows; by default a runtime's own
-    dimensions come before those that all runtimes share.
+    `choices` lists its values here, the default first; `fold` adds a value's meaning to a plan; `applies` tells from
+    the values of earlier dimensions whether the dimension has any effect (if not, it takes its default and is not
+    searched); `conflict` returns why values that are each possible cannot be combined, or "". `after` names the
+    dimension that it follows; by default a runtime's own dimensions come before those that all runtimes share.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What is searched over whatever the runtime: one entry each, in the order in which values are chosen and folded."""
+"""The dimensions that all runtimes share: one entry each, in the order in which values are chosen and folded."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from autocompile.space.surroundings import Surroundings
 
 
 def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
-    reason = "" if around.has_matrix_products else "the model has no matrix product or convolution to run in it"
+    reason = "" if around.has_matrix_products else "the model has no matrix product or convolution that could use it"
     if around.reduced_precision:
         reason = "the model is in reduced precision already"
     if around.double_precision:
-        reason = "the model is in double precision, which autocast leaves as it is"
+        reason = "the model is in double precision, which autocast does not change"
     reason = reason or _search_reason(around)
     return (
         Choice(value="off"),
@@ -25,27 +25,28 @@ def _amp_choices(around: Surroundings) -> tuple[Choice, ...]:
 
 
 def _scaling_problem(around: Surroundings) -> str:
-    """Why a loss cannot be scaled, without which gradients in float16 underflow, or ""."""
+    """Return why a loss cannot be scaled, or "". Without scaling, gradients in float16 underflow."""
     if around.training is None:
         return ""
     if around.device_type != "cuda":
-        return "on a CPU bf16 costs the same, and its gradients need no scaler of the loss"
+        return "on a CPU, bf16 costs the same, and its gradients need no loss scaling"
     if around.in_script:
-        return "its gradients underflow without a scaler of the loss, and the script computes them itself"
+        return "its gradients underflow without loss scaling, and the script computes them itself"
     return around.training.without.get("fp16", "")
 
 
 def _search_reason(around: Surroundings) -> str:
-    """Why a loss that an optimizer searches by is not to be computed in less precision, or "".
+    """Return why the loss of an optimizer that calls it itself is not computed in lower precision, or "".
 
-    A single call in bfloat16 is near enough, and the search is lost all the same: a perceptron was fitted by LBFGS to
-    8e-6 or less in float32, to 2e-4 and more in bfloat16; with a line search, which then ends early, to 1e-3 and more.
+    A single call in bfloat16 is accurate enough, but the search of such an optimizer fails: LBFGS fitted a perceptron
+    to 8e-6 or less in float32, but only to 2e-4 or more in bfloat16. With a line search, which then ends early, it
+    reached 1e-3 or more.
     """
     if around.training is None or not around.training.by_closure:
         return ""
     return (
-        f"{around.training.optimizer} goes by differences of losses and of gradients from call to call, which become "
-        "smaller than the roundings of less precision"
+        f"{around.training.optimizer} relies on differences of losses and gradients between calls, which become "
+        "smaller than the rounding errors of a lower precision"
     )
 
 
@@ -56,17 +57,17 @@ def _fold_amp(plan: Plan, value: Value, _around: Surroundings) -> Plan:
 def _float32_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.device_type != "cuda":
         return (Choice(value="given"),)
-    reason = "" if around.has_matrix_products else "the model has no matrix product to run in it"
+    reason = "" if around.has_matrix_products else "the model has no matrix product that could use it"
     if around.reduced_precision:
         reason = "the model is in reduced precision already"
     if around.multiplies_in_tf32:
-        reason = "torch is set to do so already"
+        reason = "torch is already set to use TF32"
     without = next((gpu for gpu in around.gpus if not gpu.has_tf32), None)
     if without is not None:
         reason = f"{without.name} has compute capability {without.capability}, and TF32 begins with 8.0"
     reason = reason or _search_reason(around)
     if around.in_script and around.training:
-        reason = "the script's own backward would not have it, as it is a setting of the process"
+        reason = "it is a setting of the process, and would not apply to the script's own backward pass"
     return Choice(value="given"), Choice(value="tf32", unavailable=reason)
 
 
@@ -76,14 +77,14 @@ def _fold_float32(plan: Plan, value: Value, _around: Surroundings) -> Plan:
 
 def _float32_conflict(values: Values, _around: Surroundings) -> str:
     if values["float32"] != "given" and values["amp"] != "off":
-        return "under autocast matrix products are computed in its dtype"
+        return "under autocast, matrix products are computed in its dtype"
     return ""
 
 
 def _memory_format_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.has_conv else "the model has no convolution weights"
     if around.training and around.training.by_closure:
-        reason = reason or f"{around.training.optimizer} puts gradients in a row, as they lie in memory"
+        reason = reason or f"{around.training.optimizer} flattens gradients in the order of their memory"
     return Choice(value="preserve"), Choice(value="channels_last", unavailable=reason)
 
 
@@ -111,13 +112,13 @@ def _fold_batch(plan: Plan, value: Value, _around: Surroundings) -> Plan:
 
 
 def _sizes_choices(around: Surroundings) -> tuple[Choice, ...]:
-    reason = "the calls that were given differ in size" if around.signature_count > 1 else ""
+    reason = "the given calls differ in size" if around.signature_count > 1 else ""
     if around.free_batch is False:
         reason = "the batch cannot vary, so the sizes are fixed anyway"
     if not around.loads_artifacts:
-        reason = "without an artifact each program is made for its own call anyway"
+        reason = "without an artifact, each program is made for its own call anyway"
     if around.training:
-        reason = "only programs that are packed differ in this, and no training is packed"
+        reason = "this affects only packed programs, and a training is not packed"
     return Choice(value="free"), Choice(value="fixed", unavailable=reason)
 
 
@@ -125,7 +126,7 @@ def _fold_sizes(plan: Plan, value: Value, _around: Surroundings) -> Plan:
     return replace(plan, sizes="" if value == "free" else str(value))
 
 
-# Of a step: what is fused saves half of what the optimizer takes at best, and compiling it takes seconds.
+# The share of a step: fusing saves at most half of the optimizer's time, and compiling it takes seconds.
 _WORTH_COMPILING = 0.08
 
 
@@ -141,7 +142,7 @@ def _optimizer_choices(around: Surroundings) -> tuple[Choice, ...]:
 def _too_little_to_compile(share: float | None) -> str:
     if share is None or share >= _WORTH_COMPILING:
         return ""
-    return f"the optimizer takes {share:.0%} of a step, less than compiling it could pay for"
+    return f"the optimizer takes {share:.0%} of a step, too little for compiling it to pay off"
 
 
 def _fold_optimizer(plan: Plan, value: Value, _around: Surroundings) -> Plan:
@@ -164,15 +165,15 @@ def _micro_batches_choices(around: Surroundings) -> tuple[Choice, ...]:
     if around.training is None:
         return (Choice(value=1),)
     if around.in_script:
-        reason = "the script cuts its batches itself, and is left as it is"
+        reason = "the script splits its batches itself, and is not changed"
         return Choice(value=1), *(Choice(count, reason) for count in (2, 4))
-    untried = "whether it learns the same was not tried, as little of the budget is left"
+    untried = "whether it learns the same was not checked, as too little of the budget is left"
     return Choice(value=1), *(Choice(count, around.micro_batches.get(str(count), untried)) for count in (2, 4))
 
 
 def _micro_batches_conflict(values: Values, _around: Surroundings) -> str:
     if values["micro_batches"] != 1 and values["batch"] != 0:
-        return "parts of a batch were compared with it at the size that was given"
+        return "micro-batches were verified only at the given batch size"
     return ""
 
 
@@ -189,7 +190,7 @@ SHARED = (
     ),
     Dimension(
         name="float32",
-        meaning="what a GPU computes matrix products of float32 tensors in: what torch is set to (given), or TF32",
+        meaning="precision of float32 matrix products on a GPU: as torch is set (given), or TF32",
         choices=_float32_choices,
         fold=_fold_float32,
         conflict=_float32_conflict,
@@ -202,39 +203,39 @@ SHARED = (
     ),
     Dimension(
         name="threads",
-        meaning="CPU threads within an operator; 0 leaves torch's own number",
+        meaning="CPU threads within an operator; 0 keeps torch's default",
         choices=_thread_choices,
         fold=_fold_threads,
     ),
     Dimension(
         name="batch",
-        meaning="samples in a call; 0 leaves as many as were given",
+        meaning="samples per call; 0 keeps the given number",
         choices=_batch_choices,
         fold=_fold_batch,
     ),
     Dimension(
         name="sizes",
-        meaning="sizes that a program takes: a range, where the model allows it (free), or those that were given alone",
+        meaning="sizes that a program takes: a range, where the model allows it (free), or only the given ones (fixed)",
         choices=_sizes_choices,
         fold=_fold_sizes,
     ),
     Dimension(
         name="optimizer",
-        meaning="which implementation of the optimizer trains: the one that was given, one that works on many "
-        "parameters at once (foreach), one that does an update in one kernel (fused), or its step compiled (compiled)",
+        meaning="implementation of the optimizer: as given, one that works on many parameters at once (foreach), "
+        "one that does an update in one kernel (fused), or its step compiled (compiled)",
         choices=_optimizer_choices,
         fold=_fold_optimizer,
     ),
     Dimension(
         name="activations",
-        meaning="what the backward pass needs of each repeated block: kept, or computed again from the block's "
+        meaning="what the backward pass needs of each repeated block: kept, or recomputed from the block's "
         "arguments (checkpoint)",
         choices=_activations_choices,
         fold=_fold_activations,
     ),
     Dimension(
         name="micro_batches",
-        meaning="equal parts that a batch is cut into, whose gradients are added up",
+        meaning="number of equal parts into which a batch is split; their gradients are added",
         choices=_micro_batches_choices,
         fold=_fold_micro_batches,
         conflict=_micro_batches_conflict,

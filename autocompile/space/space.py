@@ -16,10 +16,10 @@ from autocompile.space.surroundings import Surroundings
 
 @dataclass(frozen=True)
 class Space:
-    """Dimensions with the values that are open here; immutable, so narrowing makes a new one.
+    """The dimensions with the values that are open here; immutable, so narrowing creates a new space.
 
-    `open_values` maps each dimension to its searched values, the default first. `baseline_runtime` runs the model as it
-    is, `plain_runtime` as `torch.compile(model)` does.
+    `open_values` maps each dimension to its searched values, the default first. `baseline_runtime` runs the model
+    unmodified, `plain_runtime` as `torch.compile(model)` does.
     """
 
     around: Surroundings
@@ -29,7 +29,7 @@ class Space:
     plain_runtime: str
 
     def candidate(self, **values: Value) -> Candidate:
-        """The canonical candidate: what does not apply, and what is not given, takes its default."""
+        """Return the canonical candidate: dimensions that do not apply or are not given take their defaults."""
         chosen: dict[str, Value] = {}
         for dimension in self.dimensions:
             default = self.default(dimension)
@@ -39,19 +39,19 @@ class Space:
 
     @cached_property
     def digest(self) -> str:
-        """Eight letters; equal for equal open values."""
+        """Eight hexadecimal digits, equal for equal open values."""
         return hashlib.sha256(to_json({name: list(v) for name, v in self.open_values.items()})).hexdigest()[:8]
 
     def baseline(self) -> Candidate:
-        """The unmodified model, eager."""
+        """Return the candidate of the unmodified model in eager."""
         return self.candidate(runtime=self.baseline_runtime)
 
     def plain_compile(self) -> Candidate:
-        """What `torch.compile(model)` does."""
+        """Return the candidate of `torch.compile(model)`."""
         return self.candidate(runtime=self.plain_runtime)
 
     def plan(self, candidate: Candidate) -> Plan:
-        """Fold the dimensions: what the candidate means. Pure."""
+        """Return the plan of a candidate by folding its dimensions. Pure."""
         plan = Plan()
         for dimension in self.dimensions:
             if dimension.applies(candidate.values):
@@ -59,12 +59,12 @@ class Space:
         return plan
 
     def conflict(self, candidate: Candidate) -> str:
-        """Why these values do not go together, or ""."""
+        """Return why these values cannot be combined, or ""."""
         reasons = (dimension.conflict(candidate.values, self.around) for dimension in self.dimensions)
         return next(filter(None, reasons), "")
 
     def changes(self, candidate: Candidate) -> dict[str, Value]:
-        """The values that are not the default: fewer is simpler."""
+        """Return the values that differ from the defaults: a candidate with fewer is simpler."""
         return {
             dimension.name: candidate[dimension.name]
             for dimension in self.dimensions
@@ -72,17 +72,17 @@ class Space:
         }
 
     def label(self, candidate: Candidate) -> str:
-        """A short name: `eager`, `inductor`, `inductor mode=max-autotune amp=bf16`."""
+        """Return a short name: `eager`, `inductor`, `inductor mode=max-autotune amp=bf16`."""
         others = [f"{name}={value}" for name, value in self.changes(candidate).items() if name != "runtime"]
         return " ".join([str(candidate["runtime"]), *others])
 
     def canonical(self, candidate: Candidate) -> Candidate:
-        """The simplest open candidate that builds the same program: the one that all of them are."""
+        """Return the simplest open candidate that builds the same program."""
         return self._simplest.get(self.plan(candidate).key, candidate)
 
     @cached_property
     def programs(self) -> tuple[tuple[Candidate, Plan], ...]:
-        """Every distinct program, each by its simplest candidate."""
+        """All distinct programs, each with its simplest candidate."""
         by_key: dict[str, tuple[Candidate, Plan]] = {}
         for candidate in sorted(self._candidates({}), key=lambda c: len(self.changes(c))):
             if not self.conflict(candidate):
@@ -91,7 +91,7 @@ class Space:
         return tuple(by_key.values())
 
     def _candidates(self, chosen: dict[str, Value]) -> Iterator[Candidate]:
-        """All canonical candidates that begin with these values: a dimension varies only where it applies."""
+        """Yield all canonical candidates that begin with these values: a dimension varies only where it applies."""
         if len(chosen) == len(self.dimensions):
             yield Candidate(values=chosen)
             return
@@ -105,11 +105,11 @@ class Space:
         return {plan.key: candidate for candidate, plan in self.programs}
 
     def default(self, dimension: Dimension) -> Value:
-        """The value that leaves the model as it is."""
+        """Return the value that leaves the model unmodified."""
         return dimension.choices(self.around)[0].value
 
     def defaults(self) -> dict[str, Value]:
-        """The default of every dimension."""
+        """Return the default of every dimension."""
         return dict(self._defaults)
 
     @cached_property

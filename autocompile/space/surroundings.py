@@ -1,4 +1,4 @@
-"""What the choices depend on, read off a workload and its profile."""
+"""The facts that choices depend on, taken from a workload and its profile."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from autocompile.core.profile import GraphBreak, Profile, RepeatedBlock, Submodu
 from autocompile.core.sizes import reach
 from autocompile.core.workload import Signature, TorchSettings, TrainingEntry, Workload
 
-# A child that takes nearly all of its parent's time stands for it; the parts below are looked at instead.
+# A submodule that takes nearly all of its parent's time stands for the parent; its own parts are considered instead.
 _NEARLY_ALL, _WORTH_COMPILING = 0.9, 0.05
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the choices depend on: device, host and workload.
+    """The facts that choices depend on: device, host and workload.
 
-    `hottest`: the submodules that take most of a call, none within another, the hottest first; `breaking`: those
-    in whose forward the graph breaks; `varying`: axes whose sizes differ between the samples; `buckets`: what calls may
-    be filled up to, or None and `padding_problem`. `compiler_problem`: why what needs torch's compiler cannot run here;
-    `draws`: whether the workload draws random numbers; `unverifiable`: why nothing but the model itself, eager, could
-    be checked. `missing`: runtimes that cannot be used here at all, with why. `loads_artifacts`: whether production
-    starts from what was packed. `free_batch`: whether a call may hold another number of samples, None where that is not
-    known. `training`: how the model is trained, None where it is called. Of a training: `micro_batches`, by the number
-    of equal parts why a batch is not to be cut into them, "" where it may be; `recompute_problem`, why blocks cannot be
-    computed again, or ""; `limits_memory`, whether the goal does; `in_script`, whether a script that is left as it is
-    computes the loss; `optimizer_share`, what the optimizer takes of a step, in 0..1, None where that is not known.
-    `multiplies_in_tf32`: whether torch is set to compute float32 matrix products of a GPU in TF32. `gpus`: those that
-    are used, as far as that is known.
+    `hottest`: the submodules that take most of a call, none inside another, the hottest first. `breaking`: the
+    submodules in whose forward the graph breaks. `varying`: axes whose sizes differ between the samples. `buckets`: the
+    sizes to which calls may be padded, or None and `padding_problem`. `compiler_problem`: why torch's compiler cannot
+    be used here. `draws`: whether the workload draws random numbers. `unverifiable`: why only the eager model itself
+    could be verified. `missing`: runtimes that cannot be used here at all, with the reason. `loads_artifacts`: whether
+    production loads a packed artifact. `free_batch`: whether a call may have another number of samples, None if that is
+    not known. `training`: how the model is trained, None if it is only called.
+
+    For a training, `micro_batches` maps the number of equal parts to why a batch must not be cut into them, "" if it
+    may. `recompute_problem` is why blocks cannot be recomputed, or "". `limits_memory`: whether the goal limits memory.
+    `in_script`: whether an unmodified script computes the loss. `optimizer_share`: the optimizer's share of a step, in
+    0..1, None if that is not known.
+
+    `multiplies_in_tf32`: whether torch is set to compute float32 matrix products on a GPU in TF32. `gpus`: the GPUs
+    that are used, if known.
     """
 
     device_type: str
@@ -68,25 +71,25 @@ class Surroundings:
 
     @property
     def block_paths(self) -> tuple[str, ...]:
-        """All repeated blocks."""
+        """The paths of all repeated blocks."""
         return tuple(path for block in self.blocks for path in block.paths)
 
     @property
     def recomputing_is_pointless(self) -> str:
-        """Why there is nothing to gain by computing activations again, or ""."""
+        """Why recomputing activations has no benefit here, or ""."""
         return "" if self.limits_memory else "it saves memory and costs time, and the goal does not limit memory"
 
 
 def surroundings_of(
     workload: Workload, environment: Environment, profile: Profile, toolchain: Toolchain
 ) -> Surroundings:
-    """What the space depends on, as far as every run of this workload here finds the same."""
+    """Return the facts that the space depends on: those that every run of this workload on this machine finds."""
     problem = toolchain.problem
     if problem and workload.device_type == "cpu" and not environment.compiler:
         problem = "there is no C++ compiler on PATH; install g++ or clang++ and tune again"
     unverifiable = (
-        "equal inputs give other outputs each time, also from one state of torch's random numbers, so there is nothing "
-        "to compare with; draw random numbers by torch's own generator, or give them as inputs"
+        "equal inputs give different outputs each time, even from the same state of torch's random numbers, so outputs "
+        "cannot be compared; draw random numbers with torch's own generator, or pass them as inputs"
     )
     return Surroundings(
         device_type=workload.device_type,
@@ -119,7 +122,7 @@ def surroundings_of(
 
 
 def _multiplies_in_tf32(settings: TorchSettings | None) -> bool:
-    """As the user's process had it, by backend where this torch tells that."""
+    """Whether the user's process had TF32 on, by torch's setting for the backend if it has one."""
     if settings is None:
         return False
     by_backend = settings.precisions.get("cuda.matmul", "")
@@ -127,7 +130,7 @@ def _multiplies_in_tf32(settings: TorchSettings | None) -> bool:
 
 
 def varying_axes(signatures: Sequence[Signature]) -> tuple[AxisRange, ...]:
-    """Axes whose sizes differ between signatures of one form; none if the calls are of several forms."""
+    """Return the axes whose sizes differ between signatures of one structure; none if the structures differ."""
     forms = {tuple((t.path, t.dtype, len(t.shape)) for t in s.tensors) for s in signatures}
     constants = {tuple(sorted(s.constants)) for s in signatures}
     if len(forms) != 1 or constants != {()}:  # leaves are counted among tensors, so there must be nothing else
@@ -142,7 +145,11 @@ def varying_axes(signatures: Sequence[Signature]) -> tuple[AxisRange, ...]:
 
 
 def hottest_parts(submodules: Sequence[Submodule]) -> tuple[str, ...]:
-    """Submodules that take most of a call, the hottest first, none within another: the first level with a choice."""
+    """Return the submodules that take most of a call, the hottest first, none inside another.
+
+    They are the parts of the first submodule, from the model down, that does not spend nearly all of its time in one
+    part.
+    """
     called = {one.path for one in submodules}
     root = ""
     while True:
@@ -157,7 +164,7 @@ def hottest_parts(submodules: Sequence[Submodule]) -> tuple[str, ...]:
 
 
 def _caller(path: str, called: set[str]) -> str:
-    """The nearest submodule above that is called itself, which a container of modules is not; else the model, ""."""
+    """Return the nearest enclosing submodule that is itself called, which a container is not; else "", the model."""
     above = path.rpartition(".")[0]
     while above and above not in called:
         above = above.rpartition(".")[0]
@@ -165,6 +172,6 @@ def _caller(path: str, called: set[str]) -> str:
 
 
 def breaking_parts(breaks: Sequence[GraphBreak]) -> tuple[str, ...]:
-    """The submodules in whose forward the graph breaks; none if it also breaks elsewhere."""
+    """Return the submodules in whose forward the graph breaks; none if it also breaks elsewhere."""
     paths = tuple(dict.fromkeys(one.path for one in breaks))
     return paths if all(paths) else ()

@@ -1,4 +1,4 @@
-"""What values usually do to a candidate, before anything is seen of it here."""
+"""The usual effects of values on a candidate, before anything was measured here."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Feature = frozenset[Chosen]
 
 @dataclass(frozen=True)
 class Usual:
-    """What a value usually does, to logarithms.
+    """The usual effect of a value, on the log scale.
 
-    To the ratio of the times (`effect` ± `deviation`), to a trial's seconds (`cost`), and to the peak `memory`.
+    It applies to the ratio of the times (`effect` ± `deviation`), to a trial's seconds (`cost`), and to the peak
+    `memory`.
     """
 
     effect: float
@@ -26,5 +27,5 @@ class Usual:
 
 
 def feature(**values: Value) -> Feature:
-    """Values that a candidate has, together."""
+    """Return the feature of having all these values."""
     return frozenset(values.items())

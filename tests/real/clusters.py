@@ -170,5 +170,5 @@ def check_a_kill(cluster, tmp_path, victim, doing):
     tuned(cluster, tmp_path, watching)
     assert watching.was_seen
     assert cluster.running[victim].wait(PATIENCE_S) == -signal.SIGKILL
-    told = [reason for reason in watching.said if "what it was at is tried elsewhere" in reason]
+    told = [reason for reason in watching.said if "its candidates are tried elsewhere" in reason]
     assert len(told) == 1, watching.said

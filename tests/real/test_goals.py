@@ -158,7 +158,7 @@ def test_batches_are_tuned_from_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--batch", "8"], "batch: not every output has a batch axis; take the batch fixed"),
+        (["--batch", "8"], "batch: not every output has a batch axis; keep the batch fixed"),
         (["--horizon", "1ns"], "horizon: cannot read '1ns' as a duration"),
         (["--horizon", "1us"], "horizon: 1e-06 s is shorter than one call"),
         (["--percentile", "99"], "percentile: neither the objective nor a limit is a latency"),

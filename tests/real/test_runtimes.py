@@ -130,7 +130,7 @@ def test_a_runtime_of_another_distribution_is_searched_and_reported(tmp_path, pa
     assert tried["failure"] is None
     assert tried["error"] <= tried["error_limit"]
     if document["winner"]["origin"] == "baseline":  # noise alone may keep it
-        assert "others used this host" in document["reason"] or "too noisy for a verdict" in document["reason"]
+        assert "other programs used this host" in document["reason"] or "too noisy for a verdict" in document["reason"]
         return
     assert "torch.export.export" in document["snippet"]
     shown = command("show", "rec", cwd=tmp_path, env=around)

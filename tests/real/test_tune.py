@@ -88,7 +88,7 @@ def test_the_stencil_from_the_command_line(tmp_path, light):
     assert f"{len(document['trials'])} distinct programs tried" in ended or "every distinct program was tried" in ended
     winner = document["winner"]
     if winner["origin"] == "baseline":  # noise alone may keep it; what was timed quietly may win all the same
-        assert "others used this host" in document["reason"] or "too noisy for a verdict" in document["reason"]
+        assert "other programs used this host" in document["reason"] or "too noisy for a verdict" in document["reason"]
         return
     assert winner["plan"]["runtime"] == "inductor"
     assert winner["compile_s"] > 0
@@ -221,7 +221,7 @@ def test_a_killed_run_leaves_nothing_running_and_goes_on(tmp_path, small, light)
     again = command(*arguments, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     document = json.loads(again.stdout)
-    assert any("goes on with" in d["reason"] for d in document["decisions"])
+    assert any("continues with" in d["reason"] for d in document["decisions"])
     with sqlite3.connect(tmp_path / "rec" / "study.db") as connection:
         rows = connection.execute("select value_json from trial_user_attributes where key = 'plan'").fetchall()
     finished = [json.loads(row[0]) for row in rows]

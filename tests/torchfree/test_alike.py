@@ -79,7 +79,7 @@ def test_a_study_tries_one_of_those_that_must_fail_alike_and_says_what_that_save
     document, runner = run(answer, strategy=strategy, budget_s=3000)
     assert [plan for plan in runner.ran if not plan.is_eager and not settings_of(plan).scope] == [COMPILED]
     (told,) = (decision for decision in document.decisions if "must fail like inductor" in decision.reason)
-    assert "`self.calls` changes with every call; that saves some" in told.reason
+    assert "`self.calls` changes with every call; that saves about" in told.reason
     assert told.action == "narrowed"
     assert told.saved_s > 0
 
@@ -131,9 +131,10 @@ def test_who_has_what_failed_finals_have_in_common_is_likely_to_fail():
     others = [tried(3, optimizer="fused", threads=2), tried(4, amp="bf16"), tried(5, optimizer="fused", amp="fp16")]
     told = likely_to_fail(failed, [baseline, tried(6, finals=True), *others])
     assert told.keys() == {3, 5}
-    assert told[3] == "number 1, from which it differs in threads alone, failed its own"
+    assert told[3] == "number 1, which differs from it only in threads, failed in its final"
     assert (
-        told[5] == "it has optimizer=fused in common with number 1, number 2, which failed, and no one that passed has"
+        told[5]
+        == "it shares optimizer=fused with number 1, number 2, which failed, and no candidate that passed has it"
     )
 
 

@@ -357,7 +357,7 @@ def test_a_slow_busy_or_throttled_machine_only_compiles_from_then_on():
     machines = Machines([MachineEntry(name, 1) for name in ("", "slow", "busy", "hot", "fine")])
     assert machines.judge(1, calm, baseline_ms / 2) == "the baseline takes 2 times as long there as here"
     assert machines.judge(2, noisy, baseline_ms) == ""
-    assert machines.judge(2, noisy, baseline_ms) == "others use it"
+    assert machines.judge(2, noisy, baseline_ms) == "other programs use it"
     assert machines.judge(2, noisy, baseline_ms) == "", "it is told once"
     assert "heat" in machines.judge(3, throttled, baseline_ms)
     assert machines.judge(4, failure(), baseline_ms) == ""

@@ -122,7 +122,7 @@ def test_what_ran_out_of_memory_beside_others_is_compiled_once_more_alone():
     document, runner = searched(2, scarce)
     again = [(name, alone) for name, _span, alone in runner.log if name.split()[-1] in tried]
     assert [alone for _name, alone in again[:2]] == [False, True]
-    assert any("beside others; it is compiled once more, alone" in line for line in said(document, "noted"))
+    assert any("while others ran; it is compiled again, alone" in line for line in said(document, "noted"))
     measured = [entry for entry in document.trials if entry.label.startswith("aot") and entry.speedup]
     assert measured
 
@@ -318,4 +318,4 @@ def test_what_a_machine_was_at_that_is_gone_is_tried_on_another(dies_at):
     assert {trial.label for trial in document.trials} == {trial.label for trial in whole.trials}
     assert len({trial.label for trial in document.trials}) == len(document.trials)
     assert sum(machine for _task, _cache, machine in runner.where) == dies_at, "it is asked for nothing more"
-    assert "far: its agent has ended; what it was at is tried elsewhere" in said(document, "noted")
+    assert "far: its agent has ended; its candidates are tried elsewhere" in said(document, "noted")

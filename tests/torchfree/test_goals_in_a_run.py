@@ -85,9 +85,9 @@ def test_what_starts_too_slowly_is_ended_and_cannot_win():
 def test_where_nothing_keeps_the_limits_the_nearest_is_named():
     document, _ = run(goal=Goal(max_latency="2ms"), budget_s=3000)
     assert not document.is_feasible
-    assert document.reason.startswith("nothing that was measured keeps the constraints; inductor freezing=True")
+    assert document.reason.startswith("no measured candidate meets the constraints; inductor freezing=True")
     assert "misses max_latency by 7" in document.reason
-    assert "nothing that was measured keeps" in as_text(document).splitlines()[0]
+    assert "no measured candidate meets" in as_text(document).splitlines()[0]
 
 
 def test_limits_are_constraints_of_optunas(tmp_path):
@@ -187,7 +187,7 @@ def test_a_size_that_no_speed_up_so_far_brings_within_the_limit_is_not_tried():
 
 def test_a_size_that_no_compiler_brings_within_the_limit_takes_no_other_ones_place():
     document, runner = with_batches("20ms", batch="tune")
-    reason = "136 ms a call in eager, and more than 4x is not expected of compiling: beyond max_latency 20 ms"
+    reason = "136 ms a call in eager, and compiling is not expected to give more than 4x: beyond max_latency 20 ms"
     assert f"batch=64: {reason}" in said(document, "narrowed")
     assert tried(runner, 64) == set()
     assert tried(runner, 8) == {"compiled"}
@@ -214,8 +214,8 @@ def test_samples_that_influence_each_other_keep_their_batch():
     dependent = FakeRunner(usual, FakeClock(), probes=lambda _task: BatchProbe(4, "samples influence each other", ()))
     document, runner = run(runner=dependent, goal=Goal(batch="tune"))
     assert not any(plan.batch for plan in runner.ran)
-    assert "batch: kept at what was given: samples influence each other" in said(document, "narrowed")
-    with pytest.raises(InvalidValue, match="batch: samples influence each other; take the batch fixed"):
+    assert "batch: kept as given: samples influence each other" in said(document, "narrowed")
+    with pytest.raises(InvalidValue, match="batch: samples influence each other; keep the batch fixed"):
         run(runner=dependent, goal=Goal(batch=[8]))
 
 
@@ -249,7 +249,7 @@ def scattered(ratios, by):
 
 def test_finalists_that_are_not_told_apart_go_on():
     document, _ = run(scattered({"freezing": 0.50, "plain": 0.51}, by=0.02), budget_s=20_000)
-    assert any("not told apart yet" in line for line in said(document, "noted"))
+    assert any("not distinguishable yet" in line for line in said(document, "noted"))
     plain = next(e for e in document.trials if e.label == "inductor")
     assert plain.processes > 3
     assert document.winner.config["freezing"]

@@ -48,7 +48,7 @@ def test_little_is_given_away_for_the_simpler():
     verdict = judge(near, 1e6)
     assert [c.label for c in verdict.tied] == ["complex", "simple"]
     assert verdict.winner.label == "complex"
-    assert verdict.reason.endswith("not distinguishable from simple, but none that is simpler reads within 2% of it")
+    assert verdict.reason.endswith("not distinguishable from simple, but no simpler one is within 2% of its time")
 
 
 def test_what_is_surely_faster_a_call_is_not_said_to_be_within_the_noise():
@@ -60,7 +60,7 @@ def test_what_is_surely_faster_a_call_is_not_said_to_be_within_the_noise():
     ]
     few = judge(some, 45)
     assert few.winner.label == "inductor"
-    assert "fused is faster a call, but not surely ahead over so few: a start-up is measured once" in few.reason
+    assert "fused is faster per call, but not certainly ahead over so few calls: start-up is measured" in few.reason
     assert few.reason.endswith("off by 15%, so the simpler one is preferred")
     assert judge(some, 100).winner.label == "fused"
 
@@ -161,5 +161,5 @@ def test_nothing_is_called_faster_on_a_noisy_host():
     assert judge([baseline(), on_a_noisy_host(fast, 1)], 1e6).winner.label == "fast"
     verdict = judge([baseline(), on_a_noisy_host(fast, 3)], 1e6)
     assert verdict.winner.label == "eager"
-    assert verdict.reason.startswith("fast was ahead, but others used this host while it was timed")
+    assert verdict.reason.startswith("fast was ahead, but other programs used this host while it was timed")
     assert [segment.label for segment in verdict.envelope] == ["eager"]

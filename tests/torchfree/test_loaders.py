@@ -76,7 +76,7 @@ def test_what_is_better_is_told_before_the_budget_is_spent_and_stands_in_the_sni
         ({"found": loaders(tried(2, 39.0))}, 1, "no other setting that was tried is clearly better"),
         ({"found": loaders(tried(2, 39.0)), "bound": "compute"}, 1, "no other setting that was tried"),
         ({"stays": "it cannot be sent"}, 0, "no other settings were tried: it cannot be sent"),
-        ({"budget_s": 4.0}, 0, "no other settings were tried: a step takes 40 ms and there are"),
+        ({"budget_s": 4.0}, 0, "no other settings were tried: a step takes 40 ms, too long for the"),
     ],
 )
 def test_why_there_is_nothing_to_recommend(fields, count, said):

@@ -110,7 +110,7 @@ def test_whoever_is_called_faster_than_eager_keeps_eager_from_winning(contenders
     verdict = judge(contenders, calls, 0.02)
     eager = contenders[0]
     faster = [c for c in contenders if c.is_feasible and beats(c, eager, calls)]
-    if faster and "at just this number of calls" not in verdict.reason:
+    if faster and "at exactly this number of calls" not in verdict.reason:
         assert verdict.winner is not eager
 
 
@@ -140,7 +140,7 @@ def test_a_verdict_that_rests_on_a_missing_final_is_called_open():
     plain = contender(2, ratio=0.68, startup_s=14.9, changes=1, half=0.09, is_finalist=False, processes=1)
     verdict = judge([eager, freezing, plain], 10**6, 0.05)
     assert [c.label for c in verdict.owed] == ["candidate 2"]
-    assert "candidate 2 reads as good or better in every column, but was measured once only" in verdict.reason
+    assert "candidate 2 reads as good or better in every column, but was measured only once" in verdict.reason
     assert "simplest" not in verdict.reason
 
 
@@ -276,7 +276,7 @@ def check_table(document):
             assert entry.verdict in ("beyond a limit", "nearest")
     if document.winner.origin == "baseline" and document.is_feasible and document.margin < 0.5:
         faster = [e for e in entries if e.verdict == "faster"]
-        assert not faster or "at just this number of calls" in document.reason
+        assert not faster or "at exactly this number of calls" in document.reason
 
 
 def check_reason(document):

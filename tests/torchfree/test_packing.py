@@ -89,7 +89,7 @@ def test_a_program_for_the_given_sizes_alone_has_one_beside_it_for_others(given)
         assert "changed weights and other sizes are served by aot, compiled" in as_text(document)
     else:
         assert not document.winner.plan.sizes
-        assert "sizes=fixed: the calls that were given differ in size" in said(document, "narrowed")
+        assert "sizes=fixed: the given calls differ in size" in said(document, "narrowed")
 
 
 def test_a_program_on_the_models_weights_for_the_given_sizes_alone_has_one_beside_it_too():
@@ -151,14 +151,14 @@ def test_what_does_not_export_is_no_candidate_and_what_cannot_be_carried_compile
 def test_a_cache_that_is_wrong_when_loaded_is_not_kept():
     document, _ = tuned(cached(artifact=failure("wrong_result", "verify", "output is off")))
     assert document.artifact.start == "compile"
-    assert document.artifact.absences[0].reason == "it did not hold when it was loaded: output is off"
+    assert document.artifact.absences[0].reason == "it failed when it was loaded: output is off"
 
 
 def test_a_program_that_is_wrong_when_it_is_started_afresh_has_failed():
     document, _ = tuned(packing(artifact=failure("wrong_result", "verify", "output is off")))
     assert (document.winner.plan.runtime, document.artifact.start) == ("inductor", "compile")
     failed = next(entry for entry in document.trials if entry.label == "aot freezing=True")
-    assert failed.failure.message == "it did not hold when it was loaded: output is off"
+    assert failed.failure.message == "it failed when it was loaded: output is off"
 
 
 def test_the_best_without_an_artifact_stands_beside_the_winner():
@@ -187,7 +187,7 @@ def test_packing_has_its_share_of_the_budget_and_no_more():
     runner = cached(pack_s={"cache": 1e6})
     document, _ = tuned(runner)
     (absence,) = document.artifact.absences
-    assert absence.reason.startswith("packing it took more than the ")
+    assert absence.reason.startswith("packing took more than the ")
     assert "skipped" in {decision.action for decision in document.decisions}
     assert runner.clock.now <= 600.0
 
@@ -249,11 +249,11 @@ def test_a_start_that_fails_leaves_the_configuration():
 def test_ctrl_c_while_a_cache_is_timed_keeps_it_as_not_timed():
     runner = Interrupted(usual, FakeClock(), packs=cached().packs)
     document, _ = tuned(runner)
-    assert (document.artifact.serving, document.artifact.untimed) == (CARRIED, "stopped by hand")
+    assert (document.artifact.serving, document.artifact.untimed) == (CARRIED, "stopped by the user")
     assert open_manifest(runner.directory, document.artifact.digest).serving == CARRIED
     assert not document.complete
     text = " ".join(as_text(document).split())
-    assert "Packed and verified (inductor from its cache), but not timed after loading: stopped by hand." in text
+    assert "Packed and verified (inductor from its cache), but not timed after loading: stopped by the user." in text
     assert "Stopped: interrupted by the user; this is the best so far." in text
 
 

@@ -58,14 +58,14 @@ def test_circumstances_change_what_is_expected_and_are_told():
     assert some.reasons(half) == ["this CPU has instructions for bf16"]
     assert some.ratio(half).mean < 1 < slow.ratio(half).mean or some.ratio(half).mean < 0 < slow.ratio(half).mean
     assert not fast.reasons(half)
-    assert slow.reasons(single) == ["starting operators bounds it, which more threads make no faster"]
+    assert slow.reasons(single) == ["starting operators limits its speed, and more threads do not help"]
     assert Forecast(SPACE, SEEN, ()).reasons(single) == ["on a CPU"]
 
 
 @pytest.mark.parametrize(
     ("share", "said"),
     [
-        (0.5, ["the optimizer takes 50% of a step, of which one kernel for an update saves most"]),
+        (0.5, ["the optimizer takes 50% of a step, and a fused update saves most of that"]),
         (0.1, []),
         (0.02, ["the optimizer takes 2% of a step, so its implementation makes little difference"]),
     ],
@@ -117,7 +117,7 @@ def test_the_most_gain_for_a_second_comes_first():
     quick = SPACE.candidate(runtime="inductor", freezing=True)
     choice = choose(Forecast(SPACE, SEEN, trials), SPACE, [slow, quick], Stakes(math.log(0.5), 1e4))
     assert choice.candidate == quick
-    assert "the highest expected gain for its time, of 2 untried" in choice.reason
+    assert "the highest expected gain for its time, among 2 untried" in choice.reason
 
 
 def test_where_many_processes_load_what_was_compiled_each_pays_a_share():
@@ -177,7 +177,7 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     assert document.winner.config["freezing"]
     narrowed = said(document, "narrowed")
     assert any(
-        line.startswith("amp=bf16: 3.0 times slower in eager: not compiled; that saves some") for line in narrowed
+        line.startswith("amp=bf16: 3.0 times slower in eager: not compiled; that saves about") for line in narrowed
     )
     assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
     assert not any(plan.autocast and not plan.is_eager for plan in runner.ran)

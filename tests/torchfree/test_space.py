@@ -193,12 +193,12 @@ def test_products_in_tf32_are_a_choice_on_a_gpu_and_change_what_is_accepted():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"multiplies_in_tf32": True}, "torch is set to do so already"),
+        ({"multiplies_in_tf32": True}, "torch is already set to use TF32"),
         ({"gpus": (TURING,)}, "Tesla T4 has compute capability 7.5, and TF32 begins with 8.0"),
         ({"gpus": (HOPPER, TURING)}, "Tesla T4 has compute capability 7.5"),
         ({"reduced_precision": True}, "the model is in reduced precision already"),
         ({"has_matrix_products": False}, "the model has no matrix product"),
-        ({"training": TrainingEntry("AdamW"), "in_script": True}, "the script's own backward would not have it"),
+        ({"training": TrainingEntry("AdamW"), "in_script": True}, "it is a setting of the process"),
     ],
 )
 def test_why_products_are_not_tried_in_tf32_is_said(changes, said):
@@ -226,9 +226,9 @@ def test_what_is_not_possible_is_left_out_with_its_reason():
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"signature_count": 2}, "the calls that were given differ in size"),
+        ({"signature_count": 2}, "the given calls differ in size"),
         ({"free_batch": False}, "the batch cannot vary, so the sizes are fixed anyway"),
-        ({"loads_artifacts": False}, "without an artifact each program is made for its own call anyway"),
+        ({"loads_artifacts": False}, "without an artifact, each program is made for its own call anyway"),
     ],
 )
 def test_sizes_are_fixed_only_where_that_is_another_program(changed, said):

@@ -40,21 +40,21 @@ def test_a_missing_driver(monkeypatch):
 
 def test_a_file_where_nothing_can_be_written(tmp_path):
     told = message_of(sqlite_url(tmp_path / "missing" / "study.db"))
-    assert told.endswith("the file cannot be opened; give a path where this user may write")
+    assert told.endswith("the file cannot be opened; give a path where this user can write")
     opened = sqlite_url(tmp_path / "study.db")
     close_storage(open_storage(opened))
     told = message_of(f"sqlite:///file:{tmp_path / 'study.db'}?mode=ro&uri=true")
-    assert told.endswith("no right to write there; give a file that this user may write")
+    assert told.endswith("no permission to write there; give a file that this user can write")
 
 
 def test_a_file_that_is_no_database(tmp_path):
     (tmp_path / "notes.txt").write_text("not a database at all, but long enough to look at " * 50)
-    assert "the file is no SQLite database; give another path" in message_of(sqlite_url(tmp_path / "notes.txt"))
+    assert "the file is not an SQLite database; give another path" in message_of(sqlite_url(tmp_path / "notes.txt"))
 
 
 @pytest.mark.parametrize("url", ["nonsense", f"mysql+nothing://me:{SECRET}@db/x"])
 def test_what_is_no_url_of_a_database(url):
-    assert "is no URL of a database that Optuna knows; give one like sqlite:///study.db" in message_of(url)
+    assert "is not the URL of a database that Optuna supports; give one like sqlite:///study.db" in message_of(url)
 
 
 def test_a_database_that_does_not_exist(postgresql):
@@ -65,7 +65,7 @@ def test_a_database_that_does_not_exist(postgresql):
 def test_a_database_without_the_right_to_write(postgresql, database):
     postgresql.psql("drop role if exists reader; create role reader login;")
     told = message_of(database.replace("postgres:@", f"reader:{SECRET}@"))
-    assert told.endswith("no right to write there; grant the user the right to create tables in it")
+    assert told.endswith("no permission to write there; grant the user the right to create tables in it")
 
 
 def test_a_password_that_the_server_refuses(postgresql, database):
@@ -81,7 +81,7 @@ def test_a_password_that_the_server_refuses(postgresql, database):
         rules.write_text(before)
         postgresql.psql("select pg_reload_conf();")
     assert told.endswith("the server refuses the password; give the right one, or set PGPASSWORD")
-    assert unsaid.endswith("the server wants a password; put it into the URL, or set PGPASSWORD")
+    assert unsaid.endswith("the server requires a password; put it into the URL, or set PGPASSWORD")
 
 
 @pytest.mark.parametrize(
@@ -112,4 +112,4 @@ def test_machines_of_another_kind_have_a_study_of_their_own_and_that_is_said(sto
     assert runner.ran, "nothing is taken over"
     (notice,) = [line for line in document.notices if "another kind of machine" in line]
     assert "(a processor, torch 2.13.0): this run does not join it" in notice
-    assert not any("goes on with" in line for line in said(document))
+    assert not any("continues with" in line for line in said(document))

@@ -46,7 +46,7 @@ def test_what_studies_search_over_is_known(text, tmp_path):
         ("[search]\nmax_trials = 'many'\n", r"max_trials"),
         ("[search]\nsampler = 'annealing'\n", r"annealing"),
         ("[search]\nmax_trials = 0\n", r"max_trials must be 1 or more"),
-        ("[stages]\nfinals = 1.5\n", r"finals = 1.5 is no share"),
+        ("[stages]\nfinals = 1.5\n", r"finals = 1.5 is not a share"),
         ("search = 3\n", r"is a int, not a table"),
         ("not toml", r"is not TOML"),
     ],

@@ -54,7 +54,7 @@ def test_only_what_trains_is_open():
     reasons = dict(left_out)
     assert reasons["runtime=aot"] == "it runs a model and does not train it"
     assert "changes the parameters at every step" in reasons["freezing=True"]
-    assert "no scaler" in reasons["amp=fp16"]
+    assert "no loss scaling" in reasons["amp=fp16"]
     assert {"dynamic=marked", "dynamic=buckets"} <= set(reasons)
 
 
@@ -69,8 +69,8 @@ def test_of_an_optimizer_that_calls_for_the_loss_precision_and_layout_stay():
     assert {plan.runtime for plan in plans} == {"eager", "inductor"}
     reasons = dict(left_out)
     for subject in ("amp=bf16", "float32=tf32"):
-        assert reasons[subject].startswith("LBFGS goes by differences of losses and of gradients")
-    assert "puts gradients in a row" in reasons["memory_format=channels_last"]
+        assert reasons[subject].startswith("LBFGS relies on differences of losses and gradients")
+    assert "flattens gradients in the order of their memory" in reasons["memory_format=channels_last"]
 
 
 def test_autocast_has_nothing_to_do_in_double_precision():
@@ -184,8 +184,8 @@ def test_a_short_search_compiles_first_what_is_expected_to_win(features):
     """Whole-model compiling in bf16, fused: where there is the time for one that compiles, and not for two."""
     runner, document = tried(70.0, features)
     assert first_compiled(runner) == replace(compiled(), autocast="bfloat16", optimizer="fused")
-    assert any("not before inductor amp=bf16 optimizer=fused" in line for line in said(document, "skipped"))
-    assert any("with no time for it after anything else" in line for line in said(document, "chosen"))
+    assert any("not tried before inductor amp=bf16 optimizer=fused" in line for line in said(document, "skipped"))
+    assert any("with no time for it later" in line for line in said(document, "chosen"))
 
 
 def test_with_time_for_both_plain_compiling_comes_first():
@@ -298,7 +298,7 @@ def test_a_limit_that_the_step_breaks_is_kept_by_the_fastest_way_that_does():
     assert slowed(winner.plan)[0] == pytest.approx(best)
     baseline = next(entry for entry in document.trials if entry.origin == "baseline")
     assert verdict_words(baseline) == "baseline, beyond max_memory by 100%"
-    assert any("eager activations=checkpoint: the model as it is breaks max_memory" in one for one in said(document))
+    assert any("eager activations=checkpoint: the unmodified model exceeds max_memory" in one for one in said(document))
     kept = [taken(plan) <= 500 * 2**20 for plan in runner.ran]
     assert sum(kept) > len(kept) / 2  # what surely breaks the limit is not tried on and on
 

@@ -219,7 +219,7 @@ def test_what_is_out_counts_among_the_most_that_are_tried(bench, archive, tmp_pa
     try_first(bench, SPACE, archive, SEEN)
     assert isinstance(following(bench, SPACE, archive, SEEN, set()), Candidate)
     asked(archive, FROZEN)
-    assert "as many as the strategy few wants" in following(bench, SPACE, archive, SEEN, set())
+    assert "which is the limit of the strategy few" in following(bench, SPACE, archive, SEEN, set())
 
 
 def test_what_takes_longer_than_is_left_does_not_keep_back_what_does_not(bench, archive):

@@ -1,1 +1,1 @@
-"""What to try next, and what need not be tried."""
+"""Which candidate to try next, and which need not be tried."""

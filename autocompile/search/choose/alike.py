@@ -1,4 +1,4 @@
-"""Which candidates must fail as another one did, as the cause lies in the model and both compile the same code."""
+"""Candidates that must fail like another one: the model causes the failure, and both compile the same code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from autocompile.runtime.catalogue import kind_of
 
 
 def fails_alike(failure: Failure, plan: Plan, other: Plan) -> bool:
-    """Whether `other` must fail for the reason that `plan` failed for, which its runtime knows."""
+    """Whether `other` must fail for the same reason as `plan`. The runtime of both decides."""
     if not failure.cause or plan.runtime != other.runtime:
         return False
     return kind_of(plan).fails_alike(failure, plan, other)
 
 
 def foregone(plan: Plan, trials: Sequence[Trial]) -> Trial | None:
-    """The failed trial that tells how one of this plan must end, if there is any."""
+    """Return the failed trial that shows how a trial of this plan must fail, if there is one."""
     for trial in trials:
         failure = trial.outcome
         if isinstance(failure, Failure) and fails_alike(failure, trial.plan, plan):
@@ -30,10 +30,10 @@ def foregone(plan: Plan, trials: Sequence[Trial]) -> Trial | None:
 
 
 def speaks_against(failed: Plan, other: Plan) -> bool:
-    """Whether another plan is likely to fail in its finals as this one did: they differ in what does not matter to it.
+    """Whether `other` is likely to fail in its finals as `failed` did: the two differ only in what cannot matter.
 
-    Nothing is wrong with a result, or crashes, for the number of threads, or for whether the sizes of a program may
-    vary; nor for an optimizer's implementation, unless the one that failed had one of its own.
+    The number of threads, and whether the sizes of a program may vary, cause neither wrong results nor crashes. Nor
+    does the optimizer's implementation, unless the plan that failed had one of its own.
     """
     own_update = failed.optimizer not in ("", "foreach")
     alike = replace(
@@ -43,10 +43,10 @@ def speaks_against(failed: Plan, other: Plan) -> bool:
 
 
 def likely_to_fail(failed: Sequence[Trial], others: Sequence[Trial]) -> dict[int, str]:
-    """By their numbers, those of the `others` that are likely to fail in a final as finalists did, each with why.
+    """Return which of the `others` are likely to fail in a final as finalists did: by trial number, with the reason.
 
-    They have all that the ones that failed have in common, beside the baseline's values, and that none has that has
-    passed; or they differ from one in nothing that matters.
+    A trial is likely to fail if it has all values that the failed trials share beyond the baseline's and that no trial
+    that passed has. It is also likely to fail if it differs from a failed trial only in what cannot matter.
     """
     suspects = _suspects(failed, others)
     words = " ".join(f"{name}={value}" for name, value in suspects)
@@ -58,15 +58,17 @@ def likely_to_fail(failed: Sequence[Trial], others: Sequence[Trial]) -> dict[int
         own = trial.candidate.values
         if twin is not None:
             differs = " and ".join(name for name in own if own[name] != twin.candidate.values.get(name))
-            reasons[trial.number] = f"{twin.label}, from which it differs in {differs} alone, failed its own"
+            reasons[trial.number] = f"{twin.label}, which differs from it only in {differs}, failed in its final"
         elif suspects and set(suspects) <= set(own.items()):
             labels = ", ".join(one.label for one in failed[:2]) + (", ..." if len(failed) > 2 else "")
-            reasons[trial.number] = f"it has {words} in common with {labels}, which failed, and no one that passed has"
+            reasons[trial.number] = (
+                f"it shares {words} with {labels}, which failed, and no candidate that passed has it"
+            )
     return reasons
 
 
 def _suspects(failed: Sequence[Trial], others: Sequence[Trial]) -> list[tuple[str, Value]]:
-    """What those that failed have in common, in the order of the dimensions, and nobody that has passed a final."""
+    """Return the values that all failed trials share and no trial that passed a final has, by dimension."""
     passed = [trial for trial in others if trial.finals or trial.origin == "baseline"]
     innocent = {chosen for trial in passed for chosen in trial.candidate.values.items()}
     common = [set(trial.candidate.values.items()) for trial in failed]
@@ -78,7 +80,7 @@ def _suspects(failed: Sequence[Trial], others: Sequence[Trial]) -> list[tuple[st
 
 
 def closed_by(trial: Trial, plans: Sequence[Plan], earlier: Sequence[Trial]) -> list[Plan]:
-    """Of these plans those that need not be tried for this trial's sake; what earlier trials told is left out."""
+    """Return which of these plans this trial rules out, without those that earlier trials ruled out."""
     tried = {known.plan.key for known in (trial, *earlier)}
     untold = [plan for plan in plans if plan.key not in tried and foregone(plan, earlier) is None]
     return [plan for plan in untold if foregone(plan, [trial])]

@@ -1,4 +1,4 @@
-"""Which batch sizes cannot keep a limit on latency, by what a call takes in eager and the speed-ups so far."""
+"""Batch sizes that cannot meet a limit on latency, judged by eager's time per call and the speed-ups so far."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_ms
 from autocompile.search.judge.contender import baseline_seconds
 
-# Before anything compiled was measured, no more than this is expected of compiling; then so many times the best so far.
+# The speed-up that is thought possible: _EXPECTED before anything compiled was measured, then _MARGIN times the best so
+# far.
 _EXPECTED, _MARGIN = 4.0, 1.5
 
 
 def beyond_limit(goal: Goal, eager_ms: Mapping[int, float], trials: Sequence[Trial]) -> dict[tuple[int, bool], str]:
-    """By batch size, and whether it is compiled: the reason why nothing of that kind can keep `max_latency`.
+    """Return, by batch size and whether it is compiled, why no such candidate can meet `max_latency`.
 
-    `eager_ms`: what a call takes in eager at its best, by size. In eager, a size is tried only if that, sped up as
-    much as any eager candidate was so far, keeps the limit. Compiled, the benefit of the doubt is given: the best
-    speed-up so far, of this size if there is any, and half as much again.
+    `eager_ms`: the best time of a call in eager, by size. In eager, a size is tried only if that time, divided by the
+    best speed-up of any eager candidate so far, meets the limit. Compiled candidates are judged more generously: by one
+    and a half times the best speed-up so far, of this size if there is one.
     """
     limit_ms = goal.entry().max_latency_ms
     if limit_ms is None:
@@ -34,7 +35,7 @@ def beyond_limit(goal: Goal, eager_ms: Mapping[int, float], trials: Sequence[Tri
 
 
 def _most(size: int, eager_ms: Mapping[int, float], trials: Sequence[Trial], *, compiles: bool) -> tuple[float, str]:
-    """The highest speed-up over eager of the same size that is thought possible, and what that is taken from."""
+    """Return the highest speed-up over eager of the same size that is thought possible, and the source in words."""
     known = [
         (trial.plan.batch, speed)
         for trial in trials
@@ -45,13 +46,13 @@ def _most(size: int, eager_ms: Mapping[int, float], trials: Sequence[Trial], *, 
     if not compiles:
         return (1.0, "") if best is None or best <= 1.0 else (best, f", and the best speed-up in eager is {best:.1f}x")
     if best is None:
-        return _EXPECTED, f", and more than {_EXPECTED:.0f}x is not expected of compiling"
+        return _EXPECTED, f", and compiling is not expected to give more than {_EXPECTED:.0f}x"
     where = "of this size" if of_this_size else "so far"
     return _MARGIN * max(1.0, best), f", and the best speed-up {where} is {best:.1f}x, far too little"
 
 
 def _speed_up(trial: Trial, eager_ms: Mapping[int, float], trials: Sequence[Trial]) -> float | None:
-    """Over eager of the same size; None where that is not known."""
+    """Return the speed-up over eager of the same size; None where that is not known."""
     if trial.measurement is None:
         return None
     if not trial.plan.batch:

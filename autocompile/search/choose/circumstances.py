@@ -1,6 +1,6 @@
-"""What the profile and the machine make likely of a value: what to expect of it, and whether its seeds come first.
+"""What the profile and the machine suggest about a value: its expected effect, and whether its seeds come first.
 
-One row for each circumstance, so that both follow from the same rule.
+There is one row for each circumstance, so that both follow from the same rule.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from autocompile.space.usual import Feature, Usual, feature
 
 @dataclass(frozen=True)
 class Circumstance:
-    """Where `holds` says so, these values do what is `usual` of them then, for the `reason` that is given in words.
+    """A circumstance: where it `holds`, the values have the effects in `usual`, for the `reason` given in words.
 
-    None is what they do everywhere. Seeds with any of the values are moved to the front (`urgency` > 0) or to the back
-    (< 0), for the reason that `order` gives.
+    None in `usual` means the same effect as everywhere. Seeds with any of the values are moved to the front (`urgency`
+    > 0) or to the back (< 0), for the reason that `order` gives.
     """
 
     holds: Callable[[Evidence], bool]
@@ -27,7 +27,7 @@ class Circumstance:
     order: Callable[[Evidence], str] = lambda _evidence: ""
 
 
-# Of a step, what the optimizer has to take for its implementation to matter, and to make next to no difference.
+# The shares of a step from which the optimizer's implementation matters, and below which it hardly does.
 _LARGE_OPTIMIZER, _SMALL_OPTIMIZER = 0.15, 0.03
 
 
@@ -39,7 +39,7 @@ def _optimizer_takes(evidence: Evidence) -> str:
     return f"the optimizer takes {evidence.optimizer_share:.0%} of a step"
 
 
-# Of those that hold, the later ones have the last word on what is usual.
+# Where several rows hold for the same values, the last one decides the usual effect.
 CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: evidence.on_cpu,
@@ -49,7 +49,7 @@ CIRCUMSTANCES = (
     Circumstance(
         lambda evidence: evidence.starting_bounds_cpu,
         {feature(threads=1): Usual(0.0, 0.3)},
-        _always("starting operators bounds it, which more threads make no faster"),
+        _always("starting operators limits its speed, and more threads do not help"),
     ),
     Circumstance(
         lambda evidence: evidence.gpu_starves,
@@ -57,40 +57,40 @@ CIRCUMSTANCES = (
             feature(mode="reduce-overhead"): Usual(-0.6, 0.4, cost=0.1),
             feature(mode="max-autotune"): Usual(-0.6, 0.4, cost=0.7),
         },
-        _always("the GPU waits for its launches, so CUDA graphs pay"),
+        _always("the GPU waits for kernel launches, so CUDA graphs help"),
         urgency=2,
         order=lambda evidence: (
-            f"the GPU is busy {evidence.profile.busy:.0%} of the time: launches bound it, so CUDA graphs first"
+            f"the GPU is busy {evidence.profile.busy:.0%} of the time and waits for launches: CUDA graphs first"
         ),
     ),
     Circumstance(
         lambda evidence: not evidence.on_cpu and evidence.profile.bound == "compute",
         {feature(float32="tf32"): Usual(-0.7, 0.5)},
-        _always("products of float32 bound it, which the GPU computes several times as fast in TF32"),
+        _always("float32 matrix products limit its speed, and TF32 computes them several times as fast"),
         urgency=1,
-        order=lambda _evidence: "matrix products bound it, which are several times as fast in TF32: first",
+        order=lambda _evidence: "matrix products limit its speed, and are several times as fast in TF32: tried first",
     ),
     Circumstance(
         lambda evidence: evidence.blocks_outside_breaks,
         {feature(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8)},
-        _always("the whole model's graph breaks, which its repeated blocks may not"),
+        _always("the whole model's graph breaks, but its repeated blocks may compile whole"),
         urgency=2,
         order=lambda evidence: (
-            f"{len(evidence.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks first"
+            f"{len(evidence.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks are tried first"
         ),
     ),
     Circumstance(
         lambda evidence: evidence.on_cpu and evidence.has_matrix_unit,
         {feature(amp="bf16"): Usual(-0.3, 0.4, cost=0.2)},
         urgency=1,
-        order=lambda _evidence: "this CPU has an AMX unit for bf16: first",
+        order=lambda _evidence: "this CPU has an AMX unit for bf16: tried first",
     ),
     Circumstance(
         lambda evidence: evidence.on_cpu and evidence.has_half_instructions,
         {feature(amp="bf16"): Usual(-0.25, 0.35, cost=0.2)},
         _always("this CPU has instructions for bf16"),
         urgency=1,
-        order=lambda _evidence: "this CPU has instructions for bf16: first",
+        order=lambda _evidence: "this CPU has instructions for bf16: tried first",
     ),
     Circumstance(
         lambda evidence: evidence.on_cpu and not (evidence.has_matrix_unit or evidence.has_half_instructions),
@@ -98,13 +98,13 @@ CIRCUMSTANCES = (
         _always("this CPU has no instructions for bf16"),
         urgency=-1,
         order=lambda _evidence: (
-            "this CPU has no instructions for bf16, where autocast is usually slower than float32: last"
+            "this CPU has no instructions for bf16, where autocast is usually slower than float32: tried last"
         ),
     ),
     Circumstance(
         lambda evidence: bool(evidence.profile.graph_breaks),
         {feature(scope="around-breaks"): Usual(-0.1, 0.3)},
-        _always("what breaks the graph can stay eager"),
+        _always("the parts that break the graph can stay in eager"),
     ),
     Circumstance(
         lambda evidence: evidence.signature_count > 1,
@@ -113,14 +113,14 @@ CIRCUMSTANCES = (
             feature(dynamic="marked"): Usual(-0.15, 0.25, cost=0.1),
             feature(dynamic="buckets"): Usual(-0.15, 0.3, cost=0.6),
         },
-        _always("inputs come in several sizes, each of which may be compiled again"),
+        _always("inputs come in several sizes, and each may need another compilation"),
     ),
     Circumstance(
         lambda evidence: evidence.optimizer_share >= _LARGE_OPTIMIZER,
         {feature(optimizer="fused"): Usual(-0.15, 0.15)},
-        lambda evidence: f"{_optimizer_takes(evidence)}, of which one kernel for an update saves most",
+        lambda evidence: f"{_optimizer_takes(evidence)}, and a fused update saves most of that",
         urgency=1,
-        order=lambda evidence: f"{_optimizer_takes(evidence)}: a fused one first",
+        order=lambda evidence: f"{_optimizer_takes(evidence)}: a fused one is tried first",
     ),
     Circumstance(
         lambda evidence: 0 < evidence.optimizer_share < _SMALL_OPTIMIZER,

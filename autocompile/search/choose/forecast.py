@@ -1,9 +1,10 @@
-"""What an untried candidate may bring, takes and costs to try: three Bayesian linear models over the values chosen.
+"""Predictions for untried candidates: speed, trial time and memory, by three Bayesian linear models over their values.
 
-A candidate's log ratio to the baseline, in time and in peak memory, and the log of its trial's seconds, are taken to be
-sums of what its values do, and some pairs of them, each with a prior (what is usual, and how far that goes) that every
-measured trial narrows. Values that were seen in eager tell about compiled candidates too, so a cheap probe steers what
-is compiled; a pair says where that goes only so far, as with autocast, which in eager converts weights at each call.
+The models predict a candidate's log ratio to the baseline in time and in peak memory, and the log of its trial's
+seconds. Each is taken to be the sum of the effects of the candidate's values and of some pairs of values. Each effect
+has a prior (the usual effect and its spread), which every measured trial narrows. Values that were measured in eager
+also inform the predictions for compiled candidates, so that a cheap probe steers what is compiled. A pair corrects this
+where an effect differs between eager and compiled: autocast in eager, for example, converts the weights at each call.
 The conjugate update is the textbook one for a normal prior and normal noise (Bishop, Pattern Recognition and Machine
 Learning, 3.3).
 """
@@ -28,7 +29,7 @@ from autocompile.search.choose.memory import baseline_memory
 from autocompile.space.space import Space
 from autocompile.space.usual import Feature, Usual, feature
 
-# Measured on CPUs and published for GPUs; wide, as they only order what is tried before anything is known.
+# Measured on CPUs and published for GPUs. The spreads are wide, as these priors only order the first trials.
 _SHARED: dict[Feature, Usual] = {
     feature(amp="bf16"): Usual(0.0, 0.5, cost=0.2),
     feature(amp="fp16"): Usual(0.0, 0.5, cost=0.2),
@@ -37,7 +38,7 @@ _SHARED: dict[Feature, Usual] = {
     feature(optimizer="fused"): Usual(-0.08, 0.1),
     feature(optimizer="foreach"): Usual(0.0, 0.1),
     feature(optimizer="compiled"): Usual(-0.04, 0.1, cost=0.3),
-    # A forward pass more; parts of a batch fill a machine less, and a CPU's caches better.
+    # Checkpointing adds a forward pass. Parts of a batch occupy a machine less, but fit a CPU's caches better.
     feature(activations="checkpoint"): Usual(0.25, 0.12, cost=0.1, memory=-0.5, memory_deviation=0.3),
     feature(micro_batches=2): Usual(0.08, 0.08, memory=-0.4, memory_deviation=0.25),
     feature(micro_batches=4): Usual(0.15, 0.1, memory=-0.8, memory_deviation=0.4),
@@ -47,25 +48,25 @@ _UNKNOWN = Usual(0.05, 0.25)
 
 @cache
 def _everywhere() -> dict[Feature, Usual]:
-    """What is usual wherever it runs: of what all runtimes share, and of each runtime's own."""
+    """Return the usual effects on any device: of the values that all runtimes share, and of each runtime's own."""
     return {**_SHARED, **{values: usual for kind in kinds() for values, usual in kind.usual.items()}}
 
 
 @cache
 def _in_training(device_type: str) -> dict[Feature, Usual]:
-    """What is otherwise where steps of training are tuned."""
+    """Return the usual effects that differ where training steps are tuned."""
     return {values: usual for kind in kinds() for values, usual in kind.usual_in_training(device_type).items()}
 
 
-# What the sum leaves open: how values act on one another, and what processes differ by.
+# What the sum does not explain: how values interact, and how processes differ.
 _NOISE, _COST_NOISE, _MEMORY_NOISE = 0.06, 0.25, 0.05
-# What a trial that fails teaches about the log ratio: its values are not worth much, alone or together.
+# The log ratio that a failed trial counts as: its values are unlikely to help, alone or together.
 _FAILED = 0.7
 _FIRST_TRIAL_S = 3.5
 
 
 def _usual(values: Feature, evidence: Evidence) -> tuple[Usual, str]:
-    """What is usual in these circumstances, and the reason if they make a difference."""
+    """Return the usual effect in these circumstances, and the reason if they make a difference."""
     for circumstance in reversed(CIRCUMSTANCES):
         usual = circumstance.usual.get(values)
         if usual is not None and circumstance.holds(evidence):
@@ -83,7 +84,7 @@ class Expected:
 
 
 class _Linear:
-    """One of the models."""
+    """One of the three models."""
 
     def __init__(self, means: Sequence[float], deviations: Sequence[float], noise: float) -> None:
         self._precision = np.diag([1 / d**2 for d in deviations])
@@ -92,13 +93,13 @@ class _Linear:
         self._covariance: NDArray[np.float64] | None = None
 
     def learn(self, features: NDArray[np.float64], observed: float) -> None:
-        """One more observation."""
+        """Add an observation."""
         self._covariance = None
         self._precision += np.outer(features, features) / self._noise**2
         self._weighted += features * observed / self._noise**2
 
     def predict(self, features: NDArray[np.float64]) -> Expected:
-        """What is expected where these features are."""
+        """Predict the value for these features."""
         if self._covariance is None:
             self._covariance = np.linalg.inv(self._precision)
         mean = float(features @ self._covariance @ self._weighted)
@@ -106,10 +107,10 @@ class _Linear:
 
 
 class Forecast:
-    """What is expected of the candidates of one space, given the circumstances and the trials so far.
+    """Predictions for the candidates of one space, given the circumstances and the trials so far.
 
-    What is still `out` is believed to become what is expected of it: no expectation changes, but less is left open of
-    whatever has its values.
+    Each candidate that is still `out` is treated as if its prediction had been measured. This changes no prediction,
+    but reduces the uncertainty of all candidates that share its values.
     """
 
     def __init__(
@@ -139,19 +140,19 @@ class Forecast:
             self._ratio.learn(self._features(candidate), self.ratio(candidate).mean)
 
     def ratio(self, candidate: Candidate) -> Expected:
-        """The logarithm of its time over the baseline's."""
+        """Return the logarithm of its time over the baseline's."""
         return self._ratio.predict(self._features(candidate))
 
     def seconds(self, candidate: Candidate) -> float:
-        """What its trial takes, start-up and all."""
+        """Return the seconds that its trial takes, start-up included."""
         return self._first_s * math.exp(self._cost.predict(self._features(candidate)).mean)
 
     def memory(self, candidate: Candidate) -> Expected:
-        """The logarithm of its peak memory over the baseline's."""
+        """Return the logarithm of its peak memory over the baseline's."""
         return self._memory.predict(self._features(candidate))
 
     def reasons(self, candidate: Candidate) -> list[str]:
-        """What about the circumstances was taken into account, in words."""
+        """Return which circumstances were taken into account, in words."""
         here = zip(self._places, self._features(candidate), strict=True)
         return list(dict.fromkeys(self._reasons[values] for values, is_on in here if is_on and self._reasons[values]))
 
@@ -165,10 +166,10 @@ class Forecast:
 
 @cache
 def _akin(runtime: str) -> str:
-    """The runtime whose compiler it has as well, or ""."""
+    """Return the runtime that uses the same compiler, or ""."""
     return kind(runtime).akin
 
 
 def _seconds(trial: Trial) -> float:
-    """What it took, start-up and all."""
+    """Return the seconds that the trial took, start-up included."""
     return sum(trial.outcome.phases_s.values()) or _FIRST_TRIAL_S

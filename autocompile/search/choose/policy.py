@@ -1,4 +1,4 @@
-"""The agent's policy: what is worth its seconds next, and why."""
+"""The agent's policy: which candidate is worth its seconds next, and why."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from autocompile.runtime.catalogue import kind_of
 from autocompile.search.choose.forecast import Expected, Forecast
 from autocompile.space.space import Space
 
-# What a value has to be slower by in eager, beyond noise, to be left out of what is compiled.
+# A value that is slower in eager by more than this factor, beyond noise, is not compiled.
 _HOPELESS = 1.5
-# These can be tried in eager, which tells about what is compiled.
+# Dimensions that can be tried in eager, with a result that informs the predictions for compiled candidates.
 _PROBED = ("amp", "float32", "memory_format", "threads")
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to try next, and the reason in words; `is_last_chance`: there would not be the time for it later."""
+    """The candidate to try next, and the reason in words; `is_last_chance`: there would be no time for it later."""
 
     candidate: Candidate
     reason: str
@@ -32,7 +32,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A value that is not compiled, the reason, and the seconds that this saves as far as can be told."""
+    """A value that is not compiled, with the reason and the estimate of the seconds that this saves."""
 
     dimension: str
     value: Value
@@ -41,7 +41,7 @@ class Dropped:
 
 
 def probes(space: Space, candidate: Candidate) -> list[Candidate]:
-    """What tells in eager about a candidate that is compiled: each of its values alone that can be tried so."""
+    """Return the eager trials that inform about a compiled candidate: one for each of its values that eager can try."""
     if space.plan(candidate).is_eager:
         return []
     changes = space.changes(candidate)
@@ -49,7 +49,7 @@ def probes(space: Space, candidate: Candidate) -> list[Candidate]:
 
 
 def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: Sequence[Candidate]) -> list[Dropped]:
-    """Values with candidates left that eager showed to be hopeless here: much slower, or wrong."""
+    """Return the values with candidates left that eager showed to be hopeless here: much slower, or wrong."""
     hopeless = []
     for trial in trials:
         changes = space.changes(trial.candidate)
@@ -72,11 +72,12 @@ def _hopeless(trial: Trial) -> str:
 
 @dataclass(frozen=True)
 class Stakes:
-    """Whom to beat, and what start-up counts: `best` is the amortized log ratio to the baseline of the best so far.
+    """What a candidate has to beat: `best` is the amortized log ratio to the baseline of the best candidate so far.
 
-    `whole_s` is how long all calls of a process would take the baseline. What a compiled candidate takes once is what
-    its trial takes, which is compiling above all; so many `processes` share that. `memory`: the limit on the peak as a
-    log ratio to the baseline's, infinity without one; `keeps_memory`: whether anything measured so far keeps it.
+    `whole_s` is the time that the baseline needs for all calls of a process. The start-up of a compiled candidate is
+    taken to be the time of its trial, which is mostly compiling; `processes` processes share it. `memory` is the limit
+    on the peak as a log ratio to the baseline's, infinity without one. `keeps_memory` tells whether any candidate
+    measured so far meets it.
     """
 
     best: float
@@ -95,15 +96,16 @@ def choose(
     *,
     left_s: float = math.inf,
 ) -> Proposal:
-    """The candidate with the most expected improvement of the amortized time for each second that its trial takes.
+    """Return the candidate with the most expected improvement of the amortized time per second of its trial.
 
-    Expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek et al. 2012).
-    What is still `out` is believed to become what it is expected to be (the kriging believer: Ginsbourger et al. 2010):
-    the best so far may be one of these, and the forecast has learned of them. A candidate waits for an answer that is
-    out of one of its values in eager, unless there is nothing else to try. Where memory is limited, the improvement
-    counts as far as it is likely to keep the limit; while nothing keeps it, that likelihood alone counts (Gardner et
-    al. 2014). What is expected to be the fastest of all is taken at once where it would not fit any more into the
-    `left_s` seconds after that: the most for each second, one by one, may leave no time for the most.
+    The criterion is expected improvement over the best so far (Mockus 1978; Jones et al. 1998), per unit of cost (Snoek
+    et al. 2012). Candidates that are still `out` are taken to perform as predicted (the kriging believer: Ginsbourger
+    et al. 2010): one of them may be the best so far, and the forecast has learned from them. A candidate waits while
+    one of its values is being tried in eager, unless there is nothing else to try. Where memory is limited, the
+    improvement is multiplied by the probability that the candidate meets the limit. While no candidate meets it, that
+    probability alone counts (Gardner et al. 2014). The candidate with the best prediction of all is taken at once if it
+    would no longer fit into the `left_s` seconds after the one with the most improvement per second: taking the cheap
+    gains one by one could leave no time for the largest one.
     """
     ready = [c for c in untried if not (out and any(probe in out for probe in probes(space, c)))]
     predicted = []
@@ -121,25 +123,23 @@ def choose(
         return gain * _chance(forecast, candidate, stakes.memory) / seconds
 
     expected, seconds, candidate = max(predicted[len(out) :], key=worth)
-    most = "the highest expected gain for its time" if stakes.keeps_memory else "the likeliest to keep max_memory"
+    most = "the highest expected gain for its time" if stakes.keeps_memory else "the most likely to meet max_memory"
     fastest = min(predicted[len(out) :], key=lambda prediction: prediction[0].mean)
     is_fastest = stakes.keeps_memory and fastest[0].mean < min(best, expected.mean)
     is_last_chance = is_fastest and seconds + fastest[1] > left_s
     if is_last_chance:
         expected, seconds, candidate = fastest
-        most = (
-            f"the highest expected gain, with no time for it after anything else in the {format_duration(left_s)} left"
-        )
+        most = f"the highest expected gain, with no time for it later, as {format_duration(left_s)} are left"
     speed = math.exp(-expected.mean)
     reason = (
-        f"expected {speed:.2f}x (±{expected.deviation:.0%}) for some {format_duration(seconds)}: "
-        f"{most}, of {len(untried)} untried"
+        f"expected {speed:.2f}x (±{expected.deviation:.0%}) in about {format_duration(seconds)}: "
+        f"{most}, among {len(untried)} untried"
     )
     return Proposal(candidate, "; ".join([reason, *forecast.reasons(candidate)]), is_last_chance)
 
 
 def _chance(forecast: Forecast, candidate: Candidate, limit: float) -> float:
-    """That its peak memory keeps the limit."""
+    """Return the probability that its peak memory meets the limit."""
     if math.isinf(limit):
         return 1.0
     expected = forecast.memory(candidate)
@@ -147,7 +147,7 @@ def _chance(forecast: Forecast, candidate: Candidate, limit: float) -> float:
 
 
 def _with_startup(expected: Expected, startup: float) -> Expected:
-    """The amortized log ratio; `startup` is in units of the baseline's whole time, and only the latency varies."""
+    """Return the amortized log ratio; `startup` is a share of the baseline's whole time, taken to be certain."""
     ratio = math.exp(expected.mean)
     return Expected(math.log(ratio + startup), expected.deviation * ratio / (ratio + startup))
 
@@ -159,5 +159,5 @@ def _improvement(expected: Expected, best: float) -> float:
 
 
 def _below(z: float) -> float:
-    """The share of a standard normal distribution that lies below."""
+    """Return the cumulative distribution function of the standard normal distribution at `z`."""
     return math.erfc(-z / math.sqrt(2)) / 2

@@ -1,4 +1,4 @@
-"""What to try first: the strategy's seeds, in the order that the profile suggests."""
+"""The candidates to try first: the strategy's seeds, in the order that the profile suggests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.strategy import Strategy
 from autocompile.space.space import Space
 
-# How the dimension of autocast calls the dtypes.
+# The values of the dimension `amp` by the dtype of autocast.
 _AMP = {"": "off", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True)
 class Seed:
-    """A candidate to try early, and why it stands where it stands, or ""."""
+    """A candidate to try early, and the reason for its place in the order, or ""."""
 
     candidate: Candidate
     reason: str
 
 
 def batch_seeds(space: Space) -> list[Seed]:
-    """Every runtime as it is by default in each batch size, the sizes that eager showed to be most promising first."""
-    reason = "its time a sample in eager"
+    """Return every runtime with its defaults at each batch size, the sizes that were most promising in eager first."""
+    reason = "ordered by the time per sample in eager"
     return [
         Seed(space.candidate(runtime=runtime, batch=size), reason)
         for size in space.around.batches
@@ -37,7 +37,7 @@ def batch_seeds(space: Space) -> list[Seed]:
 
 
 def seeds_of_the_script(script: ScriptEntry | None, space: Space) -> list[Seed]:
-    """What a script does now, if that is not the baseline and can be tried: it is measured, whatever else is."""
+    """Return what a script does now, if it differs from the baseline and can be tried; it is always measured."""
     if script is None:
         return []
     now = plan_of(script)
@@ -48,7 +48,7 @@ def seeds_of_the_script(script: ScriptEntry | None, space: Space) -> list[Seed]:
 
 
 def ordered_seeds(strategy: Strategy, space: Space, evidence: Evidence) -> list[Seed]:
-    """The strategy's seeds that are possible here, the most promising first; ties keep the strategy's order."""
+    """Return the strategy's seeds that are possible here, the most promising first; ties keep the strategy's order."""
     ranked = []
     for values in strategy.seeds:
         if all(value in space.open_values[name] for name, value in values.items()):

@@ -1,1 +1,1 @@
-"""Who is best, by how much, and whether one can say so."""
+"""The verdict: which candidate is best, by how much, and whether the measurements support it."""

@@ -1,4 +1,4 @@
-"""What is compared: a measured candidate as a line, and when one of two can be called faster."""
+"""The measured figures of a candidate, and when one candidate counts as faster than another."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import kind_of
 from autocompile.search.judge.scatter import Scatter, ratio_of, scatter_of
 
-# Half the interval of a start-up, relative: compiles of one program differ so from process to process.
+# Relative half-width of the interval of a start-up: compile times of one program differ this much between processes.
 STARTUP_UNCERTAINTY = 0.15
 _USUAL_TAIL_SCATTER = 0.05
-# Start-up is measured once, so a smaller difference than these is none.
+# Start-up is measured once, so smaller differences than these do not count.
 _NOTABLE_START_S, _NOTABLE_START_SHARE = 0.5, 0.25
 
 _NONE = Estimate(1.0, 1.0, 1.0)
@@ -26,16 +26,16 @@ _NONE = Estimate(1.0, 1.0, 1.0)
 
 @dataclass(frozen=True)
 class Contender:
-    """A measured candidate: `startup_s` once, `latency_s` for the samples of one of the baseline's calls.
+    """A measured candidate: `startup_s` is paid once, `latency_s` for the samples of one of the baseline's calls.
 
-    `packing_s` is this process's share of compiling what all of them load.
+    `packing_s` is one process's share of the time to compile the artifact that all processes load.
 
-    `number`, `label`, `origin` and `changes` are its trial's; `processes` counts those that were measured,
-    `is_finalist` tells whether any was after the screening. `ratio` is its time for a sample over the
-    baseline's. `floor`: the relative difference in latency below which, in this run, nothing is called
-    faster. `tail`: the latency that counts over the mean one, with what processes differ by. `excess`: by
-    constraint, how far it is beyond it, relative to the limit; it is kept at or below 0. `noisy`: most of its
-    processes were timed while others took the host's CPU or GPU.
+    `number`, `label`, `origin` and `changes` are those of its trial. `processes` counts the processes that measured it.
+    `is_finalist` tells whether any of them ran after the screening. `ratio` is its time per sample over the baseline's.
+    `floor` is the relative difference in latency below which this run calls nothing faster. `tail` is the ratio of the
+    goal's latency percentile to the mean latency, with the scatter between processes as its interval. `excess` maps
+    each constraint to how far the candidate exceeds it, relative to the limit; the constraint is met at or below 0.
+    `noisy` tells whether most of its processes were timed while other programs used the host's CPU or GPU.
     """
 
     number: int
@@ -55,28 +55,28 @@ class Contender:
 
     @property
     def is_feasible(self) -> bool:
-        """Whether it keeps every constraint."""
+        """Whether it meets every constraint."""
         return self.worst_excess <= 0
 
     @property
     def worst_excess(self) -> float:
-        """How far it is beyond the constraint that it breaks most; at or below 0 for none."""
+        """How far it exceeds the constraint that it violates most; at or below 0 if it violates no constraint."""
         return max(self.excess.values(), default=0.0)
 
     @property
     def once_s(self) -> float:
-        """What a process pays once: its start, and its share of what was compiled for all."""
+        """What a process pays once, in seconds: its start-up, and its share of packing."""
         return self.startup_s + self.packing_s
 
     def per_call_s(self, calls: float) -> Estimate:
-        """Amortized seconds a call; the interval is the latency's, and the start-up's, which is measured once.
+        """Amortized seconds per call. The interval combines the intervals of the latency and of the start-up.
 
-        With infinitely many calls it is the latency that counts.
+        With infinitely many calls, only the latency (with its `tail`) counts.
         """
         return Estimate.around(*self.cost(calls))
 
     def cost(self, calls: float) -> tuple[float, float]:
-        """The same, as its value and half its interval, relative."""
+        """The amortized seconds per call, as the value and the relative half-width of its interval."""
         each = self.latency_s
         if math.isinf(calls):
             return each.value * self.tail.value, math.hypot(each.relative_halfwidth, self.tail.relative_halfwidth)
@@ -86,7 +86,7 @@ class Contender:
 
     @property
     def line(self) -> Line:
-        """Its start-up and its latency, with half their intervals."""
+        """Its start-up and its latency, with the half-widths of their intervals."""
         each = self.latency_s
         return Line(
             self.label,
@@ -98,14 +98,15 @@ class Contender:
 
 
 def baseline_seconds(trials: Sequence[Trial]) -> float:
-    """The run's one baseline latency in seconds: the median over all processes, as each of them timed it."""
+    """Return the run's one baseline latency in seconds: the median over the baseline timings of all processes."""
     return median(m.baseline.mean_ms for trial in trials for m in trial.measurements) / 1e3
 
 
 def contenders_of(trials: Sequence[Trial], goal: Goal) -> list[Contender]:
-    """All measured trials, those of one run. Latencies are paired ratios times the run's one baseline latency.
+    """Return a contender for each measured trial of one run.
 
-    Absolute times of different processes are not compared.
+    Latencies are paired ratios times the run's baseline latency. Absolute times of different processes are not
+    compared.
     """
     measured = [trial for trial in trials if trial.measurement is not None]
     if not measured:
@@ -115,7 +116,7 @@ def contenders_of(trials: Sequence[Trial], goal: Goal) -> list[Contender]:
 
 
 def once_packed(contender: Contender) -> Contender:
-    """The same after it was packed: what that took is not paid again, whichever is chosen then."""
+    """Return the contender without its packing time, which is spent already, whichever candidate is chosen."""
     return replace(contender, packing_s=0.0)
 
 
@@ -154,9 +155,10 @@ def _contender(trial: Trial, run: _Run) -> Contender:
 
 
 def _once_s(trial: Trial, goal: Goal) -> tuple[float, float]:
-    """Seconds that a process takes to start, as the goal has it start, and its share of packing.
+    """Return the seconds that a process takes to start in the way that the goal asks for, and its share of packing.
 
-    Where it compiles from a cache, that is what the last process took which found one, or else what is usual.
+    Where a process compiles from a cache, the start is that of the last process that found a cache. If no process found
+    one yet, it is the usual time.
     """
     kind = kind_of(trial.plan)
     if not goal.loads_artifacts:
@@ -175,14 +177,15 @@ def _once_s(trial: Trial, goal: Goal) -> tuple[float, float]:
 
 
 def _tail(trial: Trial, goal: Goal) -> float:
-    """The quantile that the goal names over the mean, the mean over the processes."""
+    """Return the percentile that the goal names over the mean latency, averaged over the processes."""
     return mean(_over_mean(m, goal) for m in trial.measurements)
 
 
 def _tail_scatter(trials: Sequence[Trial], goal: Goal) -> float:
-    """Half the 95% interval of one process's log tail: twice what those of all candidates' processes scatter by.
+    """Return the half-width of the 95% interval of one process's log tail: two pooled standard deviations.
 
-    Where little was measured twice, a quantile is taken to scatter as usual.
+    The standard deviation is pooled over the processes of all candidates. A usual value stands in where few candidates
+    were measured more than once.
     """
     if goal.objective != "latency":
         return 0.0
@@ -218,10 +221,10 @@ def mostly_noisy(trial: Trial) -> bool:
 def beats(contender: Contender, other: Contender, calls: float) -> bool:
     """Whether `contender` is faster than `other` with 95% confidence, and by more than the run's own A/A margin.
 
-    Never on a noisy host. What others take of it is no scatter that an interval could hold, but moves every process
-    alike and each program by another factor: beside one busy process on two cores, a program of 0.7 times the
-    baseline's time takes 1.7 times of it, time and again (`studies/trust`, agreement). Nor by a start that is not
-    notably sooner.
+    Always false for a candidate that was timed on a noisy host. Load from other programs is not random scatter that an
+    interval could cover: it shifts all processes alike, and each program by a different factor. Next to one busy
+    process on two cores, a program that takes 0.7 times the baseline's time repeatedly took 1.7 times of it
+    (`studies/trust`, agreement). A shorter start-up counts only if it is notably shorter.
     """
     if contender.noisy or other.noisy or not _ahead(contender, other, calls):
         return False
@@ -237,21 +240,21 @@ def _ahead(contender: Contender, other: Contender, calls: float) -> bool:
 
 
 def starts_sooner(contender: Contender, other: Contender) -> bool:
-    """Whether `contender` starts notably sooner: start-up is measured once, so a small difference is none."""
+    """Whether `contender` starts notably sooner. Start-up is measured once, so a small difference does not count."""
     return other.once_s - contender.once_s > max(_NOTABLE_START_S, _NOTABLE_START_SHARE * other.once_s)
 
 
 def dominates(contender: Contender, other: Contender, calls: float) -> bool:
-    """Whether `contender` reads as good as `other` in every column, and better in one.
+    """Whether `contender` reads as good as `other` in every column, and better in at least one.
 
-    The columns: amortized time, latency, start-up, changes.
+    The columns are amortized time, latency, start-up and number of changes.
     """
     mine, theirs = _columns(contender, calls), _columns(other, calls)
     return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
 def no_worse(contender: Contender, other: Contender, calls: float) -> bool:
-    """Whether `contender` is as simple as `other`, reads as quick a call, and starts not notably later."""
+    """Whether `contender` is as simple as `other`, reads as fast per call or faster, and starts not notably later."""
     if contender.changes > other.changes or starts_sooner(other, contender):
         return False
     quick = contender.latency_s.value <= other.latency_s.value
@@ -263,18 +266,18 @@ def _columns(contender: Contender, calls: float) -> tuple[float, float, float, i
 
 
 def gain(contender: Contender, other: Contender, calls: float) -> float:
-    """How far `contender` is ahead of `other`, as the logarithm of the ratio of their amortized times."""
+    """Return how far `contender` is ahead of `other`: the logarithm of the ratio of their amortized times."""
     return math.log(other.cost(calls)[0] / contender.cost(calls)[0])
 
 
 def open_between(contender: Contender, other: Contender, calls: float) -> float:
-    """Which differences between the two are left open, on the log scale."""
+    """Return the largest difference between the two, on the log scale, that the measurements cannot resolve."""
     (mine, half), (_theirs, other_half) = contender.cost(calls), other.cost(calls)
     floor = contender.floor * contender.latency_s.value / mine if math.isfinite(calls) else contender.floor
     return max(math.hypot(half, other_half), floor)
 
 
 def hopeless(contender: Contender, best: Contender, calls: float) -> bool:
-    """Whether it is so far behind that measuring it again cannot make it the winner: twice what is left open."""
+    """Whether it is too far behind to win if measured again: by more than twice the uncertainty of the difference."""
     (_best, best_half), (_mine, half) = best.cost(calls), contender.cost(calls)
     return gain(best, contender, calls) > 2 * math.hypot(best_half, half)

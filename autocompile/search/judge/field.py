@@ -1,4 +1,4 @@
-"""Those who can win, and which of them is best for how many calls."""
+"""The candidates that can win, and which of them is best for which number of calls."""
 
 from __future__ import annotations
 
@@ -9,41 +9,48 @@ from functools import cached_property
 from autocompile.core.envelope import steps
 from autocompile.search.judge.contender import Contender, beats, dominates, no_worse
 
-# Beyond so many times the calls that make up for the longest start, start-up is no part of a call's time any more.
+# Beyond this many times the number of calls that pays back the longest start-up, start-up no longer matters.
 _NEGLIGIBLE = 10**6
-# What may be given away for a simpler candidate, where two cannot be told apart.
+# The relative time that is given up for a simpler candidate, where two cannot be distinguished.
 WORTH_SIMPLICITY = 0.02
 
 
 @dataclass(frozen=True)
 class Field:
-    """`contenders` keep every constraint, or nobody does. Where nothing `can_be_told` apart, nobody beats anybody."""
+    """The candidates that can win: either all of them meet every constraint, or no candidate does.
+
+    If `can_be_told` is false, the host is too noisy to distinguish candidates, and no candidate beats another.
+    """
 
     contenders: tuple[Contender, ...]
     can_be_told: bool = True
 
     def winner(self, calls: float) -> Contender:
-        """Of those that stand the baseline, if it does; else the simplest of those that read about as quick as any.
+        """Return the winner among the candidates that are not clearly beaten: the baseline, if it is one of them.
 
-        Of equally simple ones it is the quickest; finalists come before others.
+        Else it is the simplest of those whose time is within 2% of the fastest, and of equally simple ones the fastest.
+        Finalists come before other candidates.
         """
         return self._first(self._eligible(calls), calls)
 
     def standing(self, calls: float) -> list[Contender]:
-        """Those that are not surely behind anybody, the quickest first, for so many calls."""
+        """Return the candidates that are not clearly slower than any other over `calls` calls, the fastest first."""
         eligible = self._eligible(calls)
         quickest = sorted(eligible, key=lambda c: _quickness(c, calls))
         return [c for c in quickest if self._stands(c, quickest, calls)] or quickest[:1]
 
     def envelope(self) -> list[tuple[int, Contender]]:
-        """Who wins from how many calls on."""
+        """Return the winners by number of calls, each with the number of calls from which it wins."""
         by_number = {c.number: c for c in self.contenders}
         slowest_s = max(c.startup_s for c in self.contenders)
         last = 1 + int(_NEGLIGIBLE * slowest_s / min(c.latency_s.value for c in self.contenders))
         return [(calls, by_number[number]) for calls, number in steps(lambda n: self.winner(n).number, last)]
 
     def owed(self, winner: Contender, calls: float) -> tuple[Contender, ...]:
-        """Who lacks a final, and so leaves the verdict open: the winner, and those that read better in every column."""
+        """Return the candidates that lack a final and therefore leave the verdict open.
+
+        They are the winner, and the candidates that read better than the winner in every column.
+        """
         unsettled = (c for c in self.contenders if not self._is_settled(c))
         return tuple(c for c in unsettled if c is winner or dominates(c, winner, calls))
 
@@ -56,11 +63,14 @@ class Field:
         return any(c.is_finalist for c in self.contenders)
 
     def _is_settled(self, contender: Contender) -> bool:
-        """Whether its figures are final; before there are finals, everybody's are as good."""
+        """Whether its figures are final. Before any finals ran, the figures of all candidates count as final."""
         return contender.is_finalist or contender.origin == "baseline" or not self._had_finals
 
     def _eligible(self, calls: float) -> list[Contender]:
-        """The finalists, and who beats the one that wins among them: a coarse figure is equal to everything."""
+        """Return the finalists, and the other candidates that beat the winner among the finalists.
+
+        The other candidates were timed coarsely: their intervals are so wide that they tie with everything.
+        """
         first = self._first(self._settled, calls)
         return self._settled + [c for c in self.contenders if not self._is_settled(c) and self._beats(c, first, calls)]
 
@@ -73,7 +83,10 @@ class Field:
         return min(close, key=lambda c: (c.origin != "baseline", c.changes))
 
     def _stands(self, contender: Contender, among: Sequence[Contender], calls: float) -> bool:
-        """Whether nobody among these beats it, nor one that is no worse: a wide interval alone makes no winner."""
+        """Whether no candidate among these beats it, or beats a candidate that is no worse than it.
+
+        The second condition keeps a candidate from winning by a wide interval alone.
+        """
         if any(self._beats(other, contender, calls) for other in among):
             return False
         others = [c for c in among if no_worse(c, contender, calls)]
@@ -84,6 +97,6 @@ class Field:
 
 
 def _quickness(contender: Contender, calls: float) -> tuple[float, ...]:
-    """Ties in time are broken by the other columns, so that nobody comes before one that dominates it."""
+    """Return the sort key. The other columns break ties in time, so that a dominated candidate never comes first."""
     once = contender.startup_s, contender.packing_s
     return contender.cost(calls)[0], contender.latency_s.value, *once, contender.changes, contender.number

@@ -1,4 +1,4 @@
-"""A verdict's reason, in words that hold for it."""
+"""The reason for a verdict, in words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from autocompile.search.judge.field import WORTH_SIMPLICITY
 
 @dataclass(frozen=True)
 class Case:
-    """What a reason is given for.
+    """The judgement that a reason is given for.
 
-    `winner` is best over the range that `calls` lies in, `preferred` at exactly so many; they differ where that range
-    is a narrow one. `tied` are not surely behind anybody, the quickest first; `ranking` holds all that was measured.
-    `words`: what a call is called.
+    `winner` is best over the range of numbers of calls that contains `calls`; `preferred` is best at exactly `calls`.
+    The two differ where the range of `preferred` is narrow. `tied` holds the candidates that are not clearly slower
+    than any other, the fastest first; `ranking` holds all measured candidates. `words`: what a call of this workload is
+    named.
     """
 
     winner: Contender
@@ -31,24 +32,25 @@ class Case:
 
 
 def reason(case: Case, owed: Sequence[Contender], *, can_be_told: bool) -> str:
-    """Why the winner won, what it does not settle, and who is faster but beyond a limit."""
+    """Return why the winner won, what the verdict leaves open, and which candidate is faster but exceeds a limit."""
     if not can_be_told:
-        return f"this host is too noisy for a verdict: equal programs may differ by ±{case.margin:.0%} here"
+        return f"this host is too noisy for a verdict: identical programs may differ by ±{case.margin:.0%} here"
     disturbed = _disturbed(case)
     if disturbed and (case.winner.origin == "baseline" or case.winner.noisy):
         return (
-            f"{disturbed.label} was ahead, but others used this host while it was timed, which moves every ratio, "
-            f"so nothing is called faster than {case.winner.label}; tune again while the host is quiet"
+            f"{disturbed.label} was ahead, but other programs used this host while it was timed, "
+            f"which distorts every ratio, so no candidate counts as faster than {case.winner.label}; "
+            "tune again while the host is quiet"
         )
     parts = [_amortized(case), _won(case)]
     if disturbed:
-        parts.append(f"{disturbed.label} was ahead, but others used this host while it was timed")
+        parts.append(f"{disturbed.label} was ahead, but other programs used this host while it was timed")
     parts += [_open(case.winner, owed), _ruled_out(case)]
     return "; ".join(filter(None, parts))
 
 
 def _disturbed(case: Case) -> Contender | None:
-    """Who reads faster than the winner, and was timed while others used the host."""
+    """Return a candidate that reads faster than the winner, but was timed while other programs used the host."""
     mine = case.winner.per_call_s(case.calls).value
     ahead = (c for c in case.ranking if c.noisy and c.is_feasible and c.per_call_s(case.calls).value < mine)
     return next((c for c in ahead if c is not case.winner), None)
@@ -67,32 +69,33 @@ def _amortized(case: Case) -> str:
 
 
 def _won(case: Case) -> str:
-    """Against those that are not surely behind."""
+    """Return how the winner compares with the candidates that are not clearly slower."""
     winner, best = case.winner, case.tied[0]
     if winner is not case.preferred:
-        number = f"at just this number of {case.words.many}"
-        return f"{number} {case.preferred.label} would be preferred, but not for somewhat fewer"
+        number = f"at exactly this number of {case.words.many},"
+        return f"{number} {case.preferred.label} would be preferred, but not for slightly fewer"
     if winner is not best:
         told = _not_ahead(case, best)
         return f"{told}, so the simpler one is preferred" if winner.changes < best.changes else told
     if winner.origin == "baseline":
         mine = winner.per_call_s(case.calls).value
         if any(c.per_call_s(case.calls).value < mine for c in case.ranking if c.is_feasible):
-            return f"nothing{_keeping(case)} was faster beyond the noise"
-        return f"nothing faster was measured{_keeping(case)}"
+            return f"no candidate{_keeping(case)} was faster beyond the noise"
+        return f"no faster candidate{_keeping(case)} was measured"
     return _simplest(winner, [c for c in case.tied if c is not winner])
 
 
 def _not_ahead(case: Case, best: Contender) -> str:
-    """Why who reads quickest does not beat the winner."""
+    """Return why the candidate that reads fastest does not beat the winner."""
     if math.isfinite(case.calls) and beats(best, case.winner, math.inf):
-        once = f"a start-up is measured once, and may be off by {STARTUP_UNCERTAINTY:.0%}"
-        return f"{best.label} is faster a {case.words.one}, but not surely ahead over so few: {once}"
+        once = f"start-up is measured only once and may be off by {STARTUP_UNCERTAINTY:.0%}"
+        few = f"not certainly ahead over so few {case.words.many}"
+        return f"{best.label} is faster per {case.words.one}, but {few}: {once}"
     return f"{best.label} is not faster beyond the noise (about {case.margin:.1%} between processes here)"
 
 
 def _keeping(case: Case) -> str:
-    return " that keeps the limits" if any(c.excess for c in case.ranking) else ""
+    return " within the limits" if any(c.excess for c in case.ranking) else ""
 
 
 def _simplest(winner: Contender, others: Sequence[Contender]) -> str:
@@ -104,11 +107,11 @@ def _simplest(winner: Contender, others: Sequence[Contender]) -> str:
         return f"{told}, and the simplest of them"
     if winner.changes == fewest:
         return f"{told}, and none of them is simpler"
-    return f"{told}, but none that is simpler reads within {WORTH_SIMPLICITY:.0%} of it"
+    return f"{told}, but no simpler one is within {WORTH_SIMPLICITY:.0%} of its time"
 
 
 def _open(winner: Contender, owed: Sequence[Contender]) -> str:
-    """What a missing final leaves open."""
+    """Return what a missing final leaves open."""
     others = [c.label for c in owed if c is not winner]
     if others:
         read = "reads" if len(others) == 1 else "read"
@@ -116,13 +119,13 @@ def _open(winner: Contender, owed: Sequence[Contender]) -> str:
         too = f", as was {winner.label}" if winner in owed else ""
         return (
             f"the verdict is open: {', '.join(others)} {read} as good or better in every column, "
-            f"but {were} measured once only, without a final{too}"
+            f"but {were} measured only once, without a final{too}"
         )
-    return f"the verdict is open: {winner.label} was measured once only, without a final" if owed else ""
+    return f"the verdict is open: {winner.label} was measured only once, without a final" if owed else ""
 
 
 def _ruled_out(case: Case) -> str:
-    """Who is faster, and breaks a constraint."""
+    """Return which candidate is faster but violates a constraint."""
     faster = (c for c in case.ranking if not c.is_feasible and beats(c, case.winner, case.calls))
     quicker = next(faster, None)
-    return f"{quicker.label} is faster, and misses {beyond(quicker.excess)}" if quicker else ""
+    return f"{quicker.label} is faster, but misses {beyond(quicker.excess)}" if quicker else ""

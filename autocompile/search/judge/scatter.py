@@ -1,4 +1,4 @@
-"""How far apart processes are that measure the same thing, and what that leaves to be said."""
+"""The scatter between processes that measure the same program, and which differences it allows to report."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from autocompile.core.estimate import Estimate
 from autocompile.core.trial import Trial
 
 _CONFIDENCE = 0.95
-# What processes are taken to differ by until a run has seen enough of its own: paired medians of one program scatter
-# by 1 to 5% between processes on a quiet 2-core machine. It stands in for what is missing to so many observations.
+# The standard deviation that is assumed until a run has enough observations of its own: on a quiet 2-core machine,
+# paired medians of one program scatter by 1 to 5% between processes. It counts for the observations that are missing to
+# `_ENOUGH`.
 _PRIOR_SIGMA, _ENOUGH = 0.04, 4
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """Standard deviation of log ratios between processes, and the degrees of freedom it stands on.
+    """Standard deviation of log ratios between processes, with its degrees of freedom.
 
-    A process has a bias of its own (memory layout, thread placement) that no number of samples within
-    it averages out. It is pooled over all candidates, as each is measured in a few processes only: the
-    within-group mean square of a one-way analysis of variance. `floor` is what the baseline, measured
-    against itself, differed from 1 in this run: a smaller difference is called none.
+    A process has a bias of its own (memory layout, thread placement) that no number of samples within it averages out.
+    The standard deviation is pooled over all candidates, as each is measured in a few processes only: it is the
+    within-group mean square of a one-way analysis of variance. `floor` is how far the ratio of the baseline, measured
+    against itself, was from 1 in this run: a smaller difference is not reported as a difference.
     """
 
     sigma: float
@@ -33,10 +34,10 @@ class Scatter:
     floor: float = 0.0
 
     def halfwidth(self, trial: Trial) -> float:
-        """Half the 95% interval of a trial's log ratio (Student's t).
+        """Return the half-width of the 95% interval of a trial's log ratio (Student's t).
 
-        What processes scatter by holds the noise within them, so the two are not added; but where there is
-        one process only, it may have been timed more coarsely than others, which its own interval tells.
+        The scatter between processes already contains the noise within them, so the two are not added. A single process
+        may have been timed more coarsely than others, however; then its own interval counts if it is wider.
         """
         between = self.quantile * self.sigma / math.sqrt(len(trial.measurements))
         if len(trial.measurements) > 1:
@@ -44,7 +45,7 @@ class Scatter:
         return max(between, trial.measurements[0].ratio.relative_halfwidth)
 
     def margin(self, processes: int) -> float:
-        """The relative difference that two candidates must have, measured in so many processes each."""
+        """Return by how much two candidates must differ, as a share, if each is measured in `processes` processes."""
         return max(self.floor, self.quantile * self.sigma * math.sqrt(2 / processes))
 
     @property
@@ -54,10 +55,13 @@ class Scatter:
 
 
 def scatter_of(trials: Sequence[Trial]) -> Scatter:
-    """Pool the scatter of the candidates' processes; where little was measured twice, what is usual.
+    """Pool the scatter of the candidates' processes.
 
-    The baseline's own scatter is not pooled, as it is smaller: what it is compared with shares its memory
-    and its code. But it must read 1, so how far it is off tells what a difference means here.
+    A usual value stands in where few candidates were measured repeatedly.
+
+    The baseline's own scatter is not pooled. It is smaller, as the eager model that it is compared with shares its
+    memory and its code. But its ratio must be 1, so its deviation from 1 shows which differences are meaningful in this
+    run.
     """
     squares, freedom, own = 0.0, 0, 0.0
     for trial in trials:
@@ -73,7 +77,7 @@ def scatter_of(trials: Sequence[Trial]) -> Scatter:
 
 
 def ratio_of(trial: Trial, scatter: Scatter) -> Estimate:
-    """Candidate time over baseline time from all processes; the baseline's is 1 by definition."""
+    """Return candidate time over baseline time, from all processes; the baseline's is 1 by definition."""
     if trial.origin == "baseline":
         return Estimate(1.0, 1.0, 1.0)
     value = math.exp(mean(math.log(m.ratio.value) for m in trial.measurements))

@@ -1,4 +1,4 @@
-"""Who stands where: the document's table of trials, and the same table for another number of calls."""
+"""The document's table of ranked trials, and the same table for another number of calls."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from autocompile.search.judge.verdict import Verdict, judge
 
 
 def at_calls(document: Document, calls: int) -> Document:
-    """The same study, judged for a process that makes so many calls.
+    """Return the same study, judged for a process that makes `calls` calls.
 
-    Winner, ranks, reason, snippet and trade-offs are for these.
+    Winner, ranks, reason, snippet and trade-offs are for that number of calls.
 
     Raises InvalidValue for fewer than one call.
     """
@@ -61,7 +61,7 @@ def at_calls(document: Document, calls: int) -> Document:
 def _given_batch(
     document: Document, measured: Sequence[TrialEntry], entries: Sequence[TrialEntry], calls: int
 ) -> TrialEntry | None:
-    """The winner among those that take the samples as given, where others were tried."""
+    """Return the winner among the candidates at the given batch; None if no other batch size was tried."""
     if document.winner_as_given is None:
         return None
     contenders = [_contender(document, entry) for entry in measured if entry.batch is None]
@@ -72,7 +72,7 @@ def _given_batch(
 
 
 def ranked(entries: Sequence[TrialEntry], verdict: Verdict, calls: float, spread_over: float) -> tuple[TrialEntry, ...]:
-    """The measured trials in the verdict's order, with what follows from it; `spread_over` is what it ranked by."""
+    """Return the measured trials in the verdict's order; `spread_over`: the number of calls that it is for."""
     by_number = {entry.number: entry for entry in entries}
     baseline = next(c for c in verdict.ranking if c.origin == "baseline")
     return tuple(
@@ -101,7 +101,7 @@ def _word(contender: Contender, baseline: Contender, verdict: Verdict, calls: fl
 
 
 def measured_entry(trial: Trial, contender: Contender, given_batch: float | None) -> TrialEntry:
-    """A measured trial, not ranked yet; `given_batch`: samples in one of the baseline's calls, if that is known."""
+    """Return a measured trial, not ranked yet; `given_batch`: samples in a call of the baseline, if that is known."""
     assert trial.measurement is not None
     latest = trial.measurements[-1]
     return replace(
@@ -130,14 +130,14 @@ def measured_entry(trial: Trial, contender: Contender, given_batch: float | None
 
 
 def failed_entry(trial: Trial) -> TrialEntry:
-    """A trial that ended without a measurement."""
+    """Return the entry of a trial that ended without a measurement."""
     assert isinstance(trial.outcome, Failure)
     word: VerdictWord = "wrong result" if trial.outcome.kind == "wrong_result" else "failed"
     return replace(_entry(trial), status="failed", verdict=word, failure=trial.outcome)
 
 
 def _entry(trial: Trial) -> TrialEntry:
-    """What is known of a trial however it ended; a verdict is still to come."""
+    """Return the fields that every trial has, however it ended. The verdict is filled in later."""
     return TrialEntry(
         rank=None,
         number=trial.number,

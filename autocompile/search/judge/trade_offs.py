@@ -1,4 +1,4 @@
-"""What was measured that nothing else matches in start-up, latency and memory at once."""
+"""The measured candidates that no other candidate matches in start-up, latency and memory at once."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NOTABLE_MEMORY_SHARE = 0.1
 
 
 def trade_offs(ranking: Sequence[Contender], memory_bytes: Mapping[int, int]) -> tuple[TradeOff, ...]:
-    """The winner, which is the first of the ranking, and the Pareto points, least start-up first.
+    """Return the winner, which is the first of the ranking, and the Pareto points, the shortest start-up first.
 
-    `memory_bytes`: the peak, by trial number. What breaks a constraint hides nothing that keeps them all.
+    `memory_bytes`: the peak, by trial number. A candidate that violates a constraint hides none that meets all of them.
     """
     feasible = [c for c in ranking if c.is_feasible]
     points = [*_points(feasible, memory_bytes), *(c for c in _points(ranking, memory_bytes) if not c.is_feasible)]
@@ -33,7 +33,7 @@ def _points(some: Sequence[Contender], memory_bytes: Mapping[int, int]) -> list[
 
 
 def _worth_telling_apart(some: Sequence[Contender], memory_bytes: Mapping[int, int]) -> list[Contender]:
-    """Without those that add nothing to a simpler one."""
+    """Return the candidates without those that have no advantage over a simpler one."""
     kept: list[Contender] = []
     for contender in sorted(some, key=lambda c: (c.changes, c.latency_s.value)):
         if not any(_adds_nothing(contender, simpler, memory_bytes) for simpler in kept):
@@ -42,6 +42,6 @@ def _worth_telling_apart(some: Sequence[Contender], memory_bytes: Mapping[int, i
 
 
 def _adds_nothing(contender: Contender, simpler: Contender, memory_bytes: Mapping[int, int]) -> bool:
-    """Whether it is surely neither quicker a call, nor notably quicker to start or lighter."""
+    """Whether it is neither clearly faster per call, nor notably faster to start, nor notably smaller in memory."""
     lighter = memory_bytes[contender.number] < (1 - _NOTABLE_MEMORY_SHARE) * memory_bytes[simpler.number]
     return not lighter and not starts_sooner(contender, simpler) and not beats(contender, simpler, math.inf)

@@ -1,4 +1,4 @@
-"""Which candidate is best for so many calls, and whether one can say so."""
+"""Which candidate is best for a number of calls, and whether the measurements support it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from autocompile.search.judge.contender import Contender
 from autocompile.search.judge.field import Field
 from autocompile.search.judge.reason import Case, reason
 
-# A run in which identical programs differ by more than this says nothing.
+# If identical programs differ by more than this, the run gives no verdict.
 _TOO_NOISY = 0.5
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The winner, everyone in order, and the reason in words.
+    """The winner, all contenders in order, and the reason in words.
 
-    `margin` is the relative difference below which, in this run, nothing is called faster. `tied` are those
-    that are not surely behind anybody, the quickest first. `envelope` tells who wins for how many calls, by this same
-    judgement. `is_feasible`: whether the winner keeps every constraint. `owed`: who lacks a final, and so leaves the
-    verdict open.
+    `margin` is the relative difference below which this run calls nothing faster. `tied` holds the contenders that are
+    not clearly slower than any other, the fastest first. `envelope` holds the winners by number of calls, found by this
+    same judgement. `is_feasible`: whether the winner meets every constraint. `owed`: the contenders that lack a final
+    and therefore leave the verdict open.
     """
 
     winner: Contender
@@ -38,13 +38,14 @@ class Verdict:
 
 
 def judge(contenders: Sequence[Contender], calls: float, margin: float, words: Words = CALLS) -> Verdict:
-    """Rank by amortized time over `calls` (infinity: by latency), and choose of those that are not surely behind.
+    """Rank by amortized time over `calls` (infinity: by latency), and choose among those that are not clearly slower.
 
-    That is the baseline, if it is one of them; else the simplest of those that read at most 2% behind the quickest.
+    The choice is the baseline, if it is one of them; else the simplest of those that read at most 2% slower than the
+    fastest.
 
-    Only who keeps every constraint can win; if nobody does, it is whoever is nearest. `contenders` must hold the
-    baseline. `margin`: what two candidates must differ by in this run, as `scatter_of` tells. `words`: what a call is
-    called in the reason.
+    Only a contender that meets every constraint can win. If there is none, the one that comes nearest is returned.
+    `contenders` must include the baseline. `margin`: by how much two candidates must differ in this run, from
+    `scatter_of`. `words`: what a call is named in the reason.
     """
     ranking = sorted(contenders, key=lambda c: c.per_call_s(calls).value)
     feasible = [c for c in ranking if c.is_feasible]
@@ -68,7 +69,7 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float, words: W
 
 
 def _undisturbed(feasible: Sequence[Contender]) -> tuple[Contender, ...]:
-    """Without those that were timed while others used the host, unless nothing else is left; the baseline stays."""
+    """Return the baseline and the contenders that were timed on a quiet host; all contenders, if there are none."""
     return tuple(c for c in feasible if not c.noisy or c.origin == "baseline") or tuple(feasible)
 
 
@@ -77,9 +78,9 @@ def _at(winners: Sequence[tuple[int, Contender]], calls: float) -> Contender:
 
 
 def _nearest(ranking: Sequence[Contender], margin: float) -> Verdict:
-    """Nobody keeps the constraints: whoever is nearest, for any number of calls."""
+    """Return the contender that comes nearest to the constraints, which none of them meets, for any number of calls."""
     nearest = min(ranking, key=lambda c: (c.worst_excess, c.changes, c.latency_s.value, c.number))
-    said = f"nothing that was measured keeps the constraints; {nearest.label} comes nearest"
+    said = f"no measured candidate meets the constraints; {nearest.label} comes nearest"
     return Verdict(
         winner=nearest,
         ranking=_from(nearest, ranking),

@@ -1,1 +1,1 @@
-"""The winner, packed, and what was packed, measured."""
+"""Pack the winner, and measure the packed artifact."""

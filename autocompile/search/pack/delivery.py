@@ -1,4 +1,4 @@
-"""The verdict and what `load` serves, made one: the winner is packed and measured as loaded, until it still wins so."""
+"""Pack the winner and measure it as loaded, until the verdict holds for what `load` serves."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from autocompile.search.run import Bench
 
 @dataclass(frozen=True)
 class Delivery:
-    """The verdict over `trials`, whose winner is what `bench.artifact` holds: all that was measured, as it is served.
+    """The verdict over `trials`, as they are served; `bench.artifact` holds the winner.
 
-    `untimed`: why what was packed and verified was not timed as loaded, "" if it was. `stopped`: why the run ended
-    early, "" if it did not.
+    `untimed`: why the packed and verified artifact was not timed as loaded, or "". `stopped`: why the run ended early,
+    or "".
     """
 
     trials: tuple[Trial, ...]
@@ -40,9 +40,10 @@ class Delivery:
 
 
 def deliver_winner(bench: Bench, trials: Sequence[Trial], stopped: str = "") -> Delivery:
-    """Pack who wins, and measure what production loads. If another one wins then, that one is packed.
+    """Pack the winner, and measure what production loads. If another candidate wins then, pack that one.
 
-    Once the run is `stopped`, for a reason, no process is started any more, and what can be served is judged.
+    Once the run is `stopped`, for a reason, no process is started any more, and the candidates that can be served are
+    judged.
     """
     known = list(trials)
     done: dict[int, Delivered] = {}
@@ -68,7 +69,7 @@ def deliver_winner(bench: Bench, trials: Sequence[Trial], stopped: str = "") -> 
 
 
 def _told(bench: Bench, stop: BaseException) -> str:
-    """Why packing ended early, which the journal has, too."""
+    """Return why packing ended early, and write it into the journal."""
     stopped = str(stop) if isinstance(stop, RunnerError) else INTERRUPTED
     bench.ledger.decide("stopped", "packing", stopped)
     return stopped
@@ -85,7 +86,7 @@ def _tell_change(bench: Bench, before: Verdict, after: Verdict) -> None:
 def _delivered(
     bench: Bench, own: Delivered, verdict: Verdict, trials: list[Trial], before: Sequence[Trial], stopped: str
 ) -> Delivery:
-    """Put into `bench.artifact`, with what else it can serve: that starts as it did `before` anything was packed."""
+    """Move the winner into `bench.artifact`, with what else it can serve, as measured `before` packing."""
     bare = own.manifest
     shutil.rmtree(bench.artifact, ignore_errors=True)
     shutil.move(own.directory, bench.artifact)

@@ -1,4 +1,4 @@
-"""What was packed, measured as production loads it, in fresh processes, as far as the budget goes."""
+"""Measure the packed artifact as production loads it, in new processes, as far as the budget allows."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from autocompile.core.units import format_duration
 from autocompile.search.reserve import limits_of
 from autocompile.search.run import Bench
 
-# Why a run ended that the user ended.
+# The reason given where the user ended the run.
 INTERRUPTED = "interrupted by the user"
 
-# A process that takes so many times what is expected of it, and so long at least, hangs.
+# A process that takes this many times the expected time, and at least this many seconds, counts as hung.
 _PATIENCE, _PATIENCE_S = 5.0, 60.0
 
 
 @dataclass(frozen=True)
 class AsLoaded:
-    """What came of it: the measurements; or the `fault` for which the artifact is not kept; or why none was taken.
+    """The measurements, or the `fault` for which the artifact is rejected, or why there is no measurement.
 
-    `untimed`: the budget or the run ended before one process had measured it, which says nothing against it.
-    `stopped`: why no further process may be started, "" if one may.
+    `untimed`: the budget or the run ended before one process had measured it; the artifact may still be used.
+    `stopped`: why no further process may be started, or "".
     """
 
     measured: tuple[Measurement, ...] = ()
@@ -37,7 +37,7 @@ class AsLoaded:
 
 
 def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, expected_s: float) -> AsLoaded:
-    """Load the artifact in so many new processes, as far as the budget goes; one takes `expected_s` or so."""
+    """Load the artifact in `processes` new processes, as far as the budget allows; one takes about `expected_s`."""
     measured: list[Measurement] = []
     for process in range(processes):
         longest = max((sum(m.phases_s.values()) for m in measured), default=0.0)
@@ -54,11 +54,11 @@ def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, e
         except RunnerError as fault:
             return AsLoaded(tuple(measured), untimed="" if measured else str(fault), stopped=str(fault))
         except KeyboardInterrupt:  # the runner has ended the process
-            return AsLoaded(tuple(measured), untimed="" if measured else "stopped by hand", stopped=INTERRUPTED)
+            return AsLoaded(tuple(measured), untimed="" if measured else "stopped by the user", stopped=INTERRUPTED)
         if isinstance(reply, Measurement):
             measured.append(reply)
         elif reply.kind != "timeout":
-            return AsLoaded(fault=f"it did not hold when it was loaded: {reply.message.splitlines()[0]}")
+            return AsLoaded(fault=f"it failed when it was loaded: {reply.message.splitlines()[0]}")
         elif patience_s < left_s:
             return AsLoaded(fault=f"it did not answer within {format_duration(patience_s)} when it was loaded")
         else:
@@ -67,7 +67,7 @@ def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, e
 
 
 def _measured(bench: Bench, task: TrialTask, process: int, limit_s: float) -> Measurement | Failure:
-    """Its start, and then its calls: jobs of their own, so that nothing else holds the device while it starts."""
+    """Measure the start, then the calls, as two jobs: no other job may hold the device while the artifact starts."""
     name = f"{task.plan.key}-artifact-{process}"
     asked = FreshTask(bench.workload, task.plan, task.artifact)
     start = bench.reply_to(asked, limits_of(bench, limit_s), FreshStart, cache=f"{name}-start")

@@ -1,4 +1,4 @@
-"""What `load(calls=)` chooses among, and which of it is best for how many calls."""
+"""The candidates among which `load(calls=)` chooses, and which of them is best for how many calls."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from autocompile.search.run import Bench
 
 @dataclass(frozen=True)
 class Offers:
-    """`served`: the winner, the baseline, and who is best for some number of calls, as `envelope` has it.
+    """`served`: the winner, the baseline, and the candidates that are best for some number of calls, by `envelope`.
 
-    All of them take the winner's batch, as production feeds one size. Those that are not packed compile in the process,
-    if they do; what was packed is in the envelope as `..., packed`, and what that took is not paid again.
+    All of them take the winner's batch, as production uses one size. Those that are not packed compile in the process,
+    if they compile at all. The packed winner is in the envelope as `..., packed`, and the time of packing is not
+    counted.
     """
 
     served: tuple[Served, ...]
@@ -31,7 +32,7 @@ class Offers:
 def offers(
     bench: Bench, verdict: Verdict, winner: Trial, before: Sequence[Trial], serving: Serving, *, expected: bool
 ) -> Offers:
-    """What an artifact can serve that starts the verdict's winner so; `expected`: it was not timed as loaded.
+    """Return what an artifact can serve that starts the winner by `serving`; `expected`: it was not timed as loaded.
 
     `before`: the trials as they were before anything was packed or loaded.
     """
@@ -47,7 +48,7 @@ def offers(
 
 
 def _unpacked(bench: Bench, trials: Sequence[Trial]) -> list[Contender]:
-    """Those that run without what this artifact does not hold, each as it starts so."""
+    """Return contenders for the trials that need no packed program, each with its start in that form."""
     without = replace(bench.settings.goal, deploy="jit", processes=1)
     return contenders_of([t for t in trials if t.measurement and not is_loaded(t.plan)], without)
 
@@ -57,7 +58,7 @@ def _goes_with(trial: Trial, winner: Trial) -> bool:
 
 
 def _configured(one: Contender, trial: Trial, serving: Serving | None = None, *, expected: bool = False) -> Served:
-    """How one serves; by default compiled at the first call, or eager, with a cold start."""
+    """Return how a candidate is served; by default compiled at the first call, or eager, with a cold start."""
     serving = serving or kind_of(trial.plan).unpacked
     return Served(
         serving, trial.label, trial.plan, one.startup_s, one.latency_s.value, one.ratio.inverse(), expected=expected

@@ -1,4 +1,4 @@
-"""One candidate as production has it: packed, and measured as it is loaded."""
+"""Pack one candidate for production, and measure it as it is loaded."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from autocompile.search.packages import is_loaded, is_packed, manifest_of, packa
 from autocompile.search.reserve import Packing, limits_of, packing_of
 from autocompile.search.run import Bench
 
-# A carried cache was never loaded before; whatever else is served was measured as it is, but for its start.
+# A packed cache was never loaded before; for all others, only the start has not been measured yet.
 _PROCESSES, _ONCE_MORE = 3, 1
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """What `load` serves of a trial: the manifest in `directory`, and the trial as it was measured so.
+    """What `load` serves of a trial: the manifest in `directory`, and the trial as measured in that form.
 
-    `untimed`: why what was packed and verified was not timed as loaded, "" if it was. `stopped`: why packing ended
-    early, "" if it did not.
+    `untimed`: why the packed and verified artifact was not timed as loaded, or "". `stopped`: why packing ended early,
+    or "".
     """
 
     trial: Trial
@@ -40,12 +40,12 @@ class Delivered:
 
     @property
     def manifest(self) -> Manifest:
-        """What was packed."""
+        """The manifest of the packed artifact."""
         return open_manifest(self.directory)
 
 
 def packed(bench: Bench, trial: Trial, trials: list[Trial]) -> Delivered | Failure:
-    """Pack one of these trials, and measure what is loaded, as far as the budget goes; or why it cannot be loaded."""
+    """Pack a trial, and measure it as loaded, as far as the budget allows; a Failure says why it cannot be loaded."""
     if bench.workload.training is not None:
         return _of_training(bench, trial, trials)
     if trial.origin == "baseline" or not bench.settings.goal.loads_artifacts:
@@ -60,7 +60,7 @@ def packed(bench: Bench, trial: Trial, trials: list[Trial]) -> Delivered | Failu
 
 
 def not_packed(bench: Bench, trial: Trial, reason: str) -> Delivered | Failure:
-    """The same where no process may be started any more, for a reason."""
+    """Return what can be served if no process may be started any more, for the given reason."""
     if not is_loaded(trial.plan):
         return configured(bench, trial, reason)
     if is_packed(bench, trial.plan):
@@ -69,7 +69,7 @@ def not_packed(bench: Bench, trial: Trial, reason: str) -> Delivered | Failure:
 
 
 def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
-    """The configuration alone: it compiles, if it does, in each process; `reason` says why nothing is packed."""
+    """Keep the configuration alone, which each process compiles, if it compiles; `reason`: why nothing is packed."""
     serving, environment = kind_of(trial.plan).unpacked, bench.environment
     library = kind_of(trial.plan).version()
     here = Requirements(environment.torch, environment.architecture, instructions(), capability="", library=library)
@@ -94,7 +94,7 @@ def configured(bench: Bench, trial: Trial, reason: str = "") -> Delivered:
 
 
 def _of_training(bench: Bench, trial: Trial, trials: list[Trial]) -> Delivered:
-    """The configuration, judged as each process compiles it; the compiler's cache lies beside it, if it can be had."""
+    """Keep a training's configuration, measured as each process compiles it; add the compiler's cache if possible."""
     if trial.origin == "baseline" or kind_of(trial.plan).packs_as != "cache":
         return configured(bench, trial)
     made = _made(bench, trial, packing_of(bench, trial, trials), cache=trial.plan.key)
@@ -111,7 +111,7 @@ def _starting_cold(trial: Trial) -> Trial:
 
 
 def _loaded(bench: Bench, trial: Trial, packing: Packing) -> Delivered | Failure:
-    """What its trial has loaded; an earlier run's is packed again."""
+    """Measure the program that the trial loaded; pack it again if an earlier run made it."""
     directory = package_of(bench, trial.plan)
     if not is_packed(bench, trial.plan):
         made = _made(bench, trial, packing, cache=f"{trial.plan.key}-packed")
@@ -121,7 +121,7 @@ def _loaded(bench: Bench, trial: Trial, packing: Packing) -> Delivered | Failure
 
 
 def _started(bench: Bench, own: Delivered, packing: Packing) -> Delivered | Failure:
-    """Once more in a process that starts as production does: all but the start was measured so in its trial."""
+    """Measure once more in a process that starts as in production; the trial has measured all but the start."""
     loaded = measure_loaded(bench, own.trial, own.directory, _ONCE_MORE, packing.loaded_s)
     if loaded.fault:
         return Failure(stage="pack", kind="error", message=loaded.fault)
@@ -135,7 +135,7 @@ def _started(bench: Bench, own: Delivered, packing: Packing) -> Delivered | Fail
 
 
 def _carried(bench: Bench, trial: Trial, packing: Packing) -> Delivered:
-    """With the compiler's cache; without one, where that cannot be had, it compiles in each process."""
+    """Pack the compiler's cache and measure with it; without a cache, each process compiles."""
     directory = package_of(bench, trial.plan)
     made = _made(bench, trial, packing, cache=trial.plan.key)
     if isinstance(made, str):
@@ -145,11 +145,11 @@ def _carried(bench: Bench, trial: Trial, packing: Packing) -> Delivered:
         bench.ledger.decide("skipped", f"packing as {serving_of(trial.plan)}", loaded.fault)
         return configured(bench, trial, loaded.fault)
     if loaded.stopped:
-        bench.ledger.decide("stopped", "packing", "stopped by hand while the artifact was timed")
+        bench.ledger.decide("stopped", "packing", "stopped by the user while the artifact was timed")
     assert trial.measurement is not None
-    if not loaded.measured:  # as long as compiling from that cache took, the compiler's import included
+    if not loaded.measured:  # compiling from that cache, and the compiler's import
         start_s = trial.measurement.startup.import_s + made.phases_s.get("compile", 0.0)
-        said = f"packed and verified, not timed as loaded: {loaded.untimed}"
+        said = f"packed and verified, but not timed as loaded: {loaded.untimed}"
         bench.ledger.decide("noted", f"packing as {serving_of(trial.plan)}", said)
         return Delivered(replace(trial, served_s=start_s), directory, loaded.untimed, loaded.stopped)
     first, *more = (with_packing(one, trial.measurement.startup.pack_s) for one in loaded.measured)
@@ -162,7 +162,7 @@ def _start_s(loaded: AsLoaded) -> float:
 
 
 def _made(bench: Bench, trial: Trial, packing: Packing, *, cache: str) -> Packed | str:
-    """What was packed, its manifest written; or why nothing was, which the journal has too."""
+    """Pack and write the manifest; else return why nothing was packed, which the journal also records."""
     made = _pack(bench, trial, packing, cache=cache)
     subject = f"packing as {serving_of(trial.plan)}"
     if isinstance(made, str):
@@ -182,11 +182,11 @@ def _pack(bench: Bench, trial: Trial, packing: Packing, *, cache: str) -> Packed
     limit_s = packing.limit_s(left_s)
     if not limit_s:
         took = format_duration(packing.takes_s)
-        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
+        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes about {took}"
     bench.listener.on_task(f"packing as {serving_of(trial.plan)}: {trial.label}")
     directory = package_of(bench, trial.plan)
     reply = submit_packing(bench, trial.plan, directory, limits_of(bench, limit_s), cache=cache).reply()
     if isinstance(reply, Packed):
         return reply
-    ended = f"packing it took more than the {format_duration(limit_s)} that were left for it"
+    ended = f"packing took more than the {format_duration(limit_s)} left for it"
     return ended if reply.kind == "timeout" else reply.message.splitlines()[0]

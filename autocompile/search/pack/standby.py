@@ -1,4 +1,4 @@
-"""What serves changed weights and other sizes, beside programs that take neither: the same, compiled for both."""
+"""The standby: a second program for changed weights and other sizes, where the winner's program takes neither."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from autocompile.search.packages import is_packed, manifest_of, package_of, subm
 from autocompile.search.reserve import compiled_of, limits_of
 from autocompile.search.run import Bench
 
-# The figures that say how long it takes are guesses; it is started with 75% of that left.
+# As the expected time is a guess, packing starts if at least 75% of it is left.
 _AT_LEAST = 0.75
 
 
 def standby_plan(plan: Plan) -> Plan | None:
-    """The plan that takes what `plan` does not: other weights, where it holds its own, and other sizes.
+    """Return the plan for what `plan` does not take: other weights, if it holds its own, and other sizes.
 
-    None if it takes both itself.
+    None if `plan` takes both itself.
     """
     return on_live_weights(plan) if not_taken(plan) else None
 
 
 def not_taken(plan: Plan) -> tuple[Literal["weights", "sizes"], ...]:
-    """Of what a model and its calls may become, what programs of this plan do not take."""
+    """Return which changes programs of this plan do not take: changed weights, other sizes of the inputs."""
     own = kind_of(plan)
     weights: tuple[Literal["weights"], ...] = ("weights",) if own.holds_weights(plan) else ()
     return (*weights, "sizes") if own.packs_as == "load" and plan.sizes else weights
@@ -40,9 +40,9 @@ def _for_what(plan: Plan) -> str:
 
 
 def standby(bench: Bench, trial: Trial, trials: list[Trial], *, may_run: bool) -> Standby | Absence | None:
-    """Packed into `bench.artifact`; or why there is none; None where none is needed, or nothing can be it.
+    """Pack the standby into `bench.artifact`, or return why there is none; None if none is needed or possible.
 
-    Where a trial has packed the same, that is taken.
+    If a trial has packed the same plan, its program is used.
     """
     plan = standby_plan(trial.plan)
     if plan is None:
@@ -57,14 +57,14 @@ def standby(bench: Bench, trial: Trial, trials: list[Trial], *, may_run: bool) -
 
 
 def _pack(bench: Bench, plan: Plan, trial: Trial, trials: list[Trial], *, may_run: bool) -> str:
-    """Why it could not be packed, or ""."""
+    """Pack the plan; return why it could not be packed, or ""."""
     left_s = bench.ledger.left_s()
     takes_s = kind_of(plan).packing_s(compiled_of(bench, trial, trials))
     if not may_run:
         return "the run was stopped"
     if left_s < _AT_LEAST * takes_s:
         took = format_duration(takes_s)
-        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes some {took}"
+        return f"{format_duration(left_s)} of the budget left, too little to pack it, which takes about {took}"
     bench.listener.on_task(f"packing {_for_what(trial.plan)} as {serving_of(plan)}")
     directory = package_of(bench, plan)
     reply = submit_packing(bench, plan, directory, limits_of(bench, left_s), cache=f"{plan.key}-packed").reply()

@@ -1,1 +1,1 @@
-"""The study in Optuna's storage, which several runs may share: what is kept there, and who is at work on it."""
+"""The study in Optuna's storage, which several runs may share: its records, and the runs that work on it."""

@@ -1,4 +1,4 @@
-"""What one of Optuna's samplers would try next, given all that the study knows, whoever measured it."""
+"""Suggestions of Optuna's samplers, given all trials that the study knows, from any run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autocompile.search.strategy import SearchRules
 
 
 class Advisor:
-    """Asks the sampler in a study of its own, in memory: nothing is claimed by being suggested."""
+    """Asks the sampler in a separate study in memory: a suggestion claims nothing."""
 
     def __init__(self, rules: SearchRules, seed: int) -> None:
         self._sampler = _sampler(rules, seed)
@@ -23,7 +23,7 @@ class Advisor:
     def suggested(
         self, known: Sequence[FrozenTrial], choose: Callable[[Callable[[str, Sequence[Any]], Any]], Any]
     ) -> Any:
-        """What `choose` makes of the values that it asks for, each of a name and its choices."""
+        """Return the result of `choose`, which asks for values by a name and a list of choices."""
         study = optuna.create_study(direction="minimize", sampler=self._sampler)
         study.add_trials([trial for trial in known if trial.state != TrialState.WAITING])
         asked = study.ask()
@@ -31,7 +31,7 @@ class Advisor:
 
 
 def distribution(values: Sequence[Any]) -> BaseDistribution:
-    """What Optuna keeps beside a value: what it was chosen from."""
+    """Return the distribution that Optuna keeps with a value: the choices that there were."""
     return optuna.distributions.CategoricalDistribution(list(values))
 
 
@@ -40,7 +40,7 @@ def _sampler(rules: SearchRules, seed: int) -> BaseSampler:
         "tpe": lambda: TPESampler(
             multivariate=True, group=True, n_startup_trials=rules.random_trials, seed=seed, constant_liar=True
         ),
-        "policy": lambda: RandomSampler(seed=seed),  # never asked: the policy says what it wants
+        "policy": lambda: RandomSampler(seed=seed),  # not used: the policy chooses
         "random": lambda: RandomSampler(seed=seed),
     }
     with warnings.catch_warnings():

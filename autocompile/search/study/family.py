@@ -1,4 +1,4 @@
-"""Studies of one family: they measured the same, for other goals or over other values."""
+"""Families of studies: they measured the same, for other goals or over other values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from autocompile.search.study.kept import KeptStudy
 
 @dataclass(frozen=True)
 class StudyName:
-    """A study's `name`, what its values are (`metric`), and what else is worth knowing of it (`attributes`).
+    """The parts of a study's `name`, the meaning of its values (`metric`), and further `attributes`.
 
-    Studies of one `family` measured the same, for other goals or over other values: what one knows, all know. All
-    families of one `workload` differ in what they were measured on, or in what was accepted.
+    Studies of one `family` measured the same, for other goals or over other values, so they share their trials. The
+    families of one `workload` differ in the machine that measured, or in what was accepted as correct.
     """
 
     workload: str
@@ -27,17 +27,20 @@ class StudyName:
 
     @property
     def family(self) -> str:
-        """What was measured, on what kind of machine, and what was accepted."""
+        """What was measured, on what kind of machine, and what was accepted as correct."""
         return f"{self.workload} {self.machine} {self.acceptance}"
 
     @property
     def name(self) -> str:
-        """Unique for what is searched, and what for."""
+        """The study's name, unique for the family, the searched space and the goal."""
         return f"{self.family} {self.search}"
 
 
 def known_to_others(about: StudyName, study: KeptStudy) -> Mapping[str, Trial]:
-    """What the family's other studies measured to the end, by plan; what was ended depended on their goal."""
+    """Return the completed trials of the family's other studies, by plan.
+
+    Trials that were stopped early are left out, as that depended on the goal of their study.
+    """
     by_plan: dict[str, Trial] = {}
     for name in study.others():
         if name.startswith(f"{about.family} "):
@@ -48,7 +51,7 @@ def known_to_others(about: StudyName, study: KeptStudy) -> Mapping[str, Trial]:
 
 
 def kinds_beside(about: StudyName, study: KeptStudy) -> list[str]:
-    """In words, the kinds of machines that studies of this workload were made on, but for its own."""
+    """Return, in words, the other kinds of machines on which studies of this workload were made."""
     kinds: dict[str, str] = {}
     for name in study.others():
         machine = name.removeprefix(f"{about.workload} ").split(" ")[0]

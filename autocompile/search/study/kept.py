@@ -1,4 +1,4 @@
-"""One study in a storage, as a search reads and writes it; a storage that does not answer is waited for."""
+"""One study in a storage, as a search reads and writes it; calls wait for a storage that does not answer."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from autocompile.core.serde import from_json, to_json
 from autocompile.core.trial import Trial
 from autocompile.search.study.opening import close_storage, open_study, shown
 
-# Attributes of a study: of a trial's finals, each with its position among them, and of what a final found wrong.
+# Attributes of a study: each final of a trial, with its position, and a failure that a final found.
 _FINAL, _DISQUALIFIED = "final:{number}:", "disqualified:{number}"
-# The attribute of an Optuna trial that names the run which asked for it.
+# The attribute of an Optuna trial that names the run that asked for it.
 _RUN = "run"
-# For how long a server that does not answer is waited for, and how often it is asked.
+# How long to wait for a server that does not answer, and how often to ask.
 _PATIENCE_S, _PAUSE_S = 300.0, 0.5
-# For how long what was read of others is taken to be the present, in seconds.
+# For how long data read from the storage counts as current, in seconds.
 FRESH_S = 1.0
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kept:
-    """A trial that was told of, and the run that told it."""
+    """A recorded trial, and the run that recorded it."""
 
     run: str
     trial: Trial
@@ -47,7 +47,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Begun:
-    """A trial of this run that is not closed: its number, and what the storage knows it by."""
+    """A trial of this run that is not closed: its number, and its id in the storage."""
 
     number: int
     identity: int
@@ -56,9 +56,9 @@ class Begun:
 
 
 class KeptStudy:
-    """The study `name` in `storage`, which lies at `url`.
+    """The study `name` in `storage`, which `url` points to.
 
-    Raises RunnerError where the storage has not answered for five minutes.
+    Raises RunnerError if the storage has not answered for five minutes.
     """
 
     def __init__(self, name: str, storage: BaseStorage, url: str | None) -> None:
@@ -71,11 +71,11 @@ class KeptStudy:
         self._told_at = 0.0
 
     def close(self) -> None:
-        """End the connections to its storage."""
+        """Close the connections to the storage."""
         close_storage(self._storage)
 
     def describe(self, metric: str, attributes: Mapping[str, str]) -> None:
-        """For whoever opens the storage with Optuna's own tools."""
+        """Describe the study for users of Optuna's own tools."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self._patiently(partial(self._study.set_metric_names, [metric]))
@@ -85,7 +85,7 @@ class KeptStudy:
                 self.write(name, value)
 
     def attributes(self, *, patient: bool = True) -> dict[str, Any]:
-        """All attributes of the study, as they are now."""
+        """Return all current attributes of the study."""
         return self._answered(partial(self._storage.get_study_user_attrs, self._id), patient=patient)
 
     def write(self, name: str, value: Any, *, patient: bool = True) -> None:
@@ -93,18 +93,18 @@ class KeptStudy:
         self._answered(partial(self._storage.set_study_user_attr, self._id, name, value), patient=patient)
 
     def others(self) -> list[str]:
-        """The names of all other studies in the storage."""
+        """Return the names of all other studies in the storage."""
         names = self._patiently(partial(optuna.get_all_study_names, self._storage))
         return [name for name in names if name != self.name]
 
     def another(self, name: str) -> KeptStudy:
-        """Another study in the same storage."""
+        """Return another study in the same storage."""
         return KeptStudy(name, self._storage, self._url)
 
     def begin(
         self, run: str, params: Mapping[str, Any], distributions: Mapping[str, BaseDistribution], origin: str
     ) -> Begun:
-        """A running trial, written at once with the run that it belongs to. What was told is read anew after it."""
+        """Create a running trial that names its run from the start. Afterwards, the recorded trials are read again."""
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
             params=dict(params),
@@ -116,11 +116,11 @@ class KeptStudy:
         return Begun(self._number(run), identity, params, distributions)
 
     def _number(self, run: str) -> int:
-        """That of the trial which this run began last, as far as what was read goes."""
+        """Return the number of the trial that this run began last, according to the data read last."""
         return max(one.number for one in self._seen if one.user_attrs.get(_RUN) == run)
 
     def end(self, begun: Begun, score: float | None, facts: Mapping[str, Any], excess: Mapping[str, float]) -> bool:
-        """Write what came of a trial; `score` is None if it failed. False if another run has closed it meanwhile."""
+        """Record the outcome of a trial; `score` is None if it failed. False if another run has already closed it."""
         try:
             for name, value in facts.items():
                 self._patiently(partial(self._storage.set_trial_user_attr, begun.identity, name, value))
@@ -147,7 +147,7 @@ class KeptStudy:
         return self._patiently(partial(self._storage.get_trial_id_from_study_id_trial_number, self._id, number))
 
     def reap(self, living: Iterable[str], own: Iterable[int]) -> None:
-        """Fail what runs that are gone left running: all that belongs to none of the living, and is none of `own`."""
+        """Mark as failed the running trials that belong to no run in `living` and whose numbers are not in `own`."""
         runs, numbers = set(living), set(own)
         for stored in self.stored((TrialState.RUNNING,)):
             if stored.number not in numbers and stored.user_attrs.get(_RUN, "") not in runs:
@@ -155,21 +155,21 @@ class KeptStudy:
                     self._close(self._identity(stored.number), None)
 
     def stored(self, states: Sequence[TrialState] | None = None) -> list[FrozenTrial]:
-        """Optuna's trials, by number."""
+        """Return Optuna's trials, by number."""
         return self._patiently(partial(self._study.get_trials, deepcopy=False, states=states))
 
     def told(self) -> dict[int, Kept]:
-        """All trials that were told of, by number, with their finals, and what a final found wrong.
+        """Return all recorded trials, by number, with their finals, and with failures that a final found.
 
-        One decision asks for them many times: they are read anew after what this run has told or begun, and otherwise
-        when a moment has passed.
+        As one decision asks for them many times, they are cached. They are read again after this run has recorded or
+        begun something, and after a moment.
         """
         if self._told is None or time.monotonic() - self._told_at > FRESH_S:
             self._told = self._read_told()
         return self._told
 
     def look_again(self) -> None:
-        """What was read is of the past, however short ago that was."""
+        """Read everything again at the next call."""
         self._told = None
 
     def _read_told(self) -> dict[int, Kept]:
@@ -193,22 +193,22 @@ class KeptStudy:
         return told
 
     def _read(self, name: str, text: str, kind: type[T]) -> T:
-        """A record that was written once, and never changes."""
+        """Parse a record, once: records never change."""
         if name not in self._parsed:
             self._parsed[name] = from_json(text, kind)
         record: T = self._parsed[name]
         return record
 
     def add_final(self, number: int, measurement: Measurement) -> None:
-        """Keep one more process's measurement of a finalist, after those that are there by now."""
+        """Record one more process's measurement of a finalist, after those recorded so far."""
         prefix, text = _FINAL.format(number=number), to_json(measurement).decode()
         position = sum(name.startswith(prefix) for name in self.attributes())
-        # Two that are added at the same time take the same position, and are told apart by chance.
+        # Two finals that are added at the same time get the same position; a random suffix distinguishes them.
         self.write(f"{prefix}{position:04d}:{secrets.token_hex(8)}", text)
         self.look_again()
 
     def disqualify(self, number: int, failure: Failure) -> None:
-        """A finalist failed in a fresh process."""
+        """Record that a finalist failed in a new process."""
         self.write(_DISQUALIFIED.format(number=number), to_json(failure).decode())
         self.look_again()
 
@@ -222,7 +222,7 @@ class KeptStudy:
             raise
 
     def _patiently(self, call: Callable[[], T]) -> T:
-        """What the storage answers; where the database does not, it is asked again, until it does."""
+        """Return what the storage answers; if the database does not answer, ask again until it does."""
         began = time.monotonic()
         while True:
             try:
@@ -234,14 +234,14 @@ class KeptStudy:
                     where = shown(self._url or "")
                     raise RunnerError(
                         f"the storage {where} has not answered for {_PATIENCE_S / 60:.0f} minutes; "
-                        "the same command goes on when it is back"
+                        "run the same command again when it is back, to continue"
                     ) from None
             self._storage.remove_session()
             time.sleep(_PAUSE_S)
 
 
 def facts_of(trial: Trial) -> dict[str, Any]:
-    """What Optuna's own tools show of a trial."""
+    """Return the facts of a trial that Optuna's own tools show."""
     facts: dict[str, Any] = {"label": trial.label, "plan": trial.plan.key}
     measurement = trial.measurement
     if measurement is not None:

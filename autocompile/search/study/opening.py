@@ -1,4 +1,4 @@
-"""Opening a storage: what its URL means, and what to do where it cannot be opened, in one line without a password."""
+"""Open a storage: interpret its URL, and explain in one line without a password why it cannot be opened."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from autocompile.core.errors import InvalidValue
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
-# Runs that start together create the same tables; who comes second finds them at the next attempt.
+# Runs that start together create the same tables; the second run finds them at its next attempt.
 _ATTEMPTS = 6
-# In seconds: until an address that says nothing is given up, and until a locked SQLite file is.
+# In seconds: the timeout for an address that does not answer, and for a locked SQLite file.
 _CONNECT_S, _LOCKED_S = 10, 60.0
 _POSTGRESQL = ("postgresql", "postgres")
 _INSTALL = "pip install 'torch-autocompile[postgresql]'"
 
 
 def sqlite_url(path: Path) -> str:
-    """The storage URL of a file, whatever characters its path has."""
+    """Return the storage URL of a file; its path may have any characters."""
     return URL.create("sqlite", database=str(path)).render_as_string()
 
 
 def shown(url: str) -> str:
-    """The URL as it may be printed: without a password."""
+    """Return the URL without a password, so that it may be printed."""
     without_user_info = re.sub(r"://([^/:@\s]*):.*@", r"://\1:***@", url)
     return re.sub(r"(?i)(password=)[^&\s]*", r"\1***", without_user_info)
 
 
 def open_storage(url: str | None) -> BaseStorage:
-    """The storage there, with its tables; None is the memory of this process.
+    """Open the storage and create its tables; None is the memory of this process.
 
     Raises InvalidValue, which says what to do.
     """
@@ -51,25 +51,25 @@ def open_storage(url: str | None) -> BaseStorage:
         return _opened(_with_driver(url))
     except InvalidValue:
         raise
-    except Exception as fault:  # whatever the database's driver raises
+    except Exception as fault:  # any exception of the database's driver
         said, remedy = _explained(fault, url)
         raise InvalidValue(said, where=f"storage {shown(url)}", remedy=remedy) from None
 
 
 def open_study(name: str, storage: BaseStorage, url: str | None) -> optuna.Study:
-    """The study of this name, made if there is none. Raises InvalidValue, which says what to do."""
+    """Open the study of this name, or create it. Raises InvalidValue, which says what to do."""
     try:
         return optuna.create_study(
             study_name=name, storage=storage, sampler=RandomSampler(), direction="minimize", load_if_exists=True
         )
-    except Exception as fault:  # whatever the database's driver raises
+    except Exception as fault:  # any exception of the database's driver
         close_storage(storage)
         said, remedy = _explained(fault, url or "")
         raise InvalidValue(said, where=f"storage {shown(url or '')}", remedy=remedy) from None
 
 
 def close_storage(storage: BaseStorage) -> None:
-    """End its connections."""
+    """Close its connections."""
     if isinstance(storage, RDBStorage):
         storage.remove_session()
         storage.engine.dispose()
@@ -82,8 +82,8 @@ def _opened(url: URL) -> BaseStorage:
         arguments = {"connect_args": {"timeout": _LOCKED_S}}
     elif url.get_backend_name() == "postgresql":
         arguments = {"connect_args": {"connect_timeout": _CONNECT_S}}
-    _make_tables(text, {**arguments, "poolclass": NullPool})  # so that a failure leaves no connection
-    # A server that was started again is found again.
+    _make_tables(text, {**arguments, "poolclass": NullPool})  # a failure then leaves no connection
+    # Reconnects after a server restart.
     return RDBStorage(text, engine_kwargs={**arguments, "pool_pre_ping": True}, skip_table_creation=True)
 
 
@@ -101,7 +101,7 @@ def _make_tables(url: str, settings: dict[str, Any]) -> None:
 
 
 def _with_driver(text: str) -> URL:
-    """The URL with the driver that is installed. Raises InvalidValue if there is none."""
+    """Return the URL with the driver that is installed. Raises InvalidValue if there is none."""
     url = make_url(text)
     if url.drivername not in _POSTGRESQL:
         return url
@@ -113,34 +113,34 @@ def _with_driver(text: str) -> URL:
     )
 
 
-# What a driver says, and what to do.
+# Parts of drivers' messages, with the fault and the remedy in words.
 _ADVICE = (
     ("password authentication failed", "the server refuses the password", "give the right one, or set PGPASSWORD"),
-    ("no password supplied", "the server wants a password", "put it into the URL, or set PGPASSWORD"),
-    ("permission denied", "no right to write there", "grant the user the right to create tables in it"),
-    ("readonly database", "no right to write there", "give a file that this user may write"),
-    ("read-only transaction", "no right to write there", "give a server that takes writes"),
-    ("unable to open database file", "the file cannot be opened", "give a path where this user may write"),
-    ("not a database", "the file is no SQLite database", "give another path"),
+    ("no password supplied", "the server requires a password", "put it into the URL, or set PGPASSWORD"),
+    ("permission denied", "no permission to write there", "grant the user the right to create tables in it"),
+    ("readonly database", "no permission to write there", "give a file that this user can write"),
+    ("read-only transaction", "no permission to write there", "give a server that accepts writes"),
+    ("unable to open database file", "the file cannot be opened", "give a path where this user can write"),
+    ("not a database", "the file is not an SQLite database", "give another path"),
     ("malformed", "the file is damaged", "delete it, or give another path"),
     ("timeout expired", "no server answers", "start it, or correct the address"),
     ("connection refused", "no server answers", "start it, or correct the address"),
     ("could not translate host name", "no such host", "correct the address"),
     ("failed to resolve host", "no such host", "correct the address"),
     ("no such file or directory", "no server answers", "start it, or correct the address"),
-    ("database is locked", "another process keeps it locked", "wait until that has ended"),
+    ("database is locked", "another process keeps it locked", "wait until it has ended"),
     ("no longer compatible", "another version of Optuna made it", "give another storage, or `optuna storage upgrade`"),
 )  # fmt: skip
 
 
 def _explained(fault: BaseException, url: str) -> tuple[str, str]:
-    """What is wrong, and what to do, in words without a password."""
+    """Return what is wrong, and what to do, in words without a password."""
     causes = [fault]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
     if any(isinstance(cause, ArgumentError | NoSuchModuleError) for cause in causes):
         example = "sqlite:///study.db or postgresql://user@host/database"
-        return "is no URL of a database that Optuna knows", f"give one like {example}"
+        return "is not the URL of a database that Optuna supports", f"give one like {example}"
     if any(isinstance(cause, ImportError) for cause in causes):
         return "the database's driver is not installed", "install it with pip"
     text = " ".join(str(cause) for cause in causes)

@@ -1,12 +1,13 @@
-"""Who is at work on a study, and on what: a record for each run, which only that run writes.
+"""The runs that work on a study, and what each works on: one record per run, which only that run writes.
 
-A run that wants something writes it into its own record, reads the records of all others, and takes it back if one of
-them has it, too. Whoever writes before reading cannot miss another who does the same, so nothing is held by two.
+A run that wants something writes it into its own record and then reads the records of all others. If one of them has it
+too, the run takes it back. As each run writes before it reads, two runs that do so at the same time cannot miss each
+other, and no two runs hold the same thing.
 
-Each record has a counter, which its run raises every few seconds. A run is gone when its counter has stood still for
-as long as `limit_s`, by the clock of whoever looks: clocks of different machines are never compared. Time in which
-nobody could look, as the database or the looking process stood still, does not count. On the same machine a process
-that has ended is seen at once.
+Each record has a counter, which its run raises every few seconds. A run counts as gone when its counter has not changed
+for `limit_s` on the clock of the run that looks: clocks of different machines are never compared. Time in which no run
+could look, because the database or the looking process was paused, does not count. On the same machine, the end of a
+process is noticed at once.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from autocompile.core.serde import Record, from_json, to_json
 
 BEAT_S, LIMIT_S = 10.0, 60.0
 _PREFIX = "run:"
-# After two runs wanted the same and both gave way, neither asks again at the same time.
+# After two runs wanted the same thing and both gave way, each waits for a random time of at most this many seconds.
 _GIVE_WAY_S = 0.2
 
 
 class RunRecord(Record, frozen=True):
     """One run. `node` and `process` are equal only for the same process of the same machine.
 
-    `held` is what it works on, by name, each with what others should know of it.
+    `held` maps the names of what it works on to what other runs should know about it.
     """
 
     node: str
@@ -48,22 +49,22 @@ class RunRecord(Record, frozen=True):
 
 
 class Board(Protocol):
-    """Where records lie: the attributes of a study."""
+    """The place for the records: the attributes of a study."""
 
     def attributes(self, *, patient: bool = True) -> dict[str, Any]:
-        """All of them, as they are now."""
+        """Return all current attributes."""
         ...
 
     def write(self, name: str, value: Any, *, patient: bool = True) -> None:
-        """Set one."""
+        """Set an attribute."""
         ...
 
 
 class Presence:
-    """A run among those at work on the study that `board` belongs to; `run` is its name.
+    """One run among those that work on the study of `board`; `run` is its name.
 
-    `beat_s`: how often a thread raises the counter and looks at the others'; without one nothing is done by itself.
-    `fresh_s`: for how long what was seen of the others is taken to be the present where nothing depends on it.
+    `beat_s`: how often a thread raises the counter and looks at those of the others; it starts with `keep_beating`.
+    `fresh_s`: for how long the last view of the others counts as current, where nothing depends on it.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class Presence:
         self.run = secrets.token_hex(6)
         self._board, self._beat_s, self._limit_s, self._clock = board, beat_s, limit_s, clock
         self._own = RunRecord(_node(), os.getpid(), psutil.Process().create_time())
-        self._silent: dict[str, tuple[int, float]] = {}  # by run: its counter, and for how long that has stood still
+        self._silent: dict[str, tuple[int, float]] = {}  # by run: its counter, and for how long that has not changed
         self._fresh_s = fresh_s
-        self._seen: dict[str, RunRecord] | None = None  # those that lived when they were looked at last
+        self._seen: dict[str, RunRecord] | None = None  # the living runs at the last look
         self._gone: frozenset[str] = frozenset()
         self._looked = clock()
         self._lock = threading.RLock()
@@ -89,12 +90,12 @@ class Presence:
         self._write(patient=True)
 
     def keep_beating(self) -> None:
-        """Raise the counter by itself, until the end of the run."""
+        """Raise the counter in a thread, until the end of the run."""
         self._thread = threading.Thread(target=self._beat_on, name="autocompile heartbeat", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Tell that this run has ended; what it held is open."""
+        """Announce that this run has ended, and release what it held."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -103,14 +104,14 @@ class Presence:
         self._write(patient=False)
 
     def beat(self) -> None:
-        """Raise the counter, and look at the others'."""
+        """Raise the counter, and look at those of the others."""
         with self._lock:
             self._own = replace(self._own, beat=self._own.beat + 1)
             self._write(patient=False)
         self.others(patient=False)
 
     def others(self, *, patient: bool = True) -> dict[str, RunRecord]:
-        """All other runs that live, by name."""
+        """Return all other living runs, by name."""
         attributes = self._board.attributes(patient=patient)
         with self._lock:
             now = self._clock()
@@ -120,12 +121,12 @@ class Presence:
             living = {run: record for run, record in records.items() if self._lives(run, record, passed_s)}
             self._seen, self._gone = living, frozenset(records.keys() - living.keys())
         for run, record in records.items():
-            if run not in living and not record.ended:  # so that nobody else has to wait to know
+            if run not in living and not record.ended:  # other runs need not wait to notice
                 self._board.write(_PREFIX + run, _text(replace(record, held={}, ended=True)), patient=patient)
         return living
 
     def seen(self) -> dict[str, RunRecord]:
-        """All other runs that live, as they were a moment ago: they may hold something else by now."""
+        """Return all other living runs as of a moment ago: they may hold something else by now."""
         with self._lock:
             if self._seen is not None and self._clock() - self._looked < self._fresh_s:
                 return self._seen
@@ -133,16 +134,16 @@ class Presence:
 
     @property
     def gone(self) -> frozenset[str]:
-        """The other runs that have ended, or are gone, as far as was seen."""
+        """The other runs that have ended or are gone, as of the last look."""
         return self._gone
 
     def look_again(self) -> None:
-        """What was seen is of the past, however short ago that was."""
+        """Read the records again at the next call."""
         with self._lock:
             self._seen = None
 
     def take(self, name: str, about: str = "") -> bool:
-        """Hold something alone among all living runs, and tell the others `about` it. False if another one holds it."""
+        """Hold something exclusively, described for other runs by `about`. False if another run holds it."""
         if _is_held(name, self.seen()):
             return False
         self._hold({**self._own.held, name: about})
@@ -153,7 +154,7 @@ class Presence:
         return False
 
     def drop(self, name: str) -> None:
-        """Hold it no longer."""
+        """Release it."""
         if name in self._own.held:
             self._hold({other: about for other, about in self._own.held.items() if other != name})
 
@@ -186,7 +187,7 @@ def _is_held(name: str, others: Mapping[str, RunRecord]) -> bool:
 
 
 def _records(attributes: Mapping[str, Any]) -> dict[str, RunRecord]:
-    """The runs' records; those of another version are of runs that are not waited for."""
+    """Return the runs' records. Records of another version are skipped: their runs are not waited for."""
     records = {}
     for name, text in attributes.items():
         if name.startswith(_PREFIX):
@@ -202,7 +203,7 @@ def _text(record: RunRecord) -> str:
 
 
 def _is_running(record: RunRecord) -> bool:
-    """Whether the very process that wrote this record still runs, here."""
+    """Whether the process that wrote this record still runs on this machine."""
     try:
         return abs(psutil.Process(record.pid).create_time() - record.process) < 1.0
     except psutil.Error:
@@ -210,7 +211,7 @@ def _is_running(record: RunRecord) -> bool:
 
 
 def _node() -> str:
-    """What tells apart where process numbers mean something else: machines, their starts, and containers."""
+    """Return an id of the machine, its boot and its container: process ids are comparable only within one of them."""
     boot, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     try:
         return f"{platform.node()} {boot.read_text().strip()} {namespace.readlink()}"
