@@ -1,4 +1,4 @@
-"""How a child ended, and what it left."""
+"""How a child process ended, and the reply that it left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ending:
 
 
 def reply_left(directory: Path, ending: Ending) -> Reply:
-    """The child's reply; or, if it left none, the failure that its ending tells of."""
+    """Return the child's reply or, if it left none, a Failure derived from how it ended."""
     path = directory / REPLY_FILE
     if ending.code == 0 and path.exists():
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class TookTooLong(BaseException):
-    """The time limit was reached. Not an Exception, so that `except Exception` in the limited code does not catch it."""
+    """The time limit was reached. Not an Exception, so that `except Exception` in the limited code cannot catch it."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ class ServedOtherwise(Exception):
 
 
 def failure_of(fault: BaseException, phases: Phases) -> Failure:
-    """Return the Failure for `fault`, with its message and kind. Never raises, even if the exception's `__str__` does."""
+    """Return the Failure for `fault`, with message and kind. Never raises, even if the exception's `__str__` does."""
     known = _known(fault)
     try:
         message = str(fault) if isinstance(fault, UsageError | LibraryMissing) else describe_fault(known.origin)

@@ -66,7 +66,7 @@ class Measurand(ABC):
 
     @cached_property
     def laid_out(self) -> Step | None:
-        """The baseline in the plan's memory format, which sets the order of its draws; None if the formats are equal."""
+        """The baseline in the plan's memory format, which sets the order of its draws; None if the plan sets none."""
         layout = self._task.plan.memory_format
         return built(self._baseline, Plan(memory_format=layout), isolate=True) if layout else None
 
