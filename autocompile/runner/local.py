@@ -1,4 +1,6 @@
-"""Trials on this machine: each runs in a child process with limits and its own compiler cache, and cannot end the study.
+"""Trials on this machine: each runs in a child process with limits and its own compiler cache.
+
+A child that crashes does not end the study.
 
 The parent drives the launchers itself, without the workers of a backend. A launcher's fork server is already a separate
 process. A worker in between would be one more process to start, pause and kill, and threads would have to agree on
@@ -104,7 +106,7 @@ class LocalRunner:
 
     @property
     def machines(self) -> tuple[MachineEntry]:
-        """This machine only."""
+        """Only the machine that this process runs on."""
         return (MachineEntry("", self._workers),)
 
     def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool, machine: int = 0) -> Turn:

@@ -109,7 +109,7 @@ class ReplayRunner:
         exclusive: bool,
         machine: int = 0,  # noqa: ARG002
     ) -> SimulatedTask:
-        """Return the recorded reply, cut off at the limits if it took longer. Raises RunnerError if none was recorded."""
+        """Return the recorded reply, or a timeout if it exceeds the limits. Raises RunnerError if none was recorded."""
         reply, plan_key = self._recorded(task, limits, cache)
         pending = SimulatedTask(reply, sum(reply.phases_s.values()), exclusive, plan_key, self._lanes)
         self._lanes.add(pending)

@@ -82,8 +82,8 @@ def difference(home: Environment, there: Environment) -> str:
 def difference_of_gpus(workload: Workload, home: Here, there: Here) -> str:
     """Describe why measurements there do not hold for the GPUs that the workload uses here; "" if they do.
 
-    NVML does not report which of several kinds of GPU CUDA orders first. The GPUs there must therefore all be of the one
-    kind that is used here, or the same list as here.
+    NVML does not report which of several kinds of GPU CUDA orders first. Therefore the GPUs there must either all be of
+    the one kind that is used here, or be the same list as here.
     """
     if not workload.gpus:
         return ""

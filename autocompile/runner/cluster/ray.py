@@ -25,8 +25,8 @@ _SET_BY_RAY = ("OMP_NUM_THREADS", VISIBLE)
 class RayEngine:
     """The nodes of the cluster whose client server is at `address`.
 
-    Raises InvalidValue if no cluster answers, if it has another version of Ray or Python, if Ray is not installed, or if
-    this process already uses Ray: Ray Client has one connection per process.
+    Raises InvalidValue if no cluster answers, if it has another version of Ray or Python, if Ray is not installed, or
+    if this process already uses Ray: Ray Client has one connection per process.
     """
 
     def __init__(self, address: str, where: str = "workers") -> None:

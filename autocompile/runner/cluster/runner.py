@@ -22,7 +22,7 @@ _GLANCE_S = 0.1
 
 
 class ClusterRunner:
-    """A `core.runner.Runner` over `home` and other machines. Another machine runs only tasks that are submitted to it."""
+    """A `core.runner.Runner` over `home` and other machines. The others run only the tasks submitted to them."""
 
     def __init__(self, home: LocalRunner) -> None:
         self._home = home
