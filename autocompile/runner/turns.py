@@ -38,11 +38,11 @@ Beside = Literal["pause", "wait", "go on"]
 class Turns:
     """Starts turns in the order in which they were added, as soon as there is a lane for them.
 
-    Exclusive turns run on the lane `timing`, all others on the lanes `compiling`. A single lane serves as both. There is
-    no background thread: events are handled and limits are enforced only while the caller waits for a turn or checks
-    whether it is done. `prepare` sets up what a job needs before it starts. `on_phase` is called with the phase of the
-    exclusive child, or of the only child. `on_disturbance` is called if the others disturbed a timing. `beside`: see
-    `Beside`.
+    Exclusive turns run on the lane `timing`, all others on the lanes `compiling`. A single lane serves as both.
+    There is no background thread: events are handled and limits are enforced only while the caller waits for a turn or
+    checks whether it is done. `prepare` sets up what a job needs before it starts. `on_phase` is called with the phase
+    of the exclusive child, or of the only child. `on_disturbance` is called if the others disturbed a timing. `beside`:
+    see `Beside`.
     """
 
     def __init__(

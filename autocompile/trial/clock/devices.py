@@ -30,8 +30,8 @@ class Device:
     """How to time and measure one type of device.
 
     `synchronize` waits until the device has finished all queued work. `queues`: whether work is queued ahead of the
-    device. `matrix`: the size of a square matrix product that keeps the whole device busy. `copied_bytes`: more than any
-    of today's caches holds, because a copy within a cache would measure another ceiling. `stamp` records, without
+    device. `matrix`: the size of a square matrix product that keeps the whole device busy. `copied_bytes`: more than
+    any of today's caches holds, because a copy within a cache would measure another ceiling. `stamp` records, without
     waiting, when the device reaches this point. `elapsed_s` returns the seconds between two stamps after a
     synchronization.
     """

@@ -29,8 +29,8 @@ _MIN_PAIRS = 8
 _CALLS_WORTH_A_STAMP_S = 2e-5
 # Threads that have finished their work keep spinning, and take cores from the threads of another library: torch's
 # OpenMP threads for some 10 ms, ONNX Runtime's for much longer, which made eager appear 1.6 times slower than it is.
-# Before a block, autocompile therefore waits until the process uses no more than this share of a core's time. The system
-# updates the CPU time of other threads every 4 to 10 ms, so a shorter span would show nothing.
+# Before a block, autocompile therefore waits until the process uses no more than this share of a core's time. The
+# system updates the CPU time of other threads every 4 to 10 ms, so a shorter span would show nothing.
 _GLANCE_S, _ASLEEP_SHARE, _LONGEST_WAIT_S = 0.012, 0.25, 0.5
 
 

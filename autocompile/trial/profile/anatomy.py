@@ -36,7 +36,10 @@ class Found:
 
 
 def anatomy_of(step: TrainingStep, sample: Sample, found: Found) -> tuple[StepProfile, list[str]]:
-    """Return the profile of a step, and notes on what could not be measured. Trains some steps; the caller undoes them."""
+    """Return the profile of a step, and notes on what could not be measured.
+
+    This trains some steps, which the caller has to undo.
+    """
     shares = phase_shares(step, sample, step.device_type)
     whole_ms = found.latency_ms + found.waiting_ms
     phases = [_phase(phase, share, whole_ms, found, step.device_type) for phase, share in shares.items()]

@@ -13,7 +13,7 @@ from autocompile.workload.samples import Sample, clone
 
 
 def export_failure(model: Any, sample: Sample, limit_s: float) -> str | None:
-    """Return why `torch.export` fails for the model with this sample's sizes, "" if it succeeds, None if it takes too long.
+    """Return why `torch.export` fails for the model with this sample's sizes: "" if it succeeds, None after `limit_s`.
 
     The model is exported in the same way as for packing: over its tensors alone, with nothing compiled.
     """

@@ -24,7 +24,10 @@ class Span(Generic[_Stamp]):
 
 @contextmanager
 def spans_of(step: Step, stamp: Callable[[], _Stamp]) -> Iterator[list[Span[_Stamp]]]:
-    """Yield a list that receives the phases of the work in the body, when the body is done. The work is done once."""
+    """Yield a list that is filled with the phases of the body's work when the body ends.
+
+    The body must do the work once. The list stays empty if the work has no phases.
+    """
     begun: list[tuple[Phase, _Stamp]] = []
     spans: list[Span[_Stamp]] = []
     with step.telling(lambda phase: begun.append((phase, stamp()))):

@@ -97,7 +97,7 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
         free_batch = _free_batch(eager, compared, phases.left_s)
         cuts = task.workload.script is None  # a script splits its batches itself
         saved = with_savings(bounded, eager, samples, compared.repeats.call_s, phases.left_s, cuts=cuts)
-        # Done last, because CUDA cannot be used in this process after a call with values that the model does not accept.
+        # Done last: after a call with values that the model does not accept, this process can no longer use the GPU.
         padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
         return replace(saved, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
 

@@ -1,7 +1,7 @@
 """Measure what occupies the memory of a training step.
 
 Activations are the tensors that autograd saves for the backward (`torch.autograd.graph.saved_tensors_hooks`), except
-memory that belongs to parameters, buffers or batches. Tensors that an operator keeps in its own objects are not counted.
+memory that belongs to parameters, buffers or batches. Memory that an operator keeps in its own objects is not counted.
 """
 
 from __future__ import annotations
