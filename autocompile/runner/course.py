@@ -28,7 +28,7 @@ class Course:
 
     @property
     def deadline(self) -> float:
-        """When the child is to be killed."""
+        """The time at which to kill the child."""
         deadline = self.began + self._limits.total_s
         if self._phase == "compile" and self._limits.compile_s and self._paused_at is None:
             left_s = self._limits.compile_s - self._seconds.get("compile", 0.0)

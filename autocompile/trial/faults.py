@@ -35,7 +35,7 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
 
 
 def is_recompile(fault: BaseException) -> bool:
-    """Whether this is what a runtime raises where compiling again is forbidden."""
+    """Whether `fault` is the exception that a runtime raises when recompiling is forbidden."""
     return any(own.is_recompile(fault) for own in usable().values())
 
 

@@ -2,10 +2,10 @@
 
 A check of single steps misses an error in every fifth step, and an error that is smaller than a rounding in each step
 but adds up. Two curves are compared over their last quarter: the loss, and the norm of all parameters, which shows
-missing weight decay earlier than the loss. Correct steps diverge as well, in some trainings chaotically. To find out how
-far, eager is trained with differences that are only roundings: in the precision of the plan, and with parameters that
-are moved by up to a rounding before every step. If the optimizer evaluates the loss itself, as LBFGS does, each side
-makes its own sequence of evaluations, and the curves are over the calls of the closure.
+missing weight decay earlier than the loss. Correct steps diverge as well, in some trainings chaotically. To find out
+how far, eager is trained with differences that are only roundings: in the precision of the plan, and with parameters
+that are moved by up to a rounding before every step. If the optimizer evaluates the loss itself, as LBFGS does, each
+side makes its own sequence of evaluations, and the curves are over the calls of the closure.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ STEPS = 32
 _LEAST = 8
 # At most this many batches are used, so that each comes often enough to show how its loss scatters.
 _BATCHES = 4
-# How many eager runs are trained with parameters moved by a rounding; how many more before a candidate is rejected; and,
-# if the candidate draws other random numbers, how many seeds each side is trained from.
+# How many eager runs are trained with parameters moved by a rounding; how many more before a candidate is rejected;
+# and, if the candidate draws other random numbers, how many seeds each side is trained from.
 _SHAKEN, _MORE, _SEEDS = 2, 6, 4
-# The first two are in units of eager's largest deviation. Correct steps (fused, compiled, in another memory format) of a
-# transformer, a CNN, an LSTM and an MLP deviated by 2.3 times as much or less. But in float32, where deviations come
+# The first two are in units of eager's largest deviation. Correct steps (fused, compiled, in another memory format) of
+# a transformer, a CNN, an LSTM and an MLP deviated by 2.3 times as much or less. But in float32, where deviations come
 # only from roundings and their growth, one eager run deviated 20 times as much as another. The third is relative to the
 # figure itself.
 _MULTIPLE, _MULTIPLE_REDUCED, _FLOOR = 10.0, 4.0, 1e-5
@@ -55,7 +55,7 @@ class Alongside:
 
 @dataclass(frozen=True)
 class Lesson:
-    """The training that all sides do: batches in turn, random numbers from a seed, and a time limit for all together."""
+    """The training that all sides do: batches in turn, random numbers from a seed, and a time limit for all of them."""
 
     samples: tuple[Sample, ...]
     seed: int
@@ -73,8 +73,8 @@ class Yardstick:
     """How eager learns, to compare a candidate with.
 
     `given`: the curve of eager as given. `near`: eager in the candidate's precision. `off`: curves of eager that differ
-    from it only by roundings. `turns`: curves with other random numbers. `multiple`: how far a correct curve may be from
-    the given one, in units of the largest deviation in `off`. `skipped`: why there are no curves, or "".
+    from it only by roundings. `turns`: curves with other random numbers. `multiple`: how far a correct curve may be
+    from the given one, in units of the largest deviation in `off`. `skipped`: why the check was skipped, or "".
     """
 
     given: Curve

@@ -31,7 +31,7 @@ class BatchProof:
 
 
 def batch_axis(step: Step, sample: Sample) -> frozenset[Place]:
-    """Return the first axes of the arguments if they hold several samples that are proved to be independent, else none."""
+    """Return the arguments' first axes if they hold several samples that are proved to be independent, else none."""
     proof = prove_batch(step, sample)
     return frozenset() if proof.problem or proof.size < 2 else proof.places
 

@@ -22,7 +22,7 @@ Metric = Callable[[Any], float]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The worst accuracy over all cases, and the `fault`, or "". `by_figure`: the fault is only the size of an error."""
+    """The worst accuracy over all cases, and the `fault` or "". `by_figure`: the fault is only the size of an error."""
 
     accuracy: Accuracy
     fault: str

@@ -93,7 +93,7 @@ class WholeGradient:
 
 
 def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator[Leaf]:
-    """Yield all leaves of an observation, each with its expected value: the case's, or what follows from other leaves."""
+    """Yield all leaves of an observation, each with its expected value: the case's, or one that follows from others."""
     sequel = reference.sequel
     if sequel is None:
         for name, leaf in actual.leaves.items():
@@ -110,7 +110,7 @@ def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator
 
 
 def _by_steps(leaf: Leaf) -> Iterator[Leaf]:
-    """Yield a gradient step by step. The worst step has its own limit, as a ReLU input may be at the kink in one step."""
+    """Yield a gradient step by step. The worst step has its own limit, as one step may have met a ReLU at its kink."""
     tensors = leaf.actual, leaf.expected, leaf.baseline
     comparable = all(isinstance(tensor, torch.Tensor) and tensor.dim() > 0 for tensor in tensors)
     if (

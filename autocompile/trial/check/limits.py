@@ -103,10 +103,10 @@ def of_worst_step(own: Own, tolerance: Tolerance) -> Limits:
 
 
 def of_sequel(spacing: torch.Tensor | None) -> Rule:
-    """Return the rule for an optimizer's results from given gradients: float32's limits, as no reduced precision is used.
+    """Return the rule for an optimizer's results from given gradients.
 
-    A state cannot be more exact than its dtype. An update cannot be more exact than the parameter to which it is added,
-    whose `spacing` of numbers is given.
+    Float32's limits apply, as the optimizer uses no reduced precision. A state cannot be more exact than its dtype. An
+    update cannot be more exact than the parameter to which it is added, whose `spacing` of numbers is given.
     """
 
     def rule(own: Own, _tolerance: Tolerance) -> Limits:

@@ -115,10 +115,10 @@ def _distance(features: torch.Tensor, count: int) -> tuple[float, float]:
     """Return the distance between the means of the first `count` rows and of the others, and its limit by chance.
 
     The distribution by chance comes from shuffling which rows are the first. The squared distance is then approximated
-    by a sum of squares of normal variables, whose number follows from its mean and variance (Satterthwaite). The tail of
-    that sum is approximated by the cube of a normal variable (Wilson and Hilferty). This accounts for elements that vary
-    together. It is the two-sample test of Gretton et al. (2012), "A Kernel Two-Sample Test", with the features' inner
-    product as the kernel.
+    by a sum of squares of normal variables, whose number follows from its mean and variance (Satterthwaite). The tail
+    of that sum is approximated by the cube of a normal variable (Wilson and Hilferty). This accounts for elements that
+    vary together. It is the two-sample test of Gretton et al. (2012), "A Kernel Two-Sample Test", with the features'
+    inner product as the kernel.
     """
     products = features @ features.T
     signs = torch.full((len(features),), -1.0 / (len(features) - count), dtype=torch.float64)

@@ -73,7 +73,7 @@ class Reference:
         return replace(self, cases=cases)
 
     def redrawn(self, step: Step) -> Reference:
-        """Return the same cases with new results from `step`: the baseline in a layout that changes the order of draws."""
+        """Return the same cases with the results of `step`: the baseline in a layout with another order of draws."""
         widened = step.in_float64() if self.precision == "float64" else None
         cases = []
         for case in self.cases:
@@ -83,7 +83,7 @@ class Reference:
         return replace(self, cases=tuple(cases))
 
     def save(self, path: Path, *, with_outputs: bool) -> None:
-        """Save the reference for the trials. `with_outputs`: keep the outputs as returned too, as a metric needs them."""
+        """Save the reference for the trials. `with_outputs`: keep the outputs as returned too, for a metric."""
         store(self.cases if with_outputs else [_without_outputs(case) for case in self.cases], path)
         torch.save((len(self.cases), replace(self, cases=())), path, pickle_module=cloudpickle)
 

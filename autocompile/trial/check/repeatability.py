@@ -26,8 +26,8 @@ class Repeatability:
 
     `deterministic`: two runs from the same RNG state agree exactly. `random`: two runs from different RNG states do not
     agree. `unrepeatable`: two runs from the same state differ by more than roundings. `mutates_inputs`: the step writes
-    into its arguments. `replaced`: the path of a child that is another module after a call, or "". `call_s`: the seconds
-    of the last call. `opaque`: names an object in the output that is neither a tensor nor plain data, or "".
+    into its arguments. `replaced`: the path of a child that is another module after a call, or "". `call_s`: the
+    seconds of the last call. `opaque`: names an object in the output that is neither a tensor nor plain data, or "".
     """
 
     deterministic: bool

@@ -47,8 +47,8 @@ def generate_beside(
     """Generate `texts` greedily on both sides, check that all tokens are equal, and time calls of `generate` in pairs.
 
     Each prompt is also tried with its tokens in another order, as such a prompt was never seen. This takes about
-    `limit_s`. If one text would take more than a twelfth of that, it gets fewer tokens, but at least 8 if that many were
-    requested. There are at least 3 pairs.
+    `limit_s`. If one text would take more than a twelfth of that, it gets fewer tokens, but at least 8 if that many
+    were requested. There are at least 3 pairs.
     """
     if not texts:
         return Generated(skipped="no call of generate could be kept to be repeated")

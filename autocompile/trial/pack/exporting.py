@@ -26,7 +26,7 @@ _STAGE = "pack"
 
 
 def export(task: ExportTask, phases: Phases) -> Exported | Failure:
-    """Write the file and compare its results. Returns a Failure of kind `unsupported` if the plan cannot be exported."""
+    """Write the file and compare its results. Returns a Failure of kind `unsupported` if it cannot be exported."""
     with phases("load"):
         model, samples = unspool(task.workload, batch=task.plan.batch)
     if task.plan.threads:

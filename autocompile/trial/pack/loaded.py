@@ -53,7 +53,8 @@ class LoadedArtifact(Call):
 def start_afresh(task: FreshTask, phases: Phases) -> FreshStart:
     """Start in a new process with an empty compiler cache, at another path than the one where the artifact was made.
 
-    The current process does not use the device. Raises RuntimeError with the new process's last output line if it fails.
+    This process does not use the device meanwhile. Raises RuntimeError, with the new process's last error line, if the
+    start fails.
     """
     with phases("start-up"), tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
         asked = Path(scratch) / "task.json"

@@ -65,8 +65,8 @@ def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], director
 def _check_compiled(built: Call, eager: Call, sample: Sample, task: PackTask) -> None:
     """Raise NotPackable if the compiled step is wrong.
 
-    The trial has compared a step with random numbers exactly, while it drew eager's numbers. Here the packed step itself
-    is checked, which draws its own numbers.
+    The trial has compared a step with random numbers exactly, while it drew eager's numbers. Here the packed step
+    itself is checked, which draws its own numbers.
     """
     name = "what the compiler made"
     if not Reference.load(Path(task.reference)).random:

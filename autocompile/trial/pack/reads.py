@@ -60,7 +60,7 @@ class Reads:
         """Record what this thread's calls of the model read in the body.
 
         Each attribute is taken out of its module, so that Python calls `nn.Module.__getattr__` for it. The first such
-        call records the read and puts the attribute back. An attribute that cannot be taken out this way counts as read.
+        call records the read and puts the attribute back. An attribute that cannot be taken out counts as read.
         """
         modules = {id(module): (path, module) for path, module in self._modules()}
         taken = {key: self._take_out(path, module) for key, (path, module) in modules.items()}
