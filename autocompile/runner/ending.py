@@ -46,10 +46,10 @@ def _unnatural(ending: Ending) -> tuple[FailureKind, str]:
     if ending.code is None:
         return "timeout", f"killed after {ending.total_s:.1f} s, while in phase {ending.phase}"
     if ending.code == -signal.SIGKILL:
-        return "out_of_memory", "killed by the system, most likely for want of memory"
+        return "out_of_memory", "killed by the system, most likely because it ran out of memory"
     if ending.code < 0:
-        return "crash", f"died of {signal.Signals(-ending.code).name} in phase {ending.phase}"
-    return "crash", f"ended with status {ending.code} and no reply in phase {ending.phase}"
+        return "crash", f"ended by signal {signal.Signals(-ending.code).name} in phase {ending.phase}"
+    return "crash", f"exited with status {ending.code} and without a reply in phase {ending.phase}"
 
 
 def _log_tail(directory: Path) -> str:

@@ -42,8 +42,8 @@ def parse_workers(text: str | int, *, where: str = "workers") -> Workers:
 def _number(text: str | int, where: str) -> int:
     is_number = isinstance(text, int) and not isinstance(text, bool)
     if not is_number and not (isinstance(text, str) and text.strip().isascii() and text.strip().isdigit()):
-        remedy = "give one like 2, or gpu, or dask://host:8786 or ray://host:10001"
-        raise InvalidValue(f"{text!r} is no number of workers", where=where, remedy=remedy)
+        remedy = "give a number like 2, or gpu, or dask://host:8786 or ray://host:10001"
+        raise InvalidValue(f"{text!r} is not a number of workers", where=where, remedy=remedy)
     workers, cores = int(text), usable_cores()
     if workers < 1:
         raise InvalidValue(f"{workers} workers compile nothing", where=where, remedy="give 1 or more")

@@ -45,7 +45,7 @@ def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
     problem = next((proof.problem for proof in proofs if proof.problem), "")
     given = proofs[0].size
     if problem or any(proof.size != given for proof in proofs):
-        return BatchProbe(given, problem or "the samples are of different batch sizes already", ())
+        return BatchProbe(given, problem or "the samples already have different batch sizes", ())
     trains = isinstance(eager, TrainingStep)
     points: tuple[BatchPoint, ...] = ()
     with eager.preserved():

@@ -162,5 +162,5 @@ def measurand_of(task: TrialTask, baseline: Step, samples: Sequence[Sample]) -> 
     """Return what the task asks to measure, for these samples. It shares unchanged tensors with the baseline."""
     if not task.artifact:
         return BuiltHere(task, baseline, samples)
-    assert isinstance(baseline, Call), "what is trained is not loaded"
+    assert isinstance(baseline, Call), "a training step is never loaded from an artifact"
     return Delivered(task, baseline, samples)

@@ -123,7 +123,7 @@ class Agent:
     @property
     def _ready(self) -> LocalRunner:
         if self._runner is None:
-            raise RunnerError("it was not told of a workload yet")
+            raise RunnerError("the agent has not opened a workload yet")
         return self._runner
 
     def _open(self, ask: Open) -> Done | Refused:
@@ -131,7 +131,7 @@ class Agent:
         workload = moved_workload(ask.workload, self._put_down(ask.trees))
         missing = missing_module(workload)
         if missing:
-            return Refused(f"{missing} cannot be imported there; install it, or keep it where all machines see it")
+            return Refused(f"{missing} cannot be imported there; install it, or put it where all machines can see it")
         seed = user_cache_directory() / "toolchain" / environment().fingerprint
         self._runner = LocalRunner(self._directory / "jobs", seed, workers=ask.workers)
         task, limits = ToolchainTask(device=workload.device_type), Limits(total_s=_TOOLCHAIN_S)

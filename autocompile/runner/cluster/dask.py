@@ -59,7 +59,7 @@ class DaskLink:
         try:
             answer: bytes = self._actor.call(request, timeout_s).result(timeout=timeout_s)
         except Exception as fault:  # whatever dask raises for a worker that is gone
-            raise MachineLost(f"it does not answer any more: {_first_line(fault)}") from fault
+            raise MachineLost(f"it no longer answers: {_first_line(fault)}") from fault
         return answer
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class Store:
         for name, digest in tree.items():
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts:
-                raise RunnerError(f"a file was to lie outside its directory: {name}")
+                raise RunnerError(f"a file's path leads outside its directory: {name}")
             file = target / path if name else target
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self._kept / _name(digest), file)
@@ -99,5 +99,5 @@ class Store:
 def _name(digest: str) -> str:
     """Return the digest after a check that it is one, as it becomes a file name. Raises RunnerError if not."""
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise RunnerError("what was to be a digest is none")
+        raise RunnerError("a file's digest is not a valid SHA-256 digest")
     return digest

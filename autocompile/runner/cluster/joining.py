@@ -126,7 +126,7 @@ def _sites(workers: dict[str, Here], *, apart: bool) -> Iterator[Site]:
 def _refuse(engine: Engine, refused: list[tuple[str, str]], where: str) -> None:
     """Raise InvalidValue with the first reason for a refusal."""
     if not refused:
-        raise InvalidValue(f"{engine.name} has no worker", where=where, remedy="start some, then try again")
+        raise InvalidValue(f"{engine.name} has no worker", where=where, remedy="start workers, then try again")
     name, reason = refused[0]
     others = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
     remedy = "give workers on machines of this kind, with the same versions"

@@ -119,7 +119,7 @@ class Machine:
         wait_for: Callable[[Sequence[RemoteTask]], object],
     ) -> RemoteTask:
         """See `core.runner.Runner`. On a lost machine, the returned task has already ended."""
-        assert isinstance(task, CompileTask | PackTask | TrialTask), "all else is done at home"
+        assert isinstance(task, CompileTask | PackTask | TrialTask), "all other tasks run at home"
         self._count += 1
         pending = RemoteTask(self._count, task, self, wait_for)
         self._under_way[pending.number] = pending
@@ -225,7 +225,7 @@ class Machine:
                     found.update(data)
                     stream.write(data)
             if found.hexdigest() != digest:
-                raise MachineLost(f"{self.name}: what was packed there arrived damaged")
+                raise MachineLost(f"{self.name}: a file that was packed there arrived damaged")
 
     def _done(self, ask: Ask) -> None:
         self._ask(ask, Done)

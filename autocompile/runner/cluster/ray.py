@@ -47,7 +47,7 @@ class RayEngine:
         try:
             nodes = [node for node in self._ray.nodes() if node["Alive"]]
         except Exception as fault:
-            raise RunnerError(f"{self.name}: it does not tell its nodes: {_said(fault)}") from fault
+            raise RunnerError(f"{self.name}: it does not report its nodes: {_said(fault)}") from fault
         self._nodes = {f"node {node['NodeID'][:8]}": node["NodeID"] for node in nodes}
         asked = {worker: self._at(worker, _here_on_the_node).remote() for worker in self._nodes}
         return {worker: self._answer(reference) for worker, reference in asked.items()}
@@ -101,7 +101,7 @@ class RayLink:
         try:
             answer: bytes = self._ray.get(self._actor.call.remote(request, timeout_s), timeout=timeout_s)
         except Exception as fault:  # whatever Ray raises for a node that is gone
-            raise MachineLost(f"it does not answer any more: {_said(fault)}") from fault
+            raise MachineLost(f"it no longer answers: {_said(fault)}") from fault
         return answer
 
     def close(self) -> None:
@@ -120,10 +120,10 @@ def _imported(where: str) -> Any:
         import ray  # noqa: PLC0415  an extra
     except ImportError:
         remedy = "pip install 'torch-autocompile[ray]'"
-        raise InvalidValue("Ray with its client is not installed", where=where, remedy=remedy) from None
+        raise InvalidValue("Ray or Ray Client is not installed", where=where, remedy=remedy) from None
     if ray.is_initialized():
-        remedy = "call ray.shutdown() before, or tune from the command line"
-        raise InvalidValue("this process uses Ray already", where=where, remedy=remedy)
+        remedy = "call ray.shutdown() first, or tune from the command line"
+        raise InvalidValue("this process already uses Ray", where=where, remedy=remedy)
     return ray
 
 

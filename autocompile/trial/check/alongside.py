@@ -112,7 +112,7 @@ def yardstick_of(baseline: TrainingStep, near: TrainingStep, lesson: Lesson, *, 
     given = lesson.learn(baseline, STEPS, limit_s=lesson.limit_s / runs)
     if len(given) < _LEAST:
         return Yardstick(
-            given, near, skipped=f"the time was enough for {len(given)} {_unit(near)} of each training, and not for 8"
+            given, near, skipped=f"there was time for {len(given)} {_unit(near)} of each training, and 8 are needed"
         )
     steps = next((n for n, loss in enumerate(given.losses) if not math.isfinite(loss)), len(given))
     if steps < _LEAST:
@@ -157,7 +157,7 @@ def paired_fault(ours: Curve, yardstick: Yardstick) -> str:
     for name, figure in FIGURES.items():
         off, limit = _apart(figure(ours), figure(yardstick.given)), yardstick.limit(figure)
         if not off <= limit:
-            return f"the {name} goes off eager's by {off:.2g}, more than {limit:.2g}"
+            return f"the {name} deviates from eager's by {off:.2g}, more than {limit:.2g}"
     return ""
 
 
@@ -177,10 +177,10 @@ def drawn_fault(ours: Sequence[Curve], yardstick: Yardstick, period: int) -> str
             spread = max(spread, noise / math.sqrt(_quarter(len(yardstick.given))))
         allowed = _FURTHEST * spread * math.sqrt(2 / len(mine)) + yardstick.limit(figure)
         if not abs(fmean(mine) - fmean(others)) <= allowed:
-            return f"the {name} is {fmean(mine):.4g} in the end, and eager's {fmean(others):.4g}"
+            return f"the {name} is {fmean(mine):.4g} at the end, and eager's is {fmean(others):.4g}"
     apart, rounding = abs(own_noise - noise), yardstick.limit(FIGURES["loss"])
     if apart > rounding and not 1 / _OTHER_SCATTER <= own_noise / max(noise, 1e-300) <= _OTHER_SCATTER:
-        return f"the loss scatters by {own_noise:.2g} from step to step, and eager's by {noise:.2g}"
+        return f"the loss varies by {own_noise:.2g} from step to step, and eager's by {noise:.2g}"
     return ""
 
 

@@ -56,7 +56,7 @@ def prove_batch(step: Step, sample: Sample) -> BatchProof:
         problem = _influence(step, sample, several, places, size)
     except Exception as fault:  # whatever a model raises that does not accept another size
         said = str(fault).splitlines()
-        problem = f"the model takes no other batch: {said[0] if said else type(fault).__name__}"
+        problem = f"the model accepts no other batch size: {said[0] if said else type(fault).__name__}"
     return BatchProof(given, problem=problem) if problem else BatchProof(given, places)
 
 

@@ -22,7 +22,7 @@ STEPS_OF_A_CUT_PROOF = 40
 _SAME = 1e-6
 _DIFFERS = (
     "{what} of a batch is not the mean of its parts': its samples influence each other, as by batch statistics, or its "
-    "loss is no mean over them"
+    "loss is not a mean over them"
 )
 
 
@@ -49,7 +49,7 @@ def _problem(step: TrainingStep, sample: Sample, counts: Sequence[int]) -> str:
             return _differs(wide, given, counts) or _differs_apart(wide, given, counts)
     except Exception as fault:  # a model that does not accept another batch size, or double precision
         said = str(fault).splitlines()
-        return f"a step takes no part of a batch: {said[0] if said else type(fault).__name__}"
+        return f"a step does not accept a part of a batch: {said[0] if said else type(fault).__name__}"
 
 
 def _differs_apart(wide: TrainingStep, given: Sample, counts: Sequence[int]) -> str:

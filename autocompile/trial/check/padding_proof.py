@@ -47,14 +47,14 @@ def prove_padding(call: Call, samples: Sequence[Sample]) -> PaddingProof:
         return PaddingProof(problem="the calls are of several forms")
     arguments = [*samples[0].args, *samples[0].kwargs.values()]
     if any(not pytree.tree_structure(argument).is_leaf() for argument in arguments):
-        return PaddingProof(problem="arguments are nested in others")
+        return PaddingProof(problem="some arguments are nested")
     axes = [axis for axis in free_axes(samples, frozenset()) if len(set(axis.seen)) > 1]
     if len(axes) != 1:
-        return PaddingProof(problem=f"{len(axes) or 'no'} sizes vary independently, and one can be filled up")
+        return PaddingProof(problem=f"{len(axes) or 'no'} sizes vary independently, and only one can be filled up")
     axis = axes[0]
     masks = _masks(call, samples[0], axis)
     if not masks:
-        return PaddingProof(problem="the model is given no mask that could say what is filling")
+        return PaddingProof(problem="the model is given no mask that could mark the filling")
     problem = ""
     for mask_fill in _MASK_FILLS:
         padded = tuple(PaddedAxis(leaf, at, mask_fill if leaf in masks else 0) for leaf, at in sorted(axis.places))
@@ -63,7 +63,7 @@ def prove_padding(call: Call, samples: Sequence[Sample]) -> PaddingProof:
         except _ChangesOutputs as fault:
             problem = problem or str(fault)
         except Exception as fault:  # whatever a model raises for a size that it does not accept
-            problem = problem or f"the model does not take a filled call: {_first_line(fault)}"
+            problem = problem or f"the model does not accept a filled call: {_first_line(fault)}"
     return PaddingProof(problem=problem)
 
 

@@ -56,7 +56,7 @@ def lowering_fault(step: Step, baseline: Step, sample: Sample, seed: int, tolera
     for name, other in theirs.items():
         own = ours.get(name)
         if own is None or own.shape != other.shape:
-            return f"{name} is not what the baseline's is, when random numbers are drawn"
+            return f"{name} is missing or has another shape than the baseline's, when random numbers are drawn"
         fault = _fault(own, other, tolerance)
         if fault:
             return f"{name} {fault}"
@@ -66,7 +66,7 @@ def lowering_fault(step: Step, baseline: Step, sample: Sample, seed: int, tolera
 def _fault(own: torch.Tensor, theirs: torch.Tensor, tolerance: Tolerance) -> str:
     judged = torch.isfinite(theirs).all(0)
     if not bool(torch.isfinite(own[:, judged]).all()):
-        return "is not always finite, and the baseline's is"
+        return "is not always finite, but the baseline's is"
     own, theirs = own[:, judged], theirs[:, judged]
     if not theirs.numel():
         return ""
@@ -81,7 +81,7 @@ def _repeated(own: torch.Tensor, theirs: torch.Tensor) -> str:
     if len(distinct[0]) == 1 and usual ** len(own) < _RARE:
         return "is the same every time, where random numbers should make it differ"
     if len(count[0]) > len(theirs) / 2 >= len(distinct[0]):
-        return f"had {len(distinct[0])} values in {len(own)} times, as it draws the same random numbers again"
+        return f"had {len(distinct[0])} values in {len(own)} runs, as if it drew the same random numbers again"
     return ""
 
 
@@ -145,7 +145,7 @@ _ASPECTS = (
         lambda theirs, off: torch.full_like(theirs[0], off),
     ),
     _Aspect(
-        "scatters otherwise",
+        "has another variance",
         lambda rows, centre: (rows - centre).square(),
         _by_precision_in_variance,
     ),

@@ -119,7 +119,7 @@ def make_reference(
             notes.append("the baseline rejects a random variant of the inputs; it was left out")
             continue
         if is_variant and not _finite(baseline.leaves):
-            notes.append("the baseline answers a random variant with NaN or infinity; it was left out")
+            notes.append("the baseline returns NaN or infinity for a random variant of the inputs; it was left out")
             continue
         expected = baseline
         if precision == "float64":

@@ -83,7 +83,7 @@ def _check_outputs(step: Step, first: dict[str, Any], again: dict[str, Any]) -> 
     for name, leaf in outputs.items():
         if not isinstance(leaf, torch.Tensor) and not bool(leaf == again[name]):
             raise InvalidWorkload(
-                f"{name} is a {type(leaf).__name__}, which does not equal itself from one call to the next",
+                f"{name} is a {type(leaf).__name__}, which does not compare equal between two calls",
                 where="model",
                 remedy="return tensors, numbers and text only, or give it an __eq__",
             )

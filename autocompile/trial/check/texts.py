@@ -51,7 +51,7 @@ def generate_beside(
     were requested. There are at least 3 pairs.
     """
     if not texts:
-        return Generated(skipped="no call of generate could be kept to be repeated")
+        return Generated(skipped="no call of generate could be stored for repeating it")
     began, most = time.monotonic(), min(_asked(model, text) for text in texts)
     few = min(_FEWEST_TOKENS, most)
     first = greedily(model, texts[0], few)
@@ -71,7 +71,7 @@ def generate_beside(
         actual = _sequences(own.generate(text))
         difference = _difference(expected, actual, expected.shape[-1] - tokens)
         if difference:
-            message = f"generate gives other tokens than eager: {difference}"
+            message = f"generate returns other tokens than eager: {difference}"
             return Failure(stage="verify", kind="wrong_result", message=message)
         compared += tokens * expected.shape[0]
         if time.monotonic() - began > limit_s / 2 and number:
@@ -139,10 +139,10 @@ def _sequences(output: Any) -> torch.Tensor:
 def _difference(expected: torch.Tensor, actual: torch.Tensor, prompt: int) -> str:
     """Return where two texts begin to differ, or ""."""
     if expected.shape != actual.shape:
-        return f"{tuple(actual.shape)} of them, not {tuple(expected.shape)}"
+        return f"their shape is {tuple(actual.shape)}, not {tuple(expected.shape)}"
     differing = (expected != actual).nonzero()
     if not len(differing):
         return ""
     row, position = differing[0].tolist()
-    told = f"the {position - prompt + 1}. new one of a text is {int(actual[row, position])}"
+    told = f"new token {position - prompt + 1} of a text is {int(actual[row, position])}"
     return f"{told}, not {int(expected[row, position])}"

@@ -120,7 +120,7 @@ def _apart(one: State, other: State) -> Iterator[None]:
     if changed:
         raise InvalidWorkload(
             f"a call changes {changed}, and a copy of the model shares it, so two cannot be timed side by side",
-            remedy="have its copy.deepcopy give that a tensor of its own, or keep it from changing",
+            remedy="make copy.deepcopy of the model copy that tensor, too, or keep the tensor from changing",
         )
 
 

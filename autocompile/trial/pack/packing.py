@@ -68,7 +68,7 @@ def _check_compiled(built: Call, eager: Call, sample: Sample, task: PackTask) ->
     The trial has compared a step with random numbers exactly, while it drew eager's numbers. Here the packed step
     itself is checked, which draws its own numbers.
     """
-    name = "what the compiler made"
+    name = "the compiled code"
     if not Reference.load(Path(task.reference)).random:
         check_cases(built, task, name)
         return

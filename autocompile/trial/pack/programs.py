@@ -34,8 +34,8 @@ from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
 
 _RANDOM = (
-    "the model draws random numbers, and what a program draws cannot be compared with it; call model.eval() if dropout "
-    "is why"
+    "the model draws random numbers, and a program's random numbers cannot be compared with them; if dropout is the "
+    "reason, call model.eval()"
 )
 
 
@@ -115,7 +115,7 @@ class Programs:
         distinct = {describe(sample): sample for sample in form}
         if not axes or len(distinct) > self._most:
             raise fault
-        self.notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
+        self.notes.append(f"one program for each of {len(distinct)} shapes, as one for all is not possible: {fault}")
         return [self._made(sample, [sample], (), f"{name}-{i}") for i, sample in enumerate(distinct.values())]
 
     def _accepted(self, sample: Sample, number: int, axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:

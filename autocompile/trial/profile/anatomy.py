@@ -51,7 +51,7 @@ def anatomy_of(step: TrainingStep, sample: Sample, found: Found) -> tuple[StepPr
 
 def _input(found: Found, whole_ms: float) -> StepPhase:
     waits = found.waiting_ms > 0
-    told = f"the {found.source} gives its batches no sooner" if waits else f"the {found.source} has them ready in time"
+    told = f"the {found.source} delivers batches too late" if waits else f"the {found.source} delivers batches in time"
     return StepPhase(
         name="input",
         share=found.waiting_ms / whole_ms,
@@ -104,4 +104,4 @@ def _memory(step: TrainingStep, sample: Sample) -> tuple[StepMemory | None, list
     try:
         return step_memory(step, clone(sample)), []
     except Exception as fault:  # the user's custom operators may not support autograd's hooks
-        return None, [f"what holds the memory of a step cannot be measured: {describe_fault(fault)}"]
+        return None, [f"what occupies the memory of a step cannot be measured: {describe_fault(fault)}"]

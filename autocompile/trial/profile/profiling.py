@@ -55,12 +55,12 @@ _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
 _WARM_S = 0.5
 _PROOF_SHARE = 0.1
 _RANDOM: dict[WorkloadKind, str] = {
-    "inference": "the model draws random numbers, as for dropout: what is compiled is compared as it draws eager's, "
-    "and then by how its own are distributed",
-    "training": "a step draws random numbers, as for dropout: what is compiled is compared as it draws eager's, and "
-    "then by how its own are distributed",
-    "closure": "the closure draws random numbers, as for dropout: what is compiled is compared as it draws eager's, "
-    "and then by how its own are distributed",
+    "inference": "the model draws random numbers, as for dropout: a candidate is compared while it draws eager's, and "
+    "then by the distribution of its own",
+    "training": "a step draws random numbers, as for dropout: a candidate is compared while it draws eager's, and "
+    "then by the distribution of its own",
+    "closure": "the closure draws random numbers, as for dropout: a candidate is compared while it draws eager's, and "
+    "then by the distribution of its own",
 }
 # Importing the tracer alone takes seconds. A small budget is better spent on trials.
 _WORTH_TRACING_S = 15.0
@@ -112,7 +112,7 @@ def _measured(eager: Step, compared: _Compared, figures: Profile, task: ProfileT
     memory = _peak_bytes(eager, compared.samples, task.workload.device_type)
     full = task.depth == "full"
     limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
-    traced = Traced(0, (), "it was not tried, as little of the budget is left")
+    traced = Traced(0, (), "it was not tried, because too little of the budget is left")
     if full or limit_s > _WORTH_TRACING_S:
         traced = placed(eager.module, traced_in(eager, compared.samples[0], limit_s))
     return replace(
@@ -162,11 +162,11 @@ def _compare(task: ProfileTask, eager: Step, samples: tuple[Sample, ...]) -> _Co
 def _padding(task: ProfileTask, eager: Step, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
     """Prove that calls may be padded, if they differ in size."""
     if not isinstance(eager, Call):
-        return PaddingProof(problem="a step of training takes its batches as they are")
+        return PaddingProof(problem="the batches of a training step are not filled up")
     if len(task.workload.signatures) == 1:
         return PaddingProof(problem="the inputs have one signature")
     if CALLS_OF_A_PROOF * call_s > _PROOF_SHARE * left_s:
-        return PaddingProof(problem="whether filling is harmless was not tried, as little of the budget is left")
+        return PaddingProof(problem="filling up calls was not tried, because too little of the budget is left")
     return prove_padding(eager, samples)
 
 
@@ -210,7 +210,7 @@ def _figures(compared: _Compared, steady: _Steady, kernels: Kernels) -> Profile:
 def _check_children(repeats: Repeatability) -> None:
     if repeats.replaced:
         raise InvalidWorkload(
-            "is another module after every call, so nothing can be said about the model's parts",
+            "is another module after every call, so the model's parts cannot be profiled",
             where=f"model.{repeats.replaced}",
             remedy="build the model's children in __init__ and only use them in forward",
         )
@@ -266,7 +266,7 @@ def _notes(task: ProfileTask, compared: _Compared, steady: _Steady, given: int) 
     if steady.pairs.contamination.noisy:
         notes.append(f"the host is noisy: {disturbance(steady.pairs.contamination)}")
     if len(compared.samples) < given:
-        notes.append(f"{len(compared.samples)} of {given} samples were profiled, as all would take too long")
+        notes.append(f"{len(compared.samples)} of {given} samples were profiled, because all would take too long")
     return notes
 
 

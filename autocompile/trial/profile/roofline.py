@@ -79,12 +79,12 @@ def bound_of(call: Figures) -> tuple[Bound, str]:
         return largest, f"{_SENTENCES[largest](call)} ({_others(shares, largest)})"
     if call.outside_share > _MOSTLY and call.kernels:
         return "overhead", (
-            f"{call.outside_share:.0%} of the time lies outside of kernels ({_kernels(call)}): Python, the dispatcher "
-            "or waiting take it"
+            f"{call.outside_share:.0%} of the time is spent outside of kernels ({_kernels(call)}): in Python, in the "
+            "dispatcher or waiting"
         )
     return "unknown", (
-        f"no ceiling is near ({_others(shares, None)}), but kernels take the time ({_kernels(call)}): they are slow by "
-        "themselves, or are held up by other processes"
+        f"no ceiling is near ({_others(shares, None)}), but the time is spent in kernels ({_kernels(call)}): they are "
+        "slow themselves, or other processes delay them"
     )
 
 
