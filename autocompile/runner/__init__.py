@@ -1,1 +1,1 @@
-"""Floor 3, the parent's half of a trial: starts children, limits them, classifies how they ended. No torch."""
+"""Floor 3, the parent's side of a trial: start children, limit them, classify how they ended. Does not import torch."""

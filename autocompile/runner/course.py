@@ -1,4 +1,4 @@
-"""What a running child was heard of: its phases and their seconds, of which the time that it was paused is no part."""
+"""The phases that a running child has announced, and their seconds without the time in which it was paused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from autocompile.runner.ending import Ending
 
 
 class Course:
-    """A child's phase now, and the seconds of those before.
+    """A child's current phase, and the seconds of its earlier phases.
 
-    `total_s` of its limits is wall time, as a run's budget is. Neither `compile_s` nor any phase counts the time in
-    which the child was paused.
+    The limit `total_s` is wall time, like a run's budget. The limit `compile_s` and the seconds of the phases do not
+    count the time in which the child was paused.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -28,7 +28,7 @@ class Course:
 
     @property
     def deadline(self) -> float:
-        """When the child is to be killed."""
+        """The time at which to kill the child."""
         deadline = self.began + self._limits.total_s
         if self._phase == "compile" and self._limits.compile_s and self._paused_at is None:
             left_s = self._limits.compile_s - self._seconds.get("compile", 0.0)
@@ -37,32 +37,32 @@ class Course:
 
     @property
     def phase(self) -> str:
-        """What the child does now."""
+        """The child's current phase."""
         return self._phase
 
     def enter(self, phase: str, at: float) -> None:
-        """The child has entered a phase. One that is paused did so just before."""
+        """Record that the child has entered a phase. A paused child entered it just before the pause."""
         self._leave_phase(at)
         self._phase = phase
 
     def pause(self, at: float) -> None:
-        """The child is paused from now on."""
+        """Record that the child is paused from `at` on."""
         self._leave_phase(at)
         self._paused_at = at
 
     def resume(self, at: float) -> None:
-        """The child goes on."""
+        """Record that the child continues."""
         self._since = at
         self._note_pause(at)
 
     def end(self, code: int | None, at: float) -> Ending:
-        """The child has ended."""
+        """Record that the child has ended, and return its ending."""
         self._leave_phase(at)
         self._note_pause(at)
         return Ending(code, self._phase, self._seconds, at - self.began)
 
     def without_pauses(self, reply: Reply) -> Reply:
-        """A reply whose phases a child timed that did not know when it was paused."""
+        """Return the reply with the pauses subtracted from its phases, as the child cannot know when it was paused."""
         if not self._paused_s:
             return reply
         phases_s = {name: max(0.0, s - self._paused_s.get(name, 0.0)) for name, s in reply.phases_s.items()}

@@ -1,4 +1,4 @@
-"""How a child ended, and what it left."""
+"""How a child process ended, and the reply that it left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ending:
 
 
 def reply_left(directory: Path, ending: Ending) -> Reply:
-    """The child's reply; or, if it left none, the failure that its ending tells of."""
+    """Return the child's reply or, if it left none, a Failure derived from how it ended."""
     path = directory / REPLY_FILE
     if ending.code == 0 and path.exists():
         try:
@@ -46,10 +46,10 @@ def _unnatural(ending: Ending) -> tuple[FailureKind, str]:
     if ending.code is None:
         return "timeout", f"killed after {ending.total_s:.1f} s, while in phase {ending.phase}"
     if ending.code == -signal.SIGKILL:
-        return "out_of_memory", "killed by the system, most likely for want of memory"
+        return "out_of_memory", "killed by the system, most likely because it ran out of memory"
     if ending.code < 0:
-        return "crash", f"died of {signal.Signals(-ending.code).name} in phase {ending.phase}"
-    return "crash", f"ended with status {ending.code} and no reply in phase {ending.phase}"
+        return "crash", f"ended by signal {signal.Signals(-ending.code).name} in phase {ending.phase}"
+    return "crash", f"exited with status {ending.code} and without a reply in phase {ending.phase}"
 
 
 def _log_tail(directory: Path) -> str:

@@ -1,4 +1,4 @@
-"""One launcher and the turn that it is at: a child at a time."""
+"""A lane: one launcher, which runs one child at a time, and the turn of that child."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from autocompile.runner.course import Course
 from autocompile.runner.launchers import Launcher
 from autocompile.runner.turn import Turn
 
-# How long a killed child may take until it is seen to have ended.
+# How long to wait for a killed child to end.
 _DYING_S = 10.0
-# A child that takes less CPU time than this in so long waits for something.
+# A child that uses less CPU time than the first figure within the second is waiting for something.
 _SIGN_OF_LIFE_S, _STUCK_S = 0.05, 2.0
 
 
 class Lane:
-    """Where one child runs at a time. `turn` is whose child it is, None while it is free."""
+    """A lane runs one child at a time. `turn` is the turn that the child belongs to, or None while the lane is free."""
 
     def __init__(self, launcher: Launcher) -> None:
         self.launcher = launcher
@@ -27,7 +27,7 @@ class Lane:
         self._seen = (0.0, 0.0)
 
     def start(self, turn: Turn) -> None:
-        """Start the child of this turn. Raises RunnerError, with nothing left running, if it cannot be started."""
+        """Start the child of this turn. Raises RunnerError if it cannot be started; then nothing is left running."""
         (Path(turn.job.directory) / JOB_FILE).write_bytes(to_json(turn.job, indent=1))
         try:
             self.launcher.start(Path(turn.job.directory))
@@ -39,21 +39,21 @@ class Lane:
         self._seen = (time.monotonic(), 0.0)
 
     def pause(self) -> None:
-        """Stop the child that runs, if one does."""
+        """Pause the running child, if there is one."""
         if self.turn is not None and self.turn.course is not None and not self.is_paused:
             self.is_paused = True
             self.launcher.pause()
             self.turn.course.pause(time.monotonic())
 
     def resume(self) -> None:
-        """Let the child go on, if one is paused."""
+        """Resume the paused child, if there is one."""
         if self.is_paused and self.turn is not None and self.turn.course is not None:
             self.turn.course.resume(time.monotonic())
             self.launcher.resume()
         self.is_paused = False
 
     def is_stuck(self) -> bool:
-        """Whether the child did nothing since it was last seen at work, longer than it takes to read a file."""
+        """Whether the child has done nothing for longer than it takes to read a file."""
         now, worked_s = time.monotonic(), self.launcher.worked_s()
         seen_at, seen_s = self._seen
         if worked_s - seen_s > _SIGN_OF_LIFE_S:
@@ -62,11 +62,11 @@ class Lane:
         return now - seen_at > _STUCK_S
 
     def kill(self) -> None:
-        """Kill the child, and wait until it is seen to have ended."""
+        """Kill the child, and wait until it has ended."""
         self.launcher.kill()
         while (event := self.launcher.next_event(_DYING_S)) is not None and "exited" not in event:
             pass
 
     def leave(self) -> None:
-        """The turn has ended."""
+        """Free the lane: its turn has ended."""
         self.turn, self.is_paused = None, False

@@ -1,4 +1,4 @@
-"""How a child process comes to be: forked from a server that has torch imported, or spawned afresh."""
+"""Start child processes: forked from a server that has already imported torch, or spawned as new processes."""
 
 from __future__ import annotations
 
@@ -25,47 +25,47 @@ Event = dict[str, Any]
 
 
 class Launcher(Protocol):
-    """Starts one child at a time and tells what becomes of it.
+    """Starts one child at a time and reports its events.
 
-    Events are `{"phase": name}` while it runs and `{"exited": code}` at its end, the code negative
-    for a signal, each with the time `at` which it was heard of, on `time.monotonic`.
+    Events are `{"phase": name}` while the child runs and `{"exited": code}` when it ends. The code is negative for a
+    signal. Each event has the time `at` which it was received, on `time.monotonic`.
     """
 
     def start(self, directory: Path) -> None:
-        """Start a child on the job in `directory`."""
+        """Start a child that runs the job in `directory`."""
         ...
 
     def next_event(self, timeout_s: float) -> Event | None:
-        """The next event, or None when none came in time."""
+        """Return the next event, or None if no event arrived in time."""
         ...
 
     def kill(self) -> None:
-        """Kill the child that was started last, with all that it started, if it runs."""
+        """Kill the child that was started last, if it still runs, and all processes it started."""
         ...
 
     def pause(self) -> None:
-        """Stop the child that runs, with all that it started, until `resume`; it can be killed meanwhile."""
+        """Pause the running child and all processes it started until `resume`. It can be killed while paused."""
         ...
 
     def resume(self) -> None:
-        """Let the child go on."""
+        """Let the child continue."""
         ...
 
     def worked_s(self) -> float:
-        """Seconds of CPU time that the child that runs took so far, with all that it started."""
+        """Return the seconds of CPU time that the running child and all processes it started have used so far."""
         ...
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
-        """Have children start with these modules imported, where that is possible."""
+        """Import these modules before children start, where that is possible."""
         ...
 
     def close(self) -> None:
-        """End everything; may be called twice."""
+        """End all processes of this launcher. May be called twice."""
         ...
 
 
 class ForkServer:
-    """Children are forked from one process that has imported torch and Inductor: 2.6 s a trial, not 9.5.
+    """Forks children from one process that has imported torch and Inductor: 2.6 s per trial instead of 9.5 s.
 
     (Same work, measured on 2 cores with torch 2.13; see ARCHITECTURE.md.)
     """
@@ -90,7 +90,7 @@ class ForkServer:
         return event
 
     def kill(self) -> None:
-        if self._child is None:  # interrupted before it was told which child it is: the server ends it
+        if self._child is None:  # interrupted before the server reported the child's id: the server kills the child
             self.close()
         else:
             kill_tree(self._child)
@@ -140,7 +140,7 @@ class ForkServer:
 
 
 class Spawner:
-    """Children are started afresh, for systems where a process cannot be forked safely."""
+    """Starts each child as a new process, for systems where a process cannot be forked safely."""
 
     def __init__(self, log: Path, scratch: Path) -> None:
         self._log, self._scratch = log, scratch
@@ -178,7 +178,7 @@ class Spawner:
         return worked_s(self._process.pid) if self._process is not None else 0.0
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
-        """Nothing to do: every child imports for itself."""
+        """Do nothing: every child imports the modules itself."""
 
     def close(self) -> None:
         if self._process is not None:
@@ -186,7 +186,7 @@ class Spawner:
 
 
 def kill_tree(pid: int) -> None:
-    """Kill a process, its group, and what it started in groups of their own."""
+    """Kill a process, its group, and the processes it started in other groups."""
     try:
         family = psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -203,12 +203,12 @@ def kill_tree(pid: int) -> None:
 
 def _start(command: list[str], log: Path, scratch: Path) -> tuple[subprocess.Popen[bytes], queue.Queue[Event | None]]:
     reader, writer = os.pipe()
-    # Profile-guided shapes would carry what one trial learned into the next.
+    # Without this, profile-guided dynamic shapes would carry what one trial learned into the next.
     environment = {name: value for name, value in os.environ.items() if name != "TORCH_COMPILE_JOB_ID"}
-    # A child that is killed, or ends without its exit handlers, removes none of its temporary files.
+    # A child that is killed, or exits without its exit handlers, does not remove its temporary files.
     environment["TMPDIR"] = str(scratch)
     environment[EVENTS_VARIABLE] = str(writer)
-    # Asks NVML whether there is a GPU, where asking CUDA would spoil the server for forking.
+    # torch then asks NVML whether there is a GPU. Asking CUDA would make the server unusable for forking.
     environment["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     with log.open("ab") as output:
         process = subprocess.Popen(

@@ -1,8 +1,10 @@
-"""Trials on this machine: a child each, with limits, a compiler cache of its own, and no way to end the study.
+"""Trials on this machine: each runs in a child process with limits and its own compiler cache.
 
-Launchers are driven by the parent itself, and not by a backend's workers: a launcher's fork server is a process of its
-own already, so a worker between the two would only be another to start, to pause and to kill, and threads would have to
-agree on who is timed. What children tell is read by a thread for each launcher, which sleeps until there is something.
+A child that crashes does not end the study.
+
+The parent drives the launchers itself, without the workers of a backend. A launcher's fork server is already a separate
+process. A worker in between would be one more process to start, pause and kill, and threads would have to agree on
+which child is timed. For each launcher, one thread reads the events of its children, and sleeps until there are any.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ _HEADERS = "precompiled_headers"
 
 
 class LocalRunner:
-    """Runs what is timed alone, and beside one another what `workers` children compile; sleeps while one is timed.
+    """Runs timed tasks alone, and compiles in up to `workers` children at the same time. Sleeps during a timing.
 
-    With one worker, all runs one by one, in the order in which it is submitted. With several, a lane for timing is
-    added for them when the workload is known (`preload`). On a CPU, children that compile are paused while another is
-    timed; beside a GPU they go on, until a timing is disturbed.
+    With one worker, all tasks run one by one, in the order in which they are submitted. With several workers,
+    `preload` adds their lanes to the lane for timing once the workload is known. On a CPU, children that compile are
+    paused while another child is timed. With a GPU they continue, until they disturb a timing.
 
-    `directory` is where jobs, logs and compiler caches lie; `seed` is the toolchain's cache directory, whose contents
-    every new cache starts with; `on_phase` hears what the child is doing, `on_disturbance` when a timing was disturbed
-    for the first time that others compiled beside; `launch` makes a launcher of this name. Children have a temporary
-    directory of their own; what killed runs left of these is removed first.
+    `directory`: for jobs, logs and compiler caches. `seed`: the toolchain's cache directory, whose contents are copied
+    to every new cache. `on_phase` is called with the child's phase. `on_disturbance` is called when children that
+    compile have disturbed a timing for the first time. `launch` makes a launcher with the given name. Children use a
+    separate temporary directory. Temporary directories left behind by killed runs are removed first.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class LocalRunner:
         self.close()
 
     def close(self) -> None:
-        """End the server and whatever runs."""
+        """End the fork servers and all running children."""
         self._interrupts.uninstall()
         self._turns.clear()
         for lane in self._turns.lanes:
@@ -86,7 +88,7 @@ class LocalRunner:
         self._scratch.close()
 
     def preload(self, workload: Workload) -> None:
-        """Open all lanes, and have children start with the workload's modules imported. Nothing may be under way."""
+        """Open all lanes, and import the workload's modules before children start. No task may be running."""
         timing, *others = self._turns.lanes
         is_to_open = self._workers > 1 and not others
         names = [f"server{number}" for number in range(1, self._workers + 1)] if is_to_open else []
@@ -99,16 +101,16 @@ class LocalRunner:
 
     @property
     def lanes(self) -> int:
-        """How many compile side by side."""
+        """The number of children that can compile at the same time."""
         return self._workers
 
     @property
     def machines(self) -> tuple[MachineEntry]:
-        """The one that it is on."""
+        """Only the machine that this process runs on."""
         return (MachineEntry("", self._workers),)
 
     def submit(self, task: Task, limits: Limits, *, cache: str, exclusive: bool, machine: int = 0) -> Turn:
-        """A child of its own for `task`; see `core.runner.Runner`. After a Ctrl-C nothing is run any more."""
+        """Submit `task` to run in a new child; see `core.runner.Runner`. After a Ctrl-C, no task runs any more."""
         assert not machine, "there is no other machine"
         try:
             self._interrupts.check()
@@ -140,7 +142,7 @@ class LocalRunner:
         return ForkServer(log, self._scratch.path) if can_fork() else Spawner(log, self._scratch.path)
 
     def _over(self, lanes: Sequence[Lane]) -> Turns:
-        """Turns on these: the first is for timing, and the only one for all."""
+        """Return Turns on these lanes: the first is for timing. A single lane is for all tasks."""
         timing, *compiling = lanes
         return Turns(
             timing,
@@ -154,7 +156,7 @@ class LocalRunner:
         return self._seed if name == "toolchain" else self._caches / name
 
     def _prepare(self, job: Job) -> None:
-        """A directory for the job, and its compiler cache, which starts with what the toolchain left until then."""
+        """Make a directory for the job, and its compiler cache with the present contents of the toolchain's cache."""
         Path(job.directory).mkdir()
         cache = Path(job.cache_directory)
         if not cache.exists():
@@ -162,7 +164,7 @@ class LocalRunner:
         cache.mkdir(parents=True, exist_ok=True)
 
     def _seed_anew(self, cache: Path) -> None:
-        """Put into a new cache what of each runtime's belongs to the toolchain; headers are used where they lie."""
+        """Copy the toolchain's files of each runtime to a new cache. Precompiled headers are used in place."""
         for kind in kinds():
             left = self._seed / kind.name
             if left.exists():
@@ -174,5 +176,5 @@ class LocalRunner:
 
 
 def _plain(path: Path) -> bool:
-    """Whether compilers can work there: their command lines do not quote, so a space would end a path."""
+    """Whether compilers can work in this path: their command lines are not quoted, so a space would end the path."""
     return re.fullmatch(r"[\w./+-]+", str(path)) is not None

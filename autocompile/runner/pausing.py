@@ -1,4 +1,4 @@
-"""Pausing a process with all that it started, letting it go on, and seeing whether it works."""
+"""Pause a process and all processes it started, resume them, and measure their CPU time."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import time
 
 import psutil
 
-# A process stops a moment after it was told to, later if it waits for a disk; who has started another meanwhile is
-# looked for again.
+# A process stops a moment after the signal, or later if it waits for a disk. Meanwhile it may have started further
+# processes, so the tree is searched again.
 _LONGEST_S, _GLANCE_S = 2.0, 0.002
 _QUIET = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 def can_pause() -> bool:
-    """Whether this system can stop a process and let it go on."""
+    """Whether this system can pause and resume a process."""
     return hasattr(signal, "SIGSTOP")
 
 
 def pause_tree(pid: int) -> None:
-    """Stop a process and all that it started, and wait until none of them runs.
+    """Pause a process and all processes it started, and wait until none of them runs.
 
-    What does not stop in time (a process that waits for a disk) is left to be seen by whoever is timed beside it.
+    A process that does not stop in time, such as one that waits for a disk, is left alone. If it disturbs a timing, the
+    timing detects that.
     """
     until = time.monotonic() + _LONGEST_S
     while running := [process for process in _family(pid) if _runs(process)]:
@@ -35,14 +36,14 @@ def pause_tree(pid: int) -> None:
 
 
 def resume_tree(pid: int) -> None:
-    """Let a process and all that it started go on, those that others wait for first."""
+    """Resume a process and all processes it started, children before their parents."""
     for process in reversed(_family(pid)):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             process.resume()
 
 
 def worked_s(pid: int) -> float:
-    """Seconds of CPU time that a process took, with all that it started, as far as they run or were waited for."""
+    """Return the seconds of CPU time used by a process and its descendants that still run or were waited for."""
     total = 0.0
     for process in _family(pid):
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -51,7 +52,7 @@ def worked_s(pid: int) -> float:
 
 
 def _family(pid: int) -> list[psutil.Process]:
-    """The process first, which starts most of the others."""
+    """Return the process and its descendants; the process comes first, as it starts most of the others."""
     try:
         parent = psutil.Process(pid)
         return [parent, *parent.children(recursive=True)]

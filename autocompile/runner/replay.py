@@ -1,6 +1,6 @@
-"""Trials answered from a recording, on a clock that only they move: searches compared in seconds, without noise.
+"""Answer trials from a recording, on a virtual clock, so that searches can be compared in seconds and without noise.
 
-The idea of replaying exhaustively recorded spaces to judge search strategies is Kernel Tuner's simulation mode
+The idea of replaying exhaustively recorded spaces to judge search strategies comes from Kernel Tuner's simulation mode
 (Schoonhoven et al., "Benchmarking optimization algorithms for auto-tuning GPU kernels", 2022).
 """
 
@@ -42,7 +42,7 @@ _BEFORE_COMPILING = ("start", "load", "build")
 
 
 class Recorded(Record, tag="recorded", frozen=True):
-    """What was measured before any trial. The workload is without the folders that it lay in, which no replay needs."""
+    """The measurements made before any trial. The workload has no directories, as a replay does not need them."""
 
     workload: Workload
     environment: Environment
@@ -51,7 +51,7 @@ class Recorded(Record, tag="recorded", frozen=True):
 
 
 class RecordedTrial(Record, tag="trial", frozen=True):
-    """What became of one plan."""
+    """One plan and the outcome of its trial."""
 
     plan: Plan
     outcome: Outcome
@@ -59,7 +59,10 @@ class RecordedTrial(Record, tag="trial", frozen=True):
 
 @dataclass(frozen=True)
 class Recording:
-    """Everything about one workload on one machine: a file of one JSON record a line, the first a `Recorded`."""
+    """All recorded trials of one workload on one machine.
+
+    The file has one JSON record per line. The first is a `Recorded`, the others are `RecordedTrial`.
+    """
 
     about: Recorded
     outcomes: dict[str, Outcome]
@@ -67,7 +70,7 @@ class Recording:
 
     @staticmethod
     def read(path: Path) -> Recording:
-        """Read a file. Raises msgspec.ValidationError for one of another version."""
+        """Read a recording from a file. Raises msgspec.ValidationError if the file has another version."""
         first, *rest = path.read_text().splitlines()
         trials = [from_json(line, RecordedTrial) for line in rest]
         outcomes = {trial.plan.key: trial.outcome for trial in trials}
@@ -75,7 +78,10 @@ class Recording:
 
 
 class ReplayRunner:
-    """Answers from a recording, in so many `lanes`. `timeline`: when each trial ended, and its plan's key, in order."""
+    """A runner that answers from a recording, in `lanes` lanes.
+
+    `timeline` lists when each trial ended and its plan's key, in the order of time.
+    """
 
     def __init__(self, recording: Recording, clock: VirtualClock, lanes: int = 1) -> None:
         self.recording = recording
@@ -86,12 +92,12 @@ class ReplayRunner:
 
     @property
     def lanes(self) -> int:
-        """How many tasks may run side by side."""
+        """The number of tasks that may run at the same time."""
         return self._lanes.count
 
     @property
     def machines(self) -> tuple[MachineEntry]:
-        """One."""
+        """A single machine."""
         return (MachineEntry("", self.lanes),)
 
     def submit(
@@ -103,21 +109,21 @@ class ReplayRunner:
         exclusive: bool,
         machine: int = 0,  # noqa: ARG002
     ) -> SimulatedTask:
-        """What was recorded, ended at the limits if it took longer. Raises RunnerError for what was not recorded."""
+        """Return the recorded reply, or a timeout if it exceeds the limits. Raises RunnerError if none was recorded."""
         reply, plan_key = self._recorded(task, limits, cache)
         pending = SimulatedTask(reply, sum(reply.phases_s.values()), exclusive, plan_key, self._lanes)
         self._lanes.add(pending)
         return pending
 
     def first_done(self, pending: Sequence[PendingReply]) -> PendingReply:
-        """See `core.runner.Runner`; the clock runs until then."""
+        """See `core.runner.Runner`. The virtual clock advances until then."""
         return self._lanes.wait_for([task for task in pending if isinstance(task, SimulatedTask)])
 
     def forget(self, cache: str) -> None:
-        """There is no cache to forget."""
+        """Do nothing: a replay has no caches."""
 
     def _recorded(self, task: Task, limits: Limits, cache: str) -> tuple[Reply, str]:
-        """The reply, and of a trial its plan's key."""
+        """Return the recorded reply and, for a trial, its plan's key (else "")."""
         if isinstance(task, ToolchainTask):
             return self._toolchain(), ""
         if isinstance(task, ProfileTask):
@@ -138,7 +144,7 @@ class ReplayRunner:
         return _within(_as_loaded(outcome) if task.artifact else outcome, limits), task.plan.key
 
     def _toolchain(self) -> Toolchain:
-        """The recorded one; runtimes of which no trial was recorded are missing."""
+        """Return the recorded toolchain. Runtimes without a recorded trial are reported as missing."""
         recorded = {plan.runtime for plan in self.recording.plans}
         missing = {kind.name: "no trial of it was recorded" for kind in kinds() if kind.name not in recorded}
         return msgspec.structs.replace(self.recording.about.toolchain, missing=missing)
@@ -149,7 +155,7 @@ class ReplayRunner:
 
 
 def _packing(task: PackTask, outcome: Outcome, limits: Limits) -> Packed | Failure:
-    """What packing came to: for its trial as it was recorded; nothing else was packed."""
+    """Return the result of packing as recorded in the plan's trial. No other packing was recorded."""
     if isinstance(outcome, Failure):
         return outcome
     if task.serving.start != "load":
@@ -163,7 +169,7 @@ def _packing(task: PackTask, outcome: Outcome, limits: Limits) -> Packed | Failu
 
 
 def _start_of(task: FreshTask, outcome: Outcome) -> FreshStart | Failure:
-    """A start as it was recorded, within the time of the trial that recorded it."""
+    """Return a fresh start as the plan's trial recorded it. Its time is part of that trial, so it adds none."""
     if isinstance(outcome, Failure):
         return outcome
     load_s, first_pass_s = outcome.startup.build_s, outcome.startup.compile_s
@@ -171,7 +177,7 @@ def _start_of(task: FreshTask, outcome: Outcome) -> FreshStart | Failure:
 
 
 def _ahead(outcome: Outcome, limits: Limits) -> CompiledAhead | Failure:
-    """What compiling alone came to: what failed later in its trial, compiles."""
+    """Return the result of compiling alone. A plan whose trial failed in a later stage does compile."""
     seconds = {name: s for name, s in outcome.phases_s.items() if name in (*_BEFORE_COMPILING, "compile")}
     if isinstance(outcome, Failure) and outcome.stage in seconds:
         return outcome
@@ -181,13 +187,13 @@ def _ahead(outcome: Outcome, limits: Limits) -> CompiledAhead | Failure:
 
 
 def _from_cache(plan: Plan, outcome: Outcome) -> Outcome:
-    """A trial that finds what another process compiled."""
+    """Return the outcome of a trial that finds the code that another process compiled in the cache."""
     cold_s = outcome.phases_s.get("compile", 0.0)
     return msgspec.structs.replace(outcome, phases_s={**outcome.phases_s, "compile": kind_of(plan).warm_s(cold_s)})
 
 
 def _as_loaded(outcome: Outcome) -> Outcome:
-    """A trial of what was packed before it: without what packing took."""
+    """Return the outcome of a trial of an artifact that was packed before: without the time for packing."""
     if isinstance(outcome, Failure):
         return outcome
     compile_s = max(0.0, outcome.phases_s.get("compile", 0.0) - outcome.startup.pack_s)
@@ -195,7 +201,7 @@ def _as_loaded(outcome: Outcome) -> Outcome:
 
 
 def _within(outcome: Outcome, limits: Limits) -> Outcome:
-    """What came of it within the limits."""
+    """Return the outcome, or a Failure of kind `timeout` if it took longer than the limits."""
     before = {name: s for name, s in outcome.phases_s.items() if name in _BEFORE_COMPILING}
     if 0 < limits.compile_s < outcome.phases_s.get("compile", 0.0):
         return _ended("compile", {**before, "compile": limits.compile_s})
@@ -209,5 +215,5 @@ def _ended(stage: str, spent: dict[str, float]) -> Failure:
 
 
 def to_lines(record: Recorded | RecordedTrial) -> str:
-    """A record as a line of a recording."""
+    """Return a record as a line of a recording."""
     return to_json(record).decode() + "\n"

@@ -1,4 +1,4 @@
-"""What a child prints, shown to the user as it comes: by a named pipe, from which a thread reads."""
+"""Show a child's output to the user as it is printed. A thread reads it from a named pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOOK_S = 0.1
 
 @contextmanager
 def shown_live(show: Callable[[str], object] | None = None) -> Iterator[str]:
-    """The path of a named pipe: what is written there meanwhile goes to standard error, or to `show`."""
+    """Yield the path of a named pipe. Text written to the pipe goes to standard error, or to `show`."""
     with Scratch() as scratch:
         path = Path(scratch) / "shown"
         os.mkfifo(path)
@@ -42,15 +42,15 @@ def _to_standard_error(text: str) -> None:
 
 
 def _show(reading: int, over: threading.Event, show: Callable[[str], object]) -> None:
-    """Until it is over, and nothing is left to be read."""
+    """Show the text until `over` is set and there is nothing left to read."""
     text = codecs.getincrementaldecoder("utf-8")("replace")
     while True:
         was_over = over.is_set()
         piece = os.read(reading, _PIECE) if select.select([reading], [], [], _LOOK_S)[0] else b""
         if piece:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more; the script is to go on
+            with contextlib.suppress(OSError, ValueError):  # standard error is closed; the script should continue
                 show(text.decode(piece))
         elif was_over:
             return
         else:
-            over.wait(_LOOK_S)  # without a writer it is always ready, with nothing
+            over.wait(_LOOK_S)  # without a writer, the pipe is always ready but has no data

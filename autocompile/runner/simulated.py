@@ -1,4 +1,4 @@
-"""Lanes on a clock that only tasks move: who runs beside whom, and who ends when."""
+"""Simulated lanes on a virtual clock: which tasks run at the same time, and when each ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autocompile.core.job import Reply
 
 
 class VirtualClock:
-    """Seconds that pass only when a task spends them."""
+    """A clock that advances only when a task spends time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,7 +22,7 @@ class VirtualClock:
 
 @dataclass(eq=False)
 class SimulatedTask:
-    """A task whose `reply`, and the `seconds` that it takes, are known beforehand: a `core.runner.PendingReply`."""
+    """A `core.runner.PendingReply` whose `reply` and duration in `seconds` are known in advance."""
 
     reply: Reply
     seconds: float
@@ -58,9 +58,9 @@ class SimulatedTask:
 
 @dataclass
 class SimulatedLanes:
-    """Tasks begin in the order in which they came, as soon as a lane is free; none beside one that is exclusive.
+    """Starts tasks in the order in which they were added, as soon as a lane is free. An exclusive task runs alone.
 
-    `on_end` hears of each task that ran to its end, in the order of the clock.
+    `on_end` is called for each task that has run to its end, in the order of the clock.
     """
 
     count: int
@@ -70,25 +70,25 @@ class SimulatedLanes:
     _running: list[SimulatedTask] = field(default_factory=list)
 
     def add(self, task: SimulatedTask) -> None:
-        """Let a task run now, or when its turn comes."""
+        """Run a task now, or as soon as a lane is free for it."""
         self.catch_up()
         self._waiting.append(task)
         self._begin_waiting(self.clock.now)
 
     def wait_for(self, tasks: Sequence[SimulatedTask]) -> SimulatedTask:
-        """Let the clock run until one of these has ended; the one that did first."""
+        """Advance the clock until one of these tasks has ended, and return the task that ended first."""
         self.catch_up()
         while all(task.ended is None for task in tasks):
             self._end_next()
         return min((task for task in tasks if task.ended is not None), key=lambda task: task.ended or 0.0)
 
     def catch_up(self) -> None:
-        """End whoever has ended by now."""
+        """End all tasks that are over by now."""
         while self._running and self._next_end() <= self.clock.now:
             self._end_next()
 
     def cancel(self, task: SimulatedTask) -> None:
-        """End a task now, unless it has ended, and let those go on that waited for it."""
+        """End a task now, unless it has already ended, and start the tasks that waited for its lane."""
         self.catch_up()
         if task.ended is not None:
             return

@@ -1,4 +1,4 @@
-"""A task that waits for its turn on a lane, has it, or has had it."""
+"""A task's turn on a lane: waiting, running or ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Turn:
-    """A task's turn on a lane: a `core.runner.PendingReply`. `had_company`: whether others ran beside its child."""
+    """A task's turn on a lane, as a `core.runner.PendingReply`.
+
+    `had_company`: whether other children ran at the same time as its child.
+    """
 
     def __init__(self, turns: Turns, job: Job, *, exclusive: bool) -> None:
         self.job = job

@@ -1,6 +1,6 @@
-"""Tasks that take turns on lanes: what is timed runs alone on its device, what compiles runs side by side.
+"""Tasks that take turns on lanes: a timed task runs alone on its device, compiling tasks run at the same time.
 
-Whoever waits for one turn drives all of them.
+Waiting for one turn drives all turns.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from autocompile.runner.launchers import Event
 from autocompile.runner.pausing import can_pause
 from autocompile.runner.turn import Turn
 
-# How often several children that run side by side are looked at. A single one is waited for asleep.
+# How often to check on several running children. For a single child, the parent sleeps until there is an event.
 _GLANCE_S = 0.05
-# How often a child that is to be alone is looked at, until it is timed: it may wait for a lock that a paused one holds.
+# How often to check on an exclusive child before its timing: it may wait for a lock that a paused child holds.
 _LOOK_S = 0.5
 _TIMED_PHASE = "timing"
 
-# What the others do while a task runs that is to be alone: they are paused, or are waited for, or go on where that does
-# the timing no harm, as on a CPU beside a GPU.
+# What happens to the other tasks when an exclusive task runs: they are paused, or they are waited for, or they go on
+# where that does not disturb the timing (compiling on the CPU while a GPU is timed).
 Beside = Literal["pause", "wait", "go on"]
 
 
 class Turns:
-    """Turns in the order in which they were asked for, as soon as there is a lane for them.
+    """Starts turns in the order in which they were added, as soon as there is a lane for them.
 
-    Those that are to be alone run on the lane `timing`, all others on `compiling`; with a single lane, that is the same
-    one. Nothing happens by itself: events are heard and limits are kept by whoever waits for a turn or looks whether it
-    is done. `prepare` puts what a job needs in place when its turn has come; `on_phase` hears what the child is doing
-    that is to be alone, or the only one; `on_disturbance` hears if the others harmed a timing. `beside`: see `Beside`.
+    Exclusive turns run on the lane `timing`, all others on the lanes `compiling`. A single lane serves as both.
+    There is no background thread: events are handled and limits are enforced only while the caller waits for a turn or
+    checks whether it is done. `prepare` sets up what a job needs before it starts. `on_phase` is called with the phase
+    of the exclusive child, or of the only child. `on_disturbance` is called if the others disturbed a timing. `beside`:
+    see `Beside`.
     """
 
     def __init__(
@@ -63,11 +64,11 @@ class Turns:
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """All of them, the one for timing first."""
+        """All lanes; the lane for timing comes first."""
         return self._timing, *(lane for lane in self._compiling if lane is not self._timing)
 
     def add(self, job: Job, *, exclusive: bool) -> Turn:
-        """A turn for this job. Raises RunnerError if its child cannot be started now."""
+        """Add a turn for this job. Raises RunnerError if its child should start now but cannot."""
         with self._leaving_nothing():
             turn = Turn(self, job, exclusive=exclusive)
             self._waiting.append(turn)
@@ -77,20 +78,20 @@ class Turns:
         return turn
 
     def wait_for(self, turns: list[Turn]) -> Turn:
-        """Wait until one of these is done, and tell which was first. Leaves nothing running if it raises."""
+        """Wait until one of these turns is done, and return the first. If it raises, no child is left running."""
         with self._leaving_nothing():
             while all(turn.outcome is None for turn in turns):
                 self._follow(waiting=True)
         return min((turn for turn in turns if turn.outcome is not None), key=lambda turn: turn.ended)
 
     def look(self) -> None:
-        """Hear what has happened since, and end who is beyond a limit, without waiting."""
+        """Handle new events, and end children that are beyond a limit, without waiting."""
         with self._leaving_nothing():
             while self._busy and self._follow(waiting=False):
                 pass
 
     def cancel(self, turn: Turn) -> None:
-        """End this turn, if it has not ended, and go on with the others."""
+        """End this turn, unless it has already ended, and continue with the others."""
         if turn.outcome is not None:
             return
         fault = RunnerError("the task was cancelled")
@@ -104,7 +105,7 @@ class Turns:
             self._finish(lane, turn, fault, time.monotonic())
 
     def clear(self) -> None:
-        """End all children, and forget all turns; nothing is waited for."""
+        """Kill all children and end all turns, without waiting."""
         unended = list(self._waiting)
         for lane in self._busy:
             assert lane.turn is not None
@@ -121,7 +122,7 @@ class Turns:
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:
-        """Whatever is raised within leaves no child running, paused or not."""
+        """Kill all children, including paused ones, if the body raises."""
         try:
             yield
         except BaseException:
@@ -129,7 +130,7 @@ class Turns:
             raise
 
     def _begin_waiting(self) -> None:
-        """Start whoever has a lane now, and let those go on that nobody needs paused any more."""
+        """Start the waiting turns that have a free lane, and resume paused children if no exclusive task is running."""
         for turn in tuple(self._waiting):
             lane = self._lane_for(turn)
             if lane is not None:
@@ -157,7 +158,7 @@ class Turns:
         return any(turn.exclusive for turn in self._waiting)
 
     def _begin(self, lane: Lane, turn: Turn) -> None:
-        """Start a turn's child. One that cannot be started is told to whom it concerns."""
+        """Start a turn's child. If it cannot be started, the fault becomes the outcome of the turn."""
         if turn.exclusive and self.beside == "pause":
             self._pause_others()
         try:
@@ -172,7 +173,7 @@ class Turns:
                 one.had_company = True
 
     def _follow(self, *, waiting: bool) -> bool:
-        """Whether there was something new of a child."""
+        """Handle an event of one child, and return whether there was one."""
         busy = self._busy
         if any(self._hear(lane, 0.0) for lane in busy):
             return True
@@ -189,12 +190,12 @@ class Turns:
         return self._hear(awake[0], min(left_s, _LOOK_S))
 
     def _is_timing(self) -> bool:
-        """Whether a child is timed now: all sleep, this process among them."""
+        """Whether a child is being timed now. Then all other processes sleep, including this one."""
         timed = self._timed
         return timed is not None and timed.course is not None and timed.course.phase == _TIMED_PHASE
 
     def _let_go_on(self) -> None:
-        """Until the next phase of what is to be alone, which waits for what one of the others holds, as a lock."""
+        """Resume the paused children until the exclusive child's next phase: it may wait for a lock that one holds."""
         for lane in self._busy:
             lane.resume()
 
@@ -210,7 +211,7 @@ class Turns:
         return lane.turn.course.deadline
 
     def _hear(self, lane: Lane, timeout_s: float) -> bool:
-        """Whether there was something new of a lane's child, which is waited for so long."""
+        """Wait up to `timeout_s` for an event of the lane's child, handle it, and return whether there was one."""
         turn = lane.turn
         assert turn is not None
         assert turn.course is not None
@@ -236,7 +237,7 @@ class Turns:
                 self._on_phase(str(event["phase"]))
 
     def _finish(self, lane: Lane, turn: Turn, outcome: Reply | RunnerError, at: float) -> None:
-        """Keep what came of a turn, and let those begin that wait for its lane."""
+        """Store the outcome of a turn, and start the turns that wait for its lane."""
         lane.leave()
         if turn.had_company and _was_disturbed(turn, outcome):
             self._again(turn, at)
@@ -245,7 +246,7 @@ class Turns:
         self._begin_waiting()
 
     def _again(self, turn: Turn, at: float) -> None:
-        """Time once more what was disturbed, before all others; from now on nothing runs beside what is timed."""
+        """Repeat a disturbed timing before all other turns. From now on, no other child runs during a timing."""
         assert turn.course is not None
         if self.beside == "go on":
             self._on_disturbance()
@@ -263,5 +264,5 @@ def _reply(turn: Turn, course: Course, code: int | None, at: float) -> Reply:
 
 
 def _was_disturbed(turn: Turn, outcome: Reply | RunnerError) -> bool:
-    """Whether a timing says itself that others took what it needed."""
+    """Whether a timing reports that other processes disturbed it."""
     return turn.exclusive and isinstance(outcome, Measurement) and outcome.contamination.noisy

@@ -1,4 +1,4 @@
-"""Which workers a run has, as users write it: a number, `gpu`, or the address of a cluster's scheduler."""
+"""The option for a run's workers: a number, `gpu`, or the address of a cluster's scheduler."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Engine = Literal["", "gpu", "dask", "ray"]
 
 
 class Workers(Record, frozen=True):
-    """`here`: how many candidates are compiled side by side on this machine.
+    """The workers of a run.
 
-    `engine`: what brings an agent to other machines, or other GPUs, and the `address` of its scheduler. `apart`: each
-    worker is taken for a machine of its own, though it may share one with others, whose work then disturbs its timings.
+    `here`: how many candidates are compiled at the same time on this machine. `engine`: the system that starts agents
+    on other machines or for other GPUs. `address`: the address of its scheduler. `apart`: each worker counts as a
+    separate machine, even if several share one; their work then disturbs each other's timings.
     """
 
     here: int = 1
@@ -26,9 +27,9 @@ class Workers(Record, frozen=True):
 
 
 def parse_workers(text: str | int, *, where: str = "workers") -> Workers:
-    """The workers in `"4"`, 4, `"gpu"`, `"dask://host:8786"` or `"ray://host:10001"`.
+    """Parse workers given as `"4"`, 4, `"gpu"`, `"dask://host:8786"` or `"ray://host:10001"`.
 
-    Raises InvalidValue when it cannot be read, is below 1, or beyond the cores here.
+    Raises InvalidValue if the text cannot be parsed, or the number is below 1 or above the number of cores here.
     """
     if isinstance(text, str) and text.strip() == "gpu":
         return Workers(engine="gpu")
@@ -41,8 +42,8 @@ def parse_workers(text: str | int, *, where: str = "workers") -> Workers:
 def _number(text: str | int, where: str) -> int:
     is_number = isinstance(text, int) and not isinstance(text, bool)
     if not is_number and not (isinstance(text, str) and text.strip().isascii() and text.strip().isdigit()):
-        remedy = "give one like 2, or gpu, or dask://host:8786 or ray://host:10001"
-        raise InvalidValue(f"{text!r} is no number of workers", where=where, remedy=remedy)
+        remedy = "give a number like 2, or gpu, or dask://host:8786 or ray://host:10001"
+        raise InvalidValue(f"{text!r} is not a number of workers", where=where, remedy=remedy)
     workers, cores = int(text), usable_cores()
     if workers < 1:
         raise InvalidValue(f"{workers} workers compile nothing", where=where, remedy="give 1 or more")

@@ -1,1 +1,1 @@
-"""Floor 3, the measuring wing: what runs inside a child process. No optuna."""
+"""Floor 3, measuring: the code that runs inside a child process. It does not import optuna."""

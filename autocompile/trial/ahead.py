@@ -1,4 +1,4 @@
-"""Compiling without measuring, beside other processes: what is left is the compiler's cache, for the trial to come."""
+"""Compile without measuring, next to other processes, to fill the compiler cache for the trial that follows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autocompile.workload.spool import at_batch, unspool_step
 
 
 def compile_ahead(task: CompileTask, phases: Phases) -> CompiledAhead | Failure:
-    """Build and run a plan once, as `trial.measure` does, so that the trial finds in the cache what it looks for."""
+    """Build and run a plan once, as `trial.measure` does, so that the trial finds its compiled code in the cache."""
     plan = task.plan
     with phases("load"):
         given, samples = unspool_step(task.workload)

@@ -1,4 +1,4 @@
-"""Batch sizes in eager, before anything is compiled: whether samples are independent, what fits, what it takes."""
+"""Try batch sizes in eager, before compiling: whether samples are independent, which sizes fit, and their time."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from autocompile.workload.training.step import TrainingStep
 
 _REPEATS, _ENOUGH_S = 5, 0.5
 _LARGEST = 1 << 14
-# The next size is tried if so many times what the last one took is left.
+# Try the next size only if the remaining time is this many times what the last size took.
 _AHEAD = 4
-# Trainings begin with so much smaller batches than theirs.
+# In training, the first size to try is the given batch size divided by this.
 _SMALLER = 4
-# Doubling goes on while it still saves this much a sample, or did at the size before.
+# Keep doubling while the time per sample falls below this share of the previous one, at this size or at the last.
 _WORTH_DOUBLING = 0.97
 
 
 def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
-    """Prove that a call's samples are independent, then time the sizes asked for, or double until it pays no more.
+    """Prove that a call's samples are independent, then time the requested sizes, or double until it no longer pays.
 
-    A size for which memory runs out is kept as such, and ends it.
+    A size that runs out of memory is recorded with its problem, and ends the search.
     """
     with phases("load"):
         step, samples = unspool_step(task.workload)
@@ -45,7 +45,7 @@ def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
     problem = next((proof.problem for proof in proofs if proof.problem), "")
     given = proofs[0].size
     if problem or any(proof.size != given for proof in proofs):
-        return BatchProbe(given, problem or "the samples are of different batch sizes already", ())
+        return BatchProbe(given, problem or "the samples already have different batch sizes", ())
     trains = isinstance(eager, TrainingStep)
     points: tuple[BatchPoint, ...] = ()
     with eager.preserved():
@@ -54,7 +54,7 @@ def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
             with phases(f"batch {size}"):
                 probed = subject(eager, at_batch(samples, size), device, torch.get_num_threads())
                 points = (*points, _point(size, probed, phases))
-            too_small = trains and size < given  # as for statistics of a batch
+            too_small = trains and size < given  # such as for batch statistics
             if points[-1].problem and not too_small:
                 break
             if phases.left_s < _AHEAD * (time.perf_counter() - began):
@@ -63,9 +63,10 @@ def probe_batches(task: BatchTask, phases: Phases) -> BatchProbe:
 
 
 def _proof(eager: Step, sample: Sample) -> BatchProof:
-    """How many samples it holds, proved to be independent; a step of training only has to have a batch axis.
+    """Return how many samples the call holds, if they are proved to be independent.
 
-    It learns something else from another batch anyway, of which each size has a reference of its own.
+    A training step only has to have a batch axis: it learns something different from another batch anyway, and each
+    batch size gets its own reference.
     """
     if not isinstance(eager, TrainingStep):
         return prove_batch(eager, sample)
@@ -76,7 +77,7 @@ def _proof(eager: Step, sample: Sample) -> BatchProof:
 
 
 def _next_size(task: BatchTask, points: Sequence[BatchPoint], *, first: int) -> int:
-    """The size to try after these, 0 if there is none."""
+    """Return the size to try after these points, or 0 if there is none."""
     last = points[-1].size if points else 0
     if task.sizes:
         return min((size for size in task.sizes if last < size < (task.below or math.inf)), default=0)
@@ -92,7 +93,7 @@ def _saturated(points: Sequence[BatchPoint]) -> bool:
 
 
 def _point(size: int, probed: Subject, phases: Phases) -> BatchPoint:
-    """The best of a few calls: a bound for what this size can be, not a figure to judge by."""
+    """Return the best of a few calls. It bounds how fast this size can be; it is not a measurement to decide by."""
     try:
         began, passes = time.perf_counter(), [probed.one_pass()]
         while len(passes) < _REPEATS and time.perf_counter() - began < _ENOUGH_S:

@@ -1,4 +1,4 @@
-"""What a child process does: one job, from its JSON to a reply's JSON."""
+"""The main program of a child process: it reads one job as JSON, runs it, and writes the reply as JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from autocompile.workload.watching.spooling import spool_seen
 
 
 def run_job(directory: Path) -> None:
-    """Do the job that lies in `directory`, and leave its reply there. Never raises."""
+    """Run the job in `directory`, and write its reply there. Never raises."""
     phases = Phases()
     try:
         job = from_json((directory / JOB_FILE).read_bytes(), Job)

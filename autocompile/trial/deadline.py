@@ -1,4 +1,4 @@
-"""A limit for work that asks nobody how long it may take."""
+"""A time limit for code that has no time limit itself."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 
 class TookTooLong(BaseException):
-    """The limit is over. No Exception, so that the work's own handlers do not take it for a fault of their own."""
+    """The time limit was reached. Not an Exception, so that `except Exception` in the limited code cannot catch it."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raise TookTooLong in the work after so many seconds, where Python runs next.
+    """Raise TookTooLong in the body after `seconds`, as soon as Python code runs again.
 
-    Only the main thread of a system with interval timers can be limited so; elsewhere it takes as long as it takes.
+    This works only in the main thread of a system with interval timers. Elsewhere the body runs without a limit.
     """
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield

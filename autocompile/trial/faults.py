@@ -1,4 +1,4 @@
-"""An exception in a child, as a failure of a kind."""
+"""Convert an exception in a child process to a Failure of the right kind."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _NO_MEMORY = re.compile(r"can't allocate memory|out of memory|bad_alloc|Cannot a
 
 
 class ServedOtherwise(Exception):
-    """The artifact did not serve as it was packed to; says why."""
+    """The artifact did not serve the calls in the way it was packed for. The message gives the reason."""
 
 
 def failure_of(fault: BaseException, phases: Phases) -> Failure:
-    """What `fault` was, in words and as a kind; never raises, whatever the exception's own `__str__` does."""
+    """Return the Failure for `fault`, with message and kind. Never raises, even if the exception's `__str__` does."""
     known = _known(fault)
     try:
         message = str(fault) if isinstance(fault, UsageError | LibraryMissing) else describe_fault(known.origin)
@@ -35,14 +35,14 @@ def failure_of(fault: BaseException, phases: Phases) -> Failure:
 
 
 def is_recompile(fault: BaseException) -> bool:
-    """Whether this is what a runtime raises where compiling again is forbidden."""
+    """Whether `fault` is the exception that a runtime raises when recompiling is forbidden."""
     return any(own.is_recompile(fault) for own in usable().values())
 
 
 def _known(fault: BaseException) -> Fault:
-    """What the first runtime says that knows it."""
+    """Return the description of the first runtime that recognizes the exception."""
     for own in usable().values():
-        with contextlib.suppress(Exception):  # of the exception itself, when it is asked for its words
+        with contextlib.suppress(Exception):  # the exception's own `__str__` may raise
             known = own.known_fault(fault)
             if known is not None:
                 return known
@@ -50,7 +50,7 @@ def _known(fault: BaseException) -> Fault:
 
 
 def _general_kind(fault: BaseException, message: str) -> FailureKind | None:
-    """Its kind, where that has nothing to do with a runtime."""
+    """Return the kind of a failure that does not depend on a runtime, or None."""
     if isinstance(fault, UsageError):
         return "invalid"
     if isinstance(fault, ServedOtherwise | NotPackable | LibraryMissing):

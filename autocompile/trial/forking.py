@@ -1,4 +1,4 @@
-"""Whether processes forked from this one can use a GPU: once CUDA's driver was started, it survives no fork."""
+"""Check whether processes forked from this one can use a GPU: once CUDA's driver has started, it survives no fork."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ _LONGEST_S = 60.0
 
 
 def forked_can_use_cuda() -> bool:
-    """Fork a child that starts CUDA; whether it could. So this process itself does not touch the driver.
+    """Fork a child that starts CUDA, and return whether it could. This process itself does not touch the driver.
 
-    Torch cannot be asked: where something else has touched the driver, it does not know. NVML cannot either, as it does
-    not answer in every container.
+    Torch does not know whether other code has touched the driver. NVML does not answer in every container.
     """
     if torch.version.cuda is None:
         return False
@@ -36,10 +35,10 @@ def forked_can_use_cuda() -> bool:
 
 
 def _start_cuda(writer: int) -> None:
-    """In the child: say whether it works, and end without anything that the parent would do at its end."""
+    """In the child: report whether CUDA works, and exit without running the exit handlers inherited from the parent."""
     said = b"0"
     try:
-        with contextlib.suppress(BaseException):  # whatever a driver raises: then there is none to use, which is said
+        with contextlib.suppress(BaseException):  # whatever the driver raises, the answer is then that CUDA is unusable
             torch.cuda.init()  # type: ignore[no-untyped-call]
             said = b"1"
     finally:

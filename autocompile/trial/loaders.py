@@ -1,6 +1,6 @@
-"""A DataLoader with other settings, while the model trains: what a step takes with the batches that come of each.
+"""Try a DataLoader with other settings while the model trains, and measure how long a step takes with each.
 
-Workers compete with the model for the cores, so how fast a loader is by itself does not tell.
+Workers compete with the model for the cores, so the speed of a loader alone is not enough to choose its settings.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _FEWEST_STEPS, _ROUNDS = 4, 2
 
 
 def try_loaders(task: LoaderTask, phases: Phases) -> Loaders:
-    """Train in eager on the spooled batches, each step after as many of the loader's as it takes, for `task.seconds`.
+    """Train in eager on the spooled batches for `task.seconds`, loading for each step as many batches as it consumes.
 
-    The loader is tried as it is given, then with the most workers, then otherwise as far as the time goes. Raises what
-    the loader raises as it is given.
+    The loader is first tried as given, then with the most workers, then with other settings until the time is up.
+    Raises what the loader raises with its given settings.
     """
     with phases("load"):
         given, samples = unspool_step(task.workload)
@@ -49,7 +49,7 @@ def try_loaders(task: LoaderTask, phases: Phases) -> Loaders:
 
 
 def _compared(loader: DataLoader[Any], training: _Training, seconds: float) -> Loaders:
-    """All settings in turn, and again, so that a disturbance for a while makes none of them look slow."""
+    """Try all settings in turn, then again, so that a temporary disturbance makes no setting look slow."""
     own = setting_of(loader)
     others = sorted(other_settings(own), key=lambda setting: (setting.prefetch, -setting.workers))
     ends, each_s = time.perf_counter() + seconds, seconds / _ROUNDS / (1 + len(others))
@@ -57,7 +57,7 @@ def _compared(loader: DataLoader[Any], training: _Training, seconds: float) -> L
     for number, setting in enumerate([*others, *([own, *others] * (_ROUNDS - 1))]):
         if number and time.perf_counter() + each_s / 2 > ends:
             break
-        with contextlib.suppress(Exception):  # a setting that the user's dataset cannot stand is none to recommend
+        with contextlib.suppress(Exception):  # a setting that fails with the user's dataset is not recommended
             tries.append(_tried(loader, setting, training, each_s))
     best: dict[LoaderSetting, LoaderTrial] = {}
     for one in sorted(tries, key=lambda trial: trial.step_ms):
@@ -67,19 +67,19 @@ def _compared(loader: DataLoader[Any], training: _Training, seconds: float) -> L
 
 
 class _Training:
-    """Steps on one sample, each after it has waited for as many batches as it takes, on their way to its device."""
+    """Steps on one sample. Each step first waits for the batches it consumes and starts copying them to its device."""
 
     def __init__(self, step: Step, sample: Sample, batches: int) -> None:
         self._step, self._sample, self._batches = step, sample, batches
         self._device = device_of(sample)
 
     def step(self) -> None:
-        """One of them, to its end."""
+        """Run one step and wait until the device has finished it."""
         self._step.run(self._sample)
         DEVICES[self._step.device_type].synchronize()
 
     def waits(self, source: Iterator[Any]) -> Iterator[float]:
-        """Do steps until there are no more batches; the seconds that each has waited."""
+        """Run steps until there are no more batches, and yield the seconds that each step waited."""
         while True:
             began = time.perf_counter()
             batches = list(islice(source, self._batches))
@@ -96,10 +96,10 @@ class _Training:
 
 
 def _tried(loader: DataLoader[Any], setting: LoaderSetting, training: _Training, seconds: float) -> LoaderTrial:
-    """One setting for so many seconds, and some steps at least.
+    """Try one setting for `seconds`, and for a few steps at least.
 
-    The first step, with the start of the workers before it, is told apart; what was loaded ahead meanwhile is left out,
-    too, where there is enough after it.
+    The first step, which includes the start of the workers, is reported separately. Batches that were prefetched
+    during it are left out too, if enough batches follow.
     """
     waited: list[float] = []
     stamps: list[float] = []

@@ -1,4 +1,4 @@
-"""What a trial measures: a plan built in this process, or an artifact as production loads it."""
+"""The object that a trial measures: a plan built in this process, or an artifact as production loads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autocompile.workload.step import Step
 
 @dataclass(frozen=True)
 class Warmup:
-    """Seconds until it was in steady state: the first pass, the passes after it, and what a steady one takes."""
+    """Seconds until steady state: the first pass, the warm-up passes after it, and a pass in steady state."""
 
     first_pass_s: float
     passes_s: tuple[float, ...]
@@ -33,7 +33,7 @@ class Warmup:
 
 
 class Measurand(ABC):
-    """The candidate's `step`, on state of its own, and what differs between a plan built here and an artifact."""
+    """The candidate's `step`, with its own state, and everything that differs between a built plan and an artifact."""
 
     step: Step
 
@@ -42,22 +42,22 @@ class Measurand(ABC):
 
     @abstractmethod
     def check_compiled(self) -> Failure | None:
-        """After the first pass: the failure, if nothing was compiled where something should have been."""
+        """After the first pass, return a Failure if nothing was compiled although the plan compiles, else None."""
 
     @abstractmethod
     def probe_unseen(
         self, candidate: Step, baseline: Step, samples: Sequence[Sample], *, left_s: float, random: bool
     ) -> Unseen:
-        """What the `candidate`, which is compiled as the step is, makes of sizes that no sample has.
+        """Run the `candidate`, which is compiled in the same way as the step, on sizes that no sample has.
 
-        Recompiling is forbidden meanwhile. `random`: whether both draw random numbers, the same ones.
+        Recompiling is forbidden meanwhile. `random`: whether both steps draw random numbers (the same ones).
         """
 
     @cached_property
     def drawing_as_eager(self) -> Step | None:
-        """The same step, made once more so that it draws eager's random numbers; None where it does so anyway.
+        """The same step, built again so that it draws eager's random numbers; None if the step already does.
 
-        What is loaded was compiled by the same plan.
+        This also stands for a loaded artifact, which was compiled with the same plan.
         """
         plan = self._task.plan
         if not kind_of(plan).compiles and plan.micro_batches == 1:
@@ -66,17 +66,17 @@ class Measurand(ABC):
 
     @cached_property
     def laid_out(self) -> Step | None:
-        """The baseline in the plan's memory format, in whose order it draws; None if that is the baseline's own."""
+        """The baseline in the plan's memory format, which sets the order of its draws; None if the plan sets none."""
         layout = self._task.plan.memory_format
         return built(self._baseline, Plan(memory_format=layout), isolate=True) if layout else None
 
     @abstractmethod
     def check_served(self) -> None:
-        """Raises ServedOtherwise if it was not itself what served the calls."""
+        """Raise ServedOtherwise if something other than the measured artifact served the calls."""
 
     @abstractmethod
     def startup(self, warmup: Warmup, phases: Phases) -> Startup:
-        """What a new process pays before it is in steady state."""
+        """Return the time that a new process needs until steady state."""
 
 
 class BuiltHere(Measurand):
@@ -100,10 +100,10 @@ class BuiltHere(Measurand):
         return probe_unseen(candidate, baseline, samples, self._task, left_s=left_s, random=random)
 
     def check_served(self) -> None:
-        """Nothing else could have served them."""
+        """Do nothing: there is nothing else here that could have served the calls."""
 
     def startup(self, warmup: Warmup, phases: Phases) -> Startup:
-        """As it was in this process, whose compiler cache was empty."""
+        """Return the start-up time of this process, whose compiler cache was empty."""
         return Startup(
             import_s=IMPORT_S[self._task.plan.runtime],
             build_s=phases.seconds["build"],
@@ -117,11 +117,11 @@ def _beyond_steady(warmup: Warmup) -> float:
 
 
 class Delivered(Measurand):
-    """An artifact, loaded. What it compiles and for which sizes was settled when it was packed."""
+    """A loaded artifact. Packing has fixed what it compiles, and for which sizes."""
 
     def __init__(self, task: TrialTask, baseline: Call, samples: Sequence[Sample]) -> None:
         super().__init__(task, baseline, samples)
-        # With buffers of its own, as a plan that is built here has them.
+        # With its own buffers, like a plan that is built here.
         own = baseline.twin().model
         self.step: LoadedArtifact = LoadedArtifact(task.artifact, own, task.plan.threads)
 
@@ -143,7 +143,7 @@ class Delivered(Measurand):
         self.step.check_served()
 
     def startup(self, warmup: Warmup, phases: Phases) -> Startup:  # noqa: ARG002
-        """As it was in this process, which had the compiler imported."""
+        """Return the start-up time of this process, which had already imported the compiler."""
         return Startup(
             import_s=IMPORT_S[self._task.plan.runtime],
             build_s=self.step.load_s,
@@ -153,14 +153,14 @@ class Delivered(Measurand):
 
 
 def building_phase(task: TrialTask) -> str:
-    """The phase in which the measurand is made: `compile` where its runtime compiles while it builds."""
+    """Return the phase in which the measurand is made: `compile` if its runtime compiles while it builds."""
     compiles = not task.artifact and kind_of(task.plan).compiles == "build"
     return "compile" if compiles else "build"
 
 
 def measurand_of(task: TrialTask, baseline: Step, samples: Sequence[Sample]) -> Measurand:
-    """What the task asks to measure, for these samples; it shares with the baseline what neither of them changes."""
+    """Return what the task asks to measure, for these samples. It shares unchanged tensors with the baseline."""
     if not task.artifact:
         return BuiltHere(task, baseline, samples)
-    assert isinstance(baseline, Call), "what is trained is not loaded"
+    assert isinstance(baseline, Call), "a training step is never loaded from an artifact"
     return Delivered(task, baseline, samples)

@@ -37,13 +37,13 @@ from autocompile.workload.training.step import TrainingStep
 
 _WARMUP_PASSES, _FEWEST_PASSES, _WARMUP_S = 4, 2, 1.0
 _TO_ANSWER_S = 0.5
-# Of what is left to this process, for training beside eager.
+# The share of this process's remaining time that goes to training or generating alongside eager.
 _LEARNING_SHARE = 0.3
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """What is measured, what it is measured by, and what is right."""
+    """One trial: the candidate, the baseline that it is timed against, and the reference for its outputs."""
 
     task: TrialTask
     phases: Phases
@@ -54,28 +54,28 @@ class _Trial:
 
     @property
     def compared(self) -> Step:
-        """What is compared exactly: the candidate, or the same as it draws eager's random numbers."""
+        """The step for the exact comparison: the candidate, or a copy of it that draws eager's random numbers."""
         alike = self.measurand.drawing_as_eager if self.reference.random else None
         return self.measurand.step if alike is None else alike
 
     @property
     def right(self) -> Step:
-        """What that is compared with: the baseline, or the same as it draws random numbers in the candidate's order."""
+        """The step to compare with: the baseline, or a copy that draws random numbers in the candidate's order."""
         laid_out = self.measurand.laid_out if self.reference.random else None
         return self.baseline.step if laid_out is None else laid_out
 
 
 def measure(task: TrialTask, phases: Phases) -> Outcome:
-    """Measure one plan. Correctness comes first: a candidate that computes something else is not timed."""
+    """Measure one plan. Correctness is checked first: a candidate with wrong results is not timed."""
     trial = _build(task, phases)
     first_pass_s = _first_pass(trial)
     failure = trial.measurand.check_compiled()
     if failure:
         return failure
     passes_s = _warm_up(trial)
-    # Now, as the baseline and the reference have not run in this process yet.
+    # Measured here because neither the baseline nor the reference has run in this process yet.
     peak_bytes = _peak_bytes(trial)
-    counted = runtime(task.plan.runtime).counters()  # before anything is compiled that only verifies
+    counted = runtime(task.plan.runtime).counters()  # before anything is compiled for verification only
     compared = _verify(trial)
     if compared.fault:
         return Failure(stage="verify", kind="wrong_result", message=compared.fault)
@@ -113,7 +113,7 @@ def measure(task: TrialTask, phases: Phases) -> Outcome:
 
 
 def _build(task: TrialTask, phases: Phases) -> _Trial:
-    """Load the workload, and build both sides; the candidate's threads are set from here on."""
+    """Load the workload and build both sides. From here on, the candidate's number of threads is set."""
     device, batch = task.workload.device_type, task.plan.batch
     with phases("load"):
         given, samples = unspool_step(task.workload)
@@ -138,7 +138,7 @@ def _build(task: TrialTask, phases: Phases) -> _Trial:
 
 
 def _first_pass(trial: _Trial) -> float:
-    """Seconds of the pass in which everything is compiled."""
+    """Return the seconds of the first pass, in which everything is compiled."""
     with trial.phases("compile"), trial.candidate.step.preserved():
         started = time.perf_counter()
         trial.candidate.one_pass()
@@ -146,7 +146,7 @@ def _first_pass(trial: _Trial) -> float:
 
 
 def _warm_up(trial: _Trial) -> tuple[float, ...]:
-    """Seconds of each of the next passes; what compiling took of the GPU's memory is not the candidate's peak."""
+    """Return the seconds of each warm-up pass. GPU memory used by compiling does not count for the candidate's peak."""
     with trial.phases("warm-up"), trial.candidate.step.preserved():
         forget_peak(trial.task.workload.device_type)
         passes_s: list[float] = []
@@ -156,7 +156,7 @@ def _warm_up(trial: _Trial) -> tuple[float, ...]:
 
 
 def _peak_bytes(trial: _Trial) -> int:
-    """Of a step of training what is its own, else what the process took."""
+    """Return the peak memory: for a training step that of the step alone, else that of the process."""
     step = trial.candidate.step
     if not isinstance(step, TrainingStep):
         return peak_memory_bytes(trial.task.workload.device_type)
@@ -165,16 +165,17 @@ def _peak_bytes(trial: _Trial) -> int:
 
 
 def _verify(trial: _Trial) -> Comparison:
-    """Everything that the candidate does, compared with the reference.
+    """Compare everything that the candidate does with the reference.
 
-    A step that draws random numbers of its own is compared as it draws eager's, and then looked at as it is.
+    A step that draws different random numbers than eager is compared while it draws eager's. Then the distribution of
+    its own numbers is checked.
     """
     task, measurand = trial.task, trial.measurand
     with trial.phases("verify"):
         alike = trial.right is trial.baseline.step
         reference = _of_its_batch(trial)
         reference = reference if alike else reference.redrawn(trial.right)
-        if task.plan == Plan():  # which was compared in all cases when the reference was made
+        if task.plan == Plan():  # the baseline itself, compared in all cases when the reference was made
             reference = reference.first
         metric = unspool_metric(task.acceptance.metric)
         with compiling_aside() if trial.reference.random else nullcontext():
@@ -187,7 +188,7 @@ def _verify(trial: _Trial) -> Comparison:
 
 
 def _of_its_batch(trial: _Trial) -> Reference:
-    """Another batch teaches something else: what is right of it, is made anew."""
+    """Return the reference for the candidate's batch size. Training with another batch size needs a new reference."""
     given, samples = trial.reference, tuple(trial.candidate.samples)
     if not trial.task.plan.batch or not trial.task.workload.training:
         return given
@@ -195,7 +196,7 @@ def _of_its_batch(trial: _Trial) -> Reference:
 
 
 def _learn(trial: _Trial) -> Alongside:
-    """Train it beside eager, where that is asked for; the baseline itself is eager."""
+    """Train the candidate alongside eager, if requested. The baseline itself is eager and is skipped."""
     task, own, given, drawn = trial.task, trial.measurand.step, trial.right, trial.compared
     if not task.learning_s or task.plan == Plan() or not isinstance(own, TrainingStep):
         return Alongside()
@@ -213,7 +214,7 @@ def _learn(trial: _Trial) -> Alongside:
 
 
 def _generate(trial: _Trial) -> Generated | Failure | None:
-    """Generate texts beside eager with it, where that is asked for; the baseline itself is eager."""
+    """Generate texts with the candidate and with eager, if requested. The baseline itself is eager and is skipped."""
     task, entry = trial.task, trial.task.workload.generation
     if not task.learning_s or task.plan == Plan() or entry is None:
         return None
@@ -233,7 +234,7 @@ def _generate(trial: _Trial) -> Generated | Failure | None:
 
 
 def _time(trial: _Trial) -> Pairs:
-    """In pairs, both warm; recompiling is an error from here on."""
+    """Time both sides in pairs, after a warm-up. Recompiling is an error from here on."""
     with trial.phases("warm-up"), trial.candidate.step.preserved(), trial.baseline.step.preserved():
         trial.candidate.one_pass()
         trial.baseline.apply_threads()
@@ -246,12 +247,12 @@ def _time(trial: _Trial) -> Pairs:
 
 
 def _within(timing: Timing, phases: Phases) -> Timing:
-    """Time shorter rather than be killed: a coarse figure is worth more than none."""
+    """Shorten the timing so that it ends before the process is killed: a coarse figure is better than none."""
     return replace(timing, limit_s=min(timing.limit_s, max(0.0, phases.left_s - _TO_ANSWER_S)))
 
 
 def _probe_unseen(trial: _Trial, pairs: Pairs) -> Unseen:
-    """Sizes that no sample has, if the candidate may still win."""
+    """Try sizes that no sample has, if the candidate may still win."""
     if pairs.decided:
         return Unseen()
     with trial.phases("verify"):

@@ -1,4 +1,4 @@
-"""How much memory a child took, and how much it may take."""
+"""Measure the peak memory of a child process, and limit its memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import torch
 
 
 def forget_peak(device_type: str) -> None:
-    """From here on, a new peak is looked for; of a process's resident memory there is only one."""
+    """Reset the peak of the GPU's memory. The peak of a process's resident memory cannot be reset."""
     if device_type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
 
 
 def peak_memory_bytes(device_type: str) -> int:
-    """The most that was allocated: on the GPU since `forget_peak`, with what CUDA graphs keep for themselves.
+    """Return the peak memory in bytes.
 
-    On a CPU it is the most that was resident of the process since it began.
+    On a GPU this is the most allocated since `forget_peak`, including the memory pools of CUDA graphs. On a CPU it is
+    the peak resident memory of the process since it started.
     """
     if device_type == "cuda":
         torch.cuda.synchronize()
@@ -29,16 +30,16 @@ def peak_memory_bytes(device_type: str) -> int:
 
 
 def _kept_by_graphs() -> int:
-    """Of the GPU's memory, what only a replay uses: it lies in their pools and counts as free."""
+    """Return the GPU memory in the pools of CUDA graphs that counts as free but is used by their replays."""
     snapshot = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     pools = [part for part in snapshot if part["segment_pool_id"] != (0, 0)]
     return sum(part["total_size"] - part["allocated_size"] for part in pools)
 
 
 def limit_memory(extra_bytes: int) -> None:
-    """Let this process allocate at most so many bytes more, so that it fails with an error and not the machine.
+    """Let this process allocate at most `extra_bytes` more, so that it fails with an error before the machine does.
 
-    Bounds private writable memory (RLIMIT_DATA), which leaves mapped files and GPU address space alone.
+    Limits private writable memory (RLIMIT_DATA), which does not count mapped files and GPU address space.
     """
     if extra_bytes <= 0 or not hasattr(resource, "RLIMIT_DATA"):
         return

@@ -1,4 +1,4 @@
-"""What a child is doing, told to the parent while it happens and counted in seconds."""
+"""The phases of a child process, announced to the parent process as they begin and timed in seconds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from autocompile.core.protocol import EVENTS_VARIABLE
 
 
 class Phases:
-    """Seconds by phase; phases do not nest.
+    """Seconds by phase. Phases do not nest.
 
-    Entering one is told to the parent through the file descriptor that it passed, so that the parent
-    can end a compile at its own limit, and can stay asleep while a child is timing.
+    The child announces each phase through the file descriptor that the parent passed. The parent can then end a
+    compile at its own limit, and sleep while a child is timing.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Phases:
         self._ends = math.inf
 
     def limit(self, total_s: float) -> None:
-        """The parent will kill this process in so many seconds from now."""
+        """Note that the parent will kill this process in `total_s` seconds from now."""
         self._ends = time.perf_counter() + total_s
 
     @property
@@ -47,7 +47,7 @@ class Phases:
 
 
 def announce(event: dict[str, object]) -> None:
-    """Tell the parent, if there is one; a line is short enough for a pipe to keep it whole."""
+    """Send an event to the parent, if there is one. A line is short enough for a pipe to write it atomically."""
     descriptor = os.environ.get(EVENTS_VARIABLE)
     if descriptor:
         os.write(int(descriptor), msgspec.json.encode(event) + b"\n")

@@ -1,8 +1,8 @@
-"""The process that trials are forked from: torch and Inductor imported once, nothing ever computed.
+"""The server process that trials are forked from: it imports torch and Inductor once and never computes anything.
 
-It must stay free of threads and of computation: an OpenMP team or a CUDA context does not survive a
-fork. Commands come as JSON lines on standard input; events go as JSON lines to the descriptor that the
-parent passed, where children write their phases too.
+It must not start threads or compute: an OpenMP team or a CUDA context does not survive a fork. The server reads
+commands as JSON lines from standard input. It writes events as JSON lines to the descriptor that the parent passed,
+to which the children write their phases too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autocompile.trial.phases import announce
 
 
 def main() -> None:
-    """Serve until standard input ends, which is when the parent is gone."""
+    """Serve until standard input ends, which means that the parent is gone."""
     commands = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     ended = _pipe_of_ended_children()
@@ -40,10 +40,10 @@ def main() -> None:
 
 
 def _preload(modules: list[str], search_path: list[str]) -> dict[str, object]:
-    """Import what the workload's pickle will import; what fails here is left for the child to say.
+    """Import the modules that the workload's pickle needs. If an import fails, the child will report it.
 
-    An import that starts CUDA, or as little as asks its driver, or a team of threads (which computing at module level
-    does) spoils this process for forking, as none of that survives it: the parent then starts another.
+    This process can no longer be forked safely after an import that starts CUDA, queries its driver, or starts a team
+    of threads (as computing at module level does). The parent then starts another server.
     """
     threads = psutil.Process().num_threads()
     has_gpu = bool(modules) and forked_can_use_cuda()
@@ -57,7 +57,7 @@ def _preload(modules: list[str], search_path: list[str]) -> dict[str, object]:
 
 
 def _pipe_of_ended_children() -> int:
-    """A descriptor that becomes readable when a child has ended."""
+    """Return a descriptor that becomes readable when a child has ended."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
@@ -75,17 +75,17 @@ def _run(directory: Path, commands: int, ended: int) -> None:
         ready, _, _ = select.select([commands, ended], [], [])
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
-            _kill_group(child)  # what it started and left behind
+            _kill_group(child)  # processes that the child started and left behind
             announce({"exited": os.waitstatus_to_exitcode(status)})
             return
-        if commands in ready:  # nothing is sent while a child runs, so this is the end of the input
+        if commands in ready:  # the parent sends nothing while a child runs, so this is the end of the input
             kill(child)
             os._exit(1)
         os.read(ended, 4096)
 
 
 def kill(child: int) -> None:
-    """End a child with all that it started, also one that was paused before it had a group of its own."""
+    """Kill a child and all processes it started, even if it was paused before it had its own process group."""
     _kill_group(child)
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)

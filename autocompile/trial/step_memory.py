@@ -1,4 +1,4 @@
-"""What a step of training has in memory at its most, and nothing of what else the process holds."""
+"""The peak memory of a training step, without anything else that the process holds."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from autocompile.workload.training.step import TrainingStep
 
 
 def step_peak_bytes(step: TrainingStep, samples: Sequence[Sample]) -> int:
-    """Parameters, buffers, the optimizer's state and the batches, and the most that is allocated beside them meanwhile.
+    """Return the peak memory of a training step in bytes.
 
-    So gradients and activations are in it. It is that of a step in steady state, on the sample with the largest
-    batches, as torch's allocator tells it: what a library keeps for itself, the compiler and the process are not in it.
-    It leaves no trace.
+    It is the sum of parameters, buffers, the optimizer's state, the batches, and the most allocated in addition during
+    the step. It therefore includes gradients and activations. It is measured for a step in steady state, on the sample
+    with the largest batches, with torch's allocator. Memory of other libraries, the compiler and the process itself is
+    not included. The state of the step is left unchanged.
     """
     sample = max(samples, key=lambda one: _bytes_of(_tensors(one)))
     with step.preserved():
-        step.run(sample)  # afterwards the optimizer's state is there
+        step.run(sample)  # creates the optimizer's state
         step.clear()
         held = _bytes_of([*(tensor for _name, tensor in step.state.named()), *_tensors(sample)])
         return held + most_allocated(step.device_type, lambda: step.run(sample))
 
 
 def most_allocated(device_type: str, run: Callable[[], Any]) -> int:
-    """The most bytes, beyond those that are there at its beginning, that `run` has allocated at once."""
+    """Return the most bytes that `run` has allocated at once, beyond those allocated before it."""
     return _GROWTH[device_type](run)
 
 
@@ -46,7 +47,7 @@ def _allocated_on_cpu(run: Callable[[], Any]) -> int:
 
 
 def _allocated_on_cuda(run: Callable[[], Any]) -> int:
-    """What CUDA graphs hold for themselves is allocated already, and theirs."""
+    """Include the pools of CUDA graphs: they belong to the step, but were allocated before it runs."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -65,7 +66,7 @@ def _tensors(sample: Sample) -> list[torch.Tensor]:
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
-    """Of their memory, each once that several share."""
+    """Return the bytes of the tensors' memory, counting memory that several tensors share once."""
     strided = [tensor for tensor in tensors if tensor.layout == torch.strided]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in strided}
     return sum(storages.values())

@@ -1,4 +1,4 @@
-"""What this machine pays once for its compiler, paid before any candidate is charged for it."""
+"""Check the compiler, and pay its one-time costs on this machine before any candidate is measured."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from autocompile.workload.capture.script import describe_fault
 
 
 def check_toolchain(name: str, phases: Phases) -> Toolchain:
-    """Compile something trivial for the device of this name, as `cpu`, `cuda` or `cuda:1`, cold.
+    """Compile a trivial function, with a cold cache, for the device named `cpu`, `cuda` or `cuda:1`.
 
-    Instruction-set probes and precompiled headers, which Inductor keeps per machine, are made on the
-    way. A compiler that is missing or broken is told in `problem`; it is not an error.
+    This also makes the instruction-set probes and precompiled headers that Inductor keeps per machine. A compiler
+    that is missing or broken is not an error: `problem` of the result describes it.
     """
     started = time.perf_counter()
     device, problem = torch.device(name), ""
@@ -36,7 +36,7 @@ def check_toolchain(name: str, phases: Phases) -> Toolchain:
 
 
 def _problems(device_type: str) -> dict[str, str]:
-    """Of the runtimes that can be imported, those that lack something else here, with why."""
+    """Return the runtimes that can be imported but lack something else on this machine, each with the reason."""
     told = {name: own.problem_on(device_type) for name, own in usable().items()}
     return {name: problem for name, problem in told.items() if problem}
 

@@ -325,7 +325,7 @@ def test_other_tokens_than_eagers_are_a_wrong_result(fault):
     assert isinstance(found, Failure)
     assert found.kind == "wrong_result"
     assert re.fullmatch(
-        r"generate gives other tokens than eager: the \d+\. new one of a text is \d+, not \d+", found.message
+        r"generate returns other tokens than eager: new token \d+ of a text is \d+, not \d+", found.message
     )
 
 

@@ -64,7 +64,7 @@ def test_what_has_no_batch_axis_is_said():
     two = Sample((torch.randn(4, 3), torch.randn(3, 5)), {})
     assert "first axes differ in size: [3, 4]" in prove_batch(Call(lambda x, y: x @ y), two).problem
     fixed = prove_batch(Call(lambda x: x.reshape(4, 3)), Sample((torch.randn(4, 3),), {}))
-    assert "takes no other batch" in fixed.problem
+    assert "accepts no other batch size" in fixed.problem
 
 
 def test_sizes_are_probed_by_doubling(laboratory):

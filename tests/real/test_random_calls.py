@@ -89,9 +89,9 @@ RIGHT = perceptron(nn.Dropout(0.2))
         (Dropping(0.0), "the same every time"),
         (Dropping(0.2, again=True), "the same every time"),
         (Dropping(0.2, scaled=False), "another mean"),
-        (Dropping(0.3), "scatters otherwise"),
-        (Dropping(0.1), "scatters otherwise"),
-        (Dropping(0.2, by_row=True), "scatters otherwise"),
+        (Dropping(0.3), "has another variance"),
+        (Dropping(0.1), "has another variance"),
+        (Dropping(0.2, by_row=True), "has another variance"),
     ],
     ids=["off", "same mask", "not scaled", "more", "less", "rows as a whole"],
 )

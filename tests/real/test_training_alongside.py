@@ -140,7 +140,7 @@ def test_a_drift_is_found_and_nothing_else(name, optimizer, precision):
             if wrong is LosesDecay and precision and (optimizer, name) not in SEEN_IN_BFLOAT16:
                 continue
             found = paired_fault(bench.lesson.learn(bench.step(wrong), STEPS), surer)
-            assert "goes off eager's by" in found, wrong
+            assert "deviates from eager's by" in found, wrong
 
 
 @pytest.mark.parametrize("wrong", [SkipsEveryFifth, ForgetsMomentum, LosesDecay, KeepsGradients, SameMask])
@@ -158,7 +158,7 @@ def test_a_compiled_step_with_dropout_is_right(precision):
     found = learn_alongside(candidate, alike, bench.yardstick, bench.lesson)
     assert found.fault == ""
     assert (found.learned.steps, found.learned.seeds) == (STEPS, 4)
-    assert "goes off eager's" in bench.judged(candidate).fault, "it draws other numbers"
+    assert "deviates from eager's" in bench.judged(candidate).fault, "it draws other numbers"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_chaotic_training_accuses_nobody():
 def test_what_cannot_be_compared_is_told():
     bench = Bench("mlp", "SGD", "")
     short = yardstick_of(bench.baseline, bench.baseline, Lesson(bench.lesson.samples, SEED, 0.0), random=False)
-    assert "the time was enough for 0 steps" in short.skipped
+    assert "there was time for 0 steps" in short.skipped
     diverging = Training(loss=LEARNERS["mlp"].loss, optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e9))
     baseline = TrainingStep(learner("mlp")[0].module, diverging)
     lost = yardstick_of(baseline, baseline, bench.lesson, random=False)
@@ -260,7 +260,7 @@ def test_a_final_trains_beside_eager_before_it_is_timed(laboratory, monkeypatch,
     assert isinstance(outcome, Failure if wrong else Measurement), outcome
     if isinstance(outcome, Failure):
         assert (outcome.stage, outcome.kind) == ("verify", "wrong_result")
-        assert outcome.message.startswith("the loss goes off eager's by")
+        assert outcome.message.startswith("the loss deviates from eager's by")
         assert "timing" not in phases.seconds
     else:
         assert outcome.learned.steps == STEPS

@@ -70,7 +70,7 @@ def test_machines_of_another_kind_are_refused_with_the_difference():
 @pytest.mark.parametrize(
     ("told", "fault"),
     [
-        ({}, "dask://host:8786 has no worker; start some, then try again"),
+        ({}, "dask://host:8786 has no worker; start workers, then try again"),
         ({"a": elsewhere("old", torch="1.0")}, r"can be used: old \(a\) is of another kind: torch 1.0"),
     ],
 )

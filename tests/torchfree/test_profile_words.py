@@ -49,7 +49,7 @@ def figures(**fields):
         (
             {"outside_share": 0.9, "median_kernel_us": 2.0},
             "overhead",
-            "90% of the time lies outside of kernels (100 a call",
+            "90% of the time is spent outside of kernels (100 a call",
         ),
         ({}, "unknown", "no ceiling is near (FLOPs 0%, bytes 1%, starting operators 2%)"),
         ({"idle_share": 0.6, "flops": 800_000_000}, "overhead", "the GPU is idle for 60% of the time"),

@@ -159,7 +159,7 @@ def test_schema_is_printed():
         (["show", "nowhere"], "autocompile: nowhere: contains no recommendation"),
         (["tune", __file__, "--budget", "soon"], "autocompile: --budget: cannot read 'soon' as a duration"),
         (["tune", __file__, "--calls", "0"], "autocompile: calls: 0 calls is not a number of calls"),
-        (["tune", __file__, "--workers", "many"], "autocompile: --workers: 'many' is no number of workers; give one"),
+        (["tune", __file__, "--workers", "many"], "autocompile: --workers: 'many' is not a number of workers; give a"),
         (["tune", __file__, "--strategy", "fast"], "autocompile: strategy: there is no strategy 'fast'"),
         (["tune", __file__, "--output", __file__], "is a file; choose another output directory"),
     ],

@@ -415,7 +415,7 @@ class Taught(FakeRunner):
             return reply
         self.learning.append(task.plan)
         if task.plan.optimizer == "fused":
-            return failure("wrong_result", "verify", "the loss goes off eager's by 0.5, more than 0.001")
+            return failure("wrong_result", "verify", "the loss deviates from eager's by 0.5, more than 0.001")
         return replace(reply, learned=Learned(32, 2.3145, 1.871, 1.8708, 1e-4, 1e-3))
 
 
@@ -428,7 +428,7 @@ def test_a_finalist_that_learns_otherwise_makes_room_for_the_next_and_the_others
     assert document.winner.config["optimizer"] != "fused"
     assert document.winner.learned.steps == 32
     told = f"{document.winner.label}: trained 32 steps alongside eager: loss 2.314 -> 1.871, eager 1.871"
-    refused = f"{wrong[0].label}: wrong result in phase verify: the loss goes off eager's by 0.5"
+    refused = f"{wrong[0].label}: wrong result in phase verify: the loss deviates from eager's by 0.5"
     for text in (as_text(document), as_brief(document)):
         assert told in " ".join(text.split())
     assert refused in " ".join(as_text(document).split())
@@ -447,7 +447,7 @@ def test_a_training_measured_again_is_trained_once_more():
     runner = Taught(answered, FakeClock())
     wrong = again(document, None, runner=runner, about=TRAINING)
     assert (wrong.verdict, wrong.label) == ("wrong", document.winner.label)
-    assert wrong.fault.startswith("wrong result: the loss goes off eager's by 0.5")
+    assert wrong.fault.startswith("wrong result: the loss deviates from eager's by 0.5")
     assert len(runner.learning) == 1
     plain = replace(document, winner=next(entry for entry in document.trials if entry.origin == "plain"))
     good = again(plain, None, runner=Taught(answered, FakeClock()), about=TRAINING)

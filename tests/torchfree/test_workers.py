@@ -9,7 +9,7 @@ from autocompile.runner import workers
 from autocompile.runner.cluster import gpus
 from autocompile.runner.workers import Workers, parse_workers
 
-ONE = "give one like 2, or gpu, or dask://host:8786 or ray://host:10001"
+ONE = "give a number like 2, or gpu, or dask://host:8786 or ray://host:10001"
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +32,14 @@ def test_others_are_reached_by_what_brings_agents_there():
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("many", f"workers: 'many' is no number of workers; {ONE}"),
-        ("", f"workers: '' is no number of workers; {ONE}"),
-        ("2.5", f"workers: '2.5' is no number of workers; {ONE}"),
-        (2.0, f"workers: 2.0 is no number of workers; {ONE}"),
-        (True, f"workers: True is no number of workers; {ONE}"),
-        ("²", f"workers: '²' is no number of workers; {ONE}"),
-        ("dask://host", f"workers: 'dask://host' is no number of workers; {ONE}"),
-        ("-1", f"workers: '-1' is no number of workers; {ONE}"),
+        ("many", f"workers: 'many' is not a number of workers; {ONE}"),
+        ("", f"workers: '' is not a number of workers; {ONE}"),
+        ("2.5", f"workers: '2.5' is not a number of workers; {ONE}"),
+        (2.0, f"workers: 2.0 is not a number of workers; {ONE}"),
+        (True, f"workers: True is not a number of workers; {ONE}"),
+        ("²", f"workers: '²' is not a number of workers; {ONE}"),
+        ("dask://host", f"workers: 'dask://host' is not a number of workers; {ONE}"),
+        ("-1", f"workers: '-1' is not a number of workers; {ONE}"),
         (-1, "workers: -1 workers compile nothing; give 1 or more"),
         ("0", "workers: 0 workers compile nothing; give 1 or more"),
         ("5", "workers: 5 workers are more than the 4 cores that this process may use; give at most 4"),
@@ -58,7 +58,7 @@ def test_one_core_is_told_in_the_singular(monkeypatch):
 
 
 def test_optimize_says_so_before_anything_is_run():
-    with pytest.raises(InvalidValue, match="workers: 'many' is no number"):
+    with pytest.raises(InvalidValue, match="workers: 'many' is not a number"):
         optimize(None, None, workers="many")
 
 

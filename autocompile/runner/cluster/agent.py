@@ -1,8 +1,8 @@
-"""The process on another machine, or for another GPU, that runs the tasks which home sends it.
+"""The agent: a process on another machine, or for another GPU, that runs the tasks that home sends.
 
-Requests come on standard input and answers go to standard output, each with its length before it. It ends, with all
-that it started and all that it wrote, when its input ends, or when nobody has asked anything for a while: then home, or
-who brought it here, is gone.
+The agent reads requests from standard input and writes answers to standard output, each preceded by its length. When
+its input ends, or no request has come for a while, home or the engine that started the agent is gone. The agent then
+ends, kills all processes it started and removes all files it wrote.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from autocompile.runner.local import LocalRunner
 from autocompile.runner.turn import Turn
 from autocompile.scratch import Scratch
 
-# How often children are looked at while any runs, as their limits are kept and their turns come by looking.
+# How often to check on running children: their limits are enforced and their turns started only by checking.
 _GLANCE_S = 0.1
-# Home asks several times a minute, whatever it does.
+# Home sends a request several times a minute, whatever it does.
 ABANDONED_S = 120.0
 _TOOLCHAIN_S = 600.0
 
 
 def here(visible: str | None = None) -> Here:
-    """Which machine it is, as an agent on it tells that has `visible` as its CUDA_VISIBLE_DEVICES, or the process's."""
+    """Describe this machine, as seen with `visible` as CUDA_VISIBLE_DEVICES (None: the value of this process)."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     started = boot.read_text().strip() if boot.exists() else f"{psutil.boot_time():.0f}"
     names = visible_names(gpu_states(), os.environ.get(VISIBLE) if visible is None else visible)
@@ -66,7 +66,7 @@ def here(visible: str | None = None) -> Here:
 
 
 class Agent:
-    """Answers requests, one at a time, and looks after its children in between."""
+    """Answers requests one at a time, and checks on its children in between."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -75,25 +75,25 @@ class Agent:
         self._under_way: dict[int, tuple[Turn, Path | None]] = {}
 
     def answer(self, ask: Ask) -> Answer:
-        """What is answered; a fault is an answer, too."""
+        """Return the answer to a request. An error is returned as an answer, too."""
         try:
             return self._answer(ask)
         except (AutocompileError, OSError) as fault:
             return Refused(str(fault))
 
     def look(self) -> None:
-        """Keep limits, and give turns."""
+        """Enforce the limits of running children, and start waiting ones."""
         for turn, _made in self._under_way.values():
             turn.is_done()
 
     def close(self) -> None:
-        """End all children."""
+        """Kill all children."""
         if self._runner is not None:
             self._runner.close()
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything was started whose end was not told."""
+        """Whether there are started tasks whose end has not been reported yet."""
         return bool(self._under_way)
 
     def _answer(self, ask: Ask) -> Answer:
@@ -123,15 +123,15 @@ class Agent:
     @property
     def _ready(self) -> LocalRunner:
         if self._runner is None:
-            raise RunnerError("it was not told of a workload yet")
+            raise RunnerError("the agent has not opened a workload yet")
         return self._runner
 
     def _open(self, ask: Open) -> Done | Refused:
-        """A runner, with this machine's own toolchain."""
+        """Open a runner, with this machine's own toolchain."""
         workload = moved_workload(ask.workload, self._put_down(ask.trees))
         missing = missing_module(workload)
         if missing:
-            return Refused(f"{missing} cannot be imported there; install it, or keep it where all machines see it")
+            return Refused(f"{missing} cannot be imported there; install it, or put it where all machines can see it")
         seed = user_cache_directory() / "toolchain" / environment().fingerprint
         self._runner = LocalRunner(self._directory / "jobs", seed, workers=ask.workers)
         task, limits = ToolchainTask(device=workload.device_type), Limits(total_s=_TOOLCHAIN_S)
@@ -177,7 +177,7 @@ class Agent:
 
 
 def serve(agent: Agent, asked: int, answers: int) -> None:
-    """Answer what comes on one descriptor on the other, until it ends, or nothing has come for `ABANDONED_S`."""
+    """Answer requests from `asked` on `answers`, until the input ends or no request has come for `ABANDONED_S`."""
     heard = time.monotonic()
     while time.monotonic() - heard < ABANDONED_S:
         ready, _, _ = select.select([asked], [], [], _GLANCE_S if agent.is_busy else ABANDONED_S / 10)
@@ -192,7 +192,7 @@ def serve(agent: Agent, asked: int, answers: int) -> None:
 
 
 def main() -> None:
-    """Serve on the standard descriptors, which nobody else may write to."""
+    """Serve on standard input and output, and redirect all other output to standard error."""
     asked, answers = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
@@ -201,7 +201,7 @@ def main() -> None:
     try:
         serve(agent, asked, answers)
     except (BrokenPipeError, ConnectionError):
-        pass  # whoever asked is gone
+        pass  # home is gone
     finally:
         agent.close()
         scratch.close()

@@ -1,4 +1,4 @@
-"""Agents that dask brings: each is a process of its own beneath a dask worker, held by an actor there."""
+"""Agents on dask workers: each agent is a subprocess of a dask worker, owned by an actor there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONNECTING_S, _WORKERS_S, _CLOSING_S = 10, 30, 15.0
 
 
 class DaskEngine:
-    """The workers of the scheduler at `address`. Raises InvalidValue if none answers, or dask is not installed."""
+    """The workers of the scheduler at `address`. Raises InvalidValue if it does not answer or dask is not installed."""
 
     def __init__(self, address: str, where: str = "workers") -> None:
         try:
@@ -50,7 +50,7 @@ class DaskEngine:
 
 
 class DaskLink:
-    """Reaches an agent through the actor that holds it."""
+    """A link to an agent through the actor that owns it."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
@@ -58,8 +58,8 @@ class DaskLink:
     def call(self, request: bytes, timeout_s: float) -> bytes:
         try:
             answer: bytes = self._actor.call(request, timeout_s).result(timeout=timeout_s)
-        except Exception as fault:  # whatever dask raises of a worker that is gone
-            raise MachineLost(f"it does not answer any more: {_first_line(fault)}") from fault
+        except Exception as fault:  # whatever dask raises for a worker that is gone
+            raise MachineLost(f"it no longer answers: {_first_line(fault)}") from fault
         return answer
 
     def close(self) -> None:

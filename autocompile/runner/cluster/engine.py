@@ -1,4 +1,4 @@
-"""What brings agents to where workers are."""
+"""The interface of an engine, which starts agents where the workers are."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from autocompile.runner.cluster.messages import Here
 
 
 class Engine(Protocol):
-    """Workers that can be reached. `name` is what users call it, with its address."""
+    """A cluster or set of GPUs with workers. `name` is the engine's name for users, with its address."""
 
     @property
     def name(self) -> str: ...
 
     def workers(self) -> Mapping[str, Here | str]:
-        """Each worker's machine, by the worker's name; or why it cannot tell, in words."""
+        """Return each worker's machine by the worker's name, or the reason why the worker cannot report it."""
         ...
 
     def link(self, worker: str) -> Link:
-        """An agent of ours where this worker is. Raises RunnerError if it cannot be started."""
+        """Start an agent at this worker and return a link to it. Raises RunnerError if it cannot be started."""
         ...
 
     def close(self) -> None:
-        """Let go of the workers. Never raises; may be called twice."""
+        """Disconnect from the workers. Never raises. May be called twice."""
         ...

@@ -1,4 +1,4 @@
-"""Files by what they hold: each travels once to a machine, whatever directories it lies in."""
+"""Files identified by their contents: each is sent to a machine only once, whatever directories it is in."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ PIECE_BYTES = 1 << 24
 
 
 class Digests:
-    """Digests of files; one that was not touched since is not read again."""
+    """Digests of files. A file that has not changed is not read again."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, int, int], str] = {}
 
     def tree(self, path: Path) -> Tree:
-        """Of the file at `path`, or of all beneath it; nothing if there is nothing."""
+        """Return the digest of the file at `path`, or of all files below it. Empty if `path` does not exist."""
         if path.is_file():
             return {"": self._of(path)}
         files = sorted(found for found in path.rglob("*") if found.is_file())
@@ -36,7 +36,7 @@ class Digests:
 
 
 class Store:
-    """Files kept by their digests in `directory`, and put down from there as directories that tasks read."""
+    """Files stored by digest in `directory`, from which the directories that tasks read are made."""
 
     def __init__(self, directory: Path) -> None:
         self._kept, self._parts, self._trees = (directory / name for name in ("kept", "parts", "trees"))
@@ -44,11 +44,11 @@ class Store:
             made.mkdir(parents=True, exist_ok=True)
 
     def has(self, digest: str) -> bool:
-        """Whether it is kept whole."""
+        """Whether the complete file is stored."""
         return (self._kept / digest).exists()
 
     def append(self, digest: str, data: bytes, *, is_last: bool) -> None:
-        """A further piece. Raises RunnerError if the whole is not what its digest says."""
+        """Append a piece of a file. Raises RunnerError if the complete file does not match its digest."""
         part = self._parts / _name(digest)
         with part.open("ab") as stream:
             stream.write(data)
@@ -62,19 +62,19 @@ class Store:
         os.replace(part, self._kept / digest)
 
     def adopt(self, path: Path, tree: Tree) -> None:
-        """Keep what lies there already."""
+        """Store the files that are already at `path`."""
         for name, digest in tree.items():
             if not self.has(digest):
                 shutil.copyfile(path / name if name else path, self._kept / _name(digest))
 
     def piece(self, digest: str, offset: int) -> bytes:
-        """From `offset` on; empty at the end."""
+        """Return the next piece of a file from `offset` on; empty at the end of the file."""
         with (self._kept / _name(digest)).open("rb") as stream:
             stream.seek(offset)
             return stream.read(PIECE_BYTES)
 
     def put_down(self, tree: Tree) -> Path:
-        """Where a tree lies; what lies there already is left as it is."""
+        """Return the directory of a tree. An existing directory is left as it is."""
         listing = "\n".join(f"{name}\0{digest}" for name, digest in sorted(tree.items()))
         target = self._trees / hashlib.sha256(listing.encode()).hexdigest()[:32]
         if not target.exists():
@@ -84,11 +84,11 @@ class Store:
         return target
 
     def copy(self, tree: Tree, target: Path) -> None:
-        """Put a tree's files at `target`. Raises RunnerError for one that would lie elsewhere."""
+        """Copy a tree's files to `target`. Raises RunnerError for a file that would be outside of it."""
         for name, digest in tree.items():
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts:
-                raise RunnerError(f"a file was to lie outside its directory: {name}")
+                raise RunnerError(f"a file's path leads outside its directory: {name}")
             file = target / path if name else target
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self._kept / _name(digest), file)
@@ -97,7 +97,7 @@ class Store:
 
 
 def _name(digest: str) -> str:
-    """The digest, if it is one: it becomes a file's name."""
+    """Return the digest after a check that it is one, as it becomes a file name. Raises RunnerError if not."""
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
-        raise RunnerError("what was to be a digest is none")
+        raise RunnerError("a file's digest is not a valid SHA-256 digest")
     return digest

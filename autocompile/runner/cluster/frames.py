@@ -1,4 +1,4 @@
-"""Messages on a pipe: eight bytes that tell the length, and so many bytes."""
+"""Messages on a pipe: eight bytes for the length, followed by that many bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _LENGTH = 8
 
 
 def write(descriptor: int, data: bytes, within_s: float | None = None) -> None:
-    """Raises OSError when nobody reads any more, TimeoutError where that takes longer; then it must not block."""
+    """Write a message. Raises OSError if the reader is gone, and TimeoutError if it takes longer than `within_s`.
+
+    With `within_s`, the descriptor must be non-blocking.
+    """
     until = _from_now(within_s)
     rest = memoryview(len(data).to_bytes(_LENGTH, "little") + data)
     while rest:
@@ -20,7 +23,10 @@ def write(descriptor: int, data: bytes, within_s: float | None = None) -> None:
 
 
 def read(descriptor: int, within_s: float | None = None) -> bytes | None:
-    """The next message; None when there is none any more, or only a part of one. Raises TimeoutError."""
+    """Return the next message, or None at the end of the input, even within a message.
+
+    Raises TimeoutError if it takes longer than `within_s`.
+    """
     until = _from_now(within_s)
     length = _exactly(descriptor, _LENGTH, until)
     return None if length is None else _exactly(descriptor, int.from_bytes(length, "little"), until)

@@ -1,4 +1,4 @@
-"""Agents for the other GPUs of this machine: a process each, which sees one of them."""
+"""Agents for the other GPUs of this machine: one process for each GPU, which sees only that GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autocompile.runner.cluster.messages import Here
 
 
 class GpuEngine:
-    """The GPUs that this process may use, but the first, which is home's. Raises InvalidValue if there is none."""
+    """The GPUs that this process may use, except the first, which home uses. Raises InvalidValue if there is no GPU."""
 
     name = "gpu"
 
@@ -31,4 +31,4 @@ class GpuEngine:
         return Process({VISIBLE: worker.removeprefix("GPU ")})
 
     def close(self) -> None:
-        """Each link ends its own process."""
+        """Do nothing: each link ends its own process."""

@@ -1,4 +1,4 @@
-"""Which workers of a cluster work on a run: those on machines of home's kind, an agent for each machine."""
+"""Choose the workers of a cluster for a run: those on machines of the same kind as home, one agent per machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from autocompile.runner.cluster.messages import Here
 
 @dataclass(frozen=True)
 class Site:
-    """A machine of the cluster: the `worker` that an agent is brought to, and how many compile side by side there.
+    """A machine of the cluster.
 
-    `there`: what that worker told of it.
+    `worker`: the worker at which an agent is started. `lanes`: how many children can compile there at the same time.
+    `there`: the worker's description of the machine.
     """
 
     name: str
@@ -28,7 +29,11 @@ class Site:
 
 @dataclass(frozen=True)
 class Joined:
-    """What a cluster has for a run: `here`, how many of its workers are on this machine; others; and whom not, why."""
+    """The part of a cluster that joins a run.
+
+    `here`: how many of its workers are on this machine. `sites`: its other machines. `refused`: the workers that cannot
+    be used, each with the reason.
+    """
 
     here: int
     sites: tuple[Site, ...]
@@ -36,9 +41,9 @@ class Joined:
 
 
 def join(engine: Engine, home: Here, *, apart: bool = False, where: str = "workers") -> Joined:
-    """Look at all workers. Those that share a machine are one site with several lanes, or home's own lanes.
+    """Choose among all workers. Workers on one machine become one site with several lanes, or lanes of home.
 
-    `apart`: each worker is a site of its own. Raises InvalidValue if none can be used.
+    `apart`: each worker becomes a separate site. Raises InvalidValue if no worker can be used.
     """
     told = engine.workers()
     refused, fitting = [], {}
@@ -56,7 +61,7 @@ def join(engine: Engine, home: Here, *, apart: bool = False, where: str = "worke
 
 
 def linked(engine: Engine, sites: Sequence[Site]) -> tuple[list[tuple[str, int, Link]], list[tuple[str, str]]]:
-    """An agent at each site, and where none could be started, with why."""
+    """Start an agent at each site. Return the links, and the sites where none could be started, with the reason."""
     links: list[tuple[str, int, Link]] = []
     refused = []
     for site in sites:
@@ -68,17 +73,17 @@ def linked(engine: Engine, sites: Sequence[Site]) -> tuple[list[tuple[str, int, 
 
 
 def difference(home: Environment, there: Environment) -> str:
-    """In what another machine is of another kind, whatever its GPUs, in words; "" if it is of the same."""
+    """Describe how another machine differs in kind from home, apart from its GPUs; "" if it is of the same kind."""
     if home.fingerprint == there.fingerprint:
         return ""
     return f"is of another kind: {', '.join(_differences(home, there))}"
 
 
 def difference_of_gpus(workload: Workload, home: Here, there: Here) -> str:
-    """Why what is measured there does not hold for the GPUs that the workload uses here, in words; "" if it does.
+    """Describe why measurements there do not hold for the GPUs that the workload uses here; "" if they do.
 
-    NVML does not tell which of several kinds CUDA takes first. So they must be all of one that is used here, or the
-    same as here.
+    NVML does not report which of several kinds of GPU CUDA orders first. Therefore the GPUs there must either all be of
+    the one kind that is used here, or be the same list as here.
     """
     if not workload.gpus:
         return ""
@@ -119,9 +124,9 @@ def _sites(workers: dict[str, Here], *, apart: bool) -> Iterator[Site]:
 
 
 def _refuse(engine: Engine, refused: list[tuple[str, str]], where: str) -> None:
-    """Raises InvalidValue."""
+    """Raise InvalidValue with the first reason for a refusal."""
     if not refused:
-        raise InvalidValue(f"{engine.name} has no worker", where=where, remedy="start some, then try again")
+        raise InvalidValue(f"{engine.name} has no worker", where=where, remedy="start workers, then try again")
     name, reason = refused[0]
     others = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
     remedy = "give workers on machines of this kind, with the same versions"

@@ -1,4 +1,4 @@
-"""How home reaches an agent, whoever brought it to where it is."""
+"""The connection from home to an agent, whichever engine has started the agent."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _ENDING_S = 10.0
 
 
 class Link(Protocol):
-    """Carries a request to one agent and its answer back."""
+    """Sends a request to one agent and returns its answer."""
 
     def call(self, request: bytes, timeout_s: float) -> bytes:
-        """Raises MachineLost if there is no answer in time, or nobody who could give one."""
+        """Return the answer. Raises MachineLost if the agent does not answer in time, or is gone."""
         ...
 
     def close(self) -> None:
-        """End the agent. Never raises; may be called twice."""
+        """End the agent. Never raises. May be called twice."""
         ...
 
 
 class Process:
-    """An agent as a process of this one, with `variables` in its environment, but for those that are None.
+    """An agent as a subprocess, with `variables` set in its environment. Variables that are None are removed.
 
-    It ends with whoever holds this.
+    The agent ends when the process that owns this object ends.
     """
 
     def __init__(self, variables: Mapping[str, str | None] | None = None) -> None:
@@ -49,7 +49,7 @@ class Process:
             os.set_blocking(self._process.stdin.fileno(), False)
 
     def call(self, request: bytes, timeout_s: float) -> bytes:
-        """The answer. Raises MachineLost if the process has ended, or is ended since it gives none in time."""
+        """Return the answer. Raises MachineLost if the agent has ended, or is killed because it gives none in time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._turn:
@@ -66,7 +66,7 @@ class Process:
         return answer
 
     def close(self) -> None:
-        """End it, with all that it started."""
+        """End the agent and all processes it started."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):

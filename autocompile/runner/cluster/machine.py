@@ -1,4 +1,4 @@
-"""Home's half of one machine: what is sent there, what came of it, and whether it is still there."""
+"""Home's side of one other machine: it sends tasks and files, receives results, and detects a lost machine."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from autocompile.runner.cluster.messages import (
 )
 from autocompile.runner.cluster.paths import Tried, read_by
 
-# How often an agent is asked for news, while it works for us and while it does not.
+# How often to ask an agent for news, while it has tasks and while it has none.
 _NEWS_S, _IDLE_S = 0.25, 10.0
-# A machine that takes longer for an answer is given up. An agent answers at once but while it opens.
+# A machine that takes longer to answer counts as lost. An agent answers at once, except while it opens.
 _ANSWER_S, _OPENING_S = 60.0, 600.0
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
@@ -51,7 +51,7 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 @dataclass
 class RemoteTask:
-    """A task on another machine: a `core.runner.PendingReply`. `number` is its own among that machine's tasks."""
+    """A task on another machine, as a `core.runner.PendingReply`. `number` identifies it among that machine's tasks."""
 
     number: int
     task: Tried
@@ -75,7 +75,7 @@ class RemoteTask:
         self.machine.cancel(self)
 
     def end(self, outcome: Reply | RunnerError) -> None:
-        """With this, unless it has ended already."""
+        """End the task with this outcome, unless it has already ended."""
         if self.outcome is None:
             now = time.monotonic()
             self.span_s = self.span_s if self.span_s[1] else (now, now)
@@ -83,10 +83,10 @@ class RemoteTask:
 
 
 class Machine:
-    """One machine, reached by `link`, which compiles in so many `lanes`.
+    """One other machine, reached through `link`, which compiles in `lanes` lanes.
 
-    All that is said to it is said by one thread, which also asks for news. `on_news` is called by that thread whenever
-    a task has ended.
+    A single thread sends all requests to the machine and also asks for news. That thread calls `on_news` whenever a
+    task has ended.
     """
 
     def __init__(self, name: str, lanes: int, link: Link, digests: Digests, on_news: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class Machine:
         self._thread = threading.Thread(target=self._work, name=f"autocompile {name}", daemon=True)
 
     def open(self, workload: Workload) -> str:
-        """Have it prepare for tasks of this workload; why it cannot, or ""."""
+        """Prepare the machine for tasks of this workload. Return the reason if it cannot be prepared, else ""."""
         trees = {workload.directory: self._digests.tree(Path(workload.directory))}
         try:
             self._send(trees)
@@ -118,8 +118,8 @@ class Machine:
         exclusive: bool,
         wait_for: Callable[[Sequence[RemoteTask]], object],
     ) -> RemoteTask:
-        """See `core.runner.Runner`; on a machine that is gone it has ended already."""
-        assert isinstance(task, CompileTask | PackTask | TrialTask), "all else is done at home"
+        """See `core.runner.Runner`. On a lost machine, the returned task has already ended."""
+        assert isinstance(task, CompileTask | PackTask | TrialTask), "all other tasks run at home"
         self._count += 1
         pending = RemoteTask(self._count, task, self, wait_for)
         self._under_way[pending.number] = pending
@@ -129,18 +129,18 @@ class Machine:
         return pending
 
     def cancel(self, pending: RemoteTask) -> None:
-        """End a task; what has ended stays as it is."""
+        """End a task, unless it has already ended."""
         if pending.outcome is None:
             pending.end(RunnerError("the task was cancelled"))
             self._under_way.pop(pending.number, None)
             self._to_do.put(lambda: self._done(Cancel(pending.number)))
 
     def forget(self, cache: str) -> None:
-        """Delete a compiler cache there."""
+        """Delete a compiler cache on that machine."""
         self._to_do.put(lambda: self._done(Forget(cache)))
 
     def close(self) -> None:
-        """End all that it does for us."""
+        """End the agent with all its tasks."""
         self._to_do.put(None)
         self._link.close()
         if self._thread.is_alive():
@@ -155,11 +155,11 @@ class Machine:
             self._give_up(lost)
         except (OSError, RunnerError, msgspec.DecodeError) as fault:
             self._give_up(MachineLost(f"{self.name}: {fault}"))
-        except Exception as fault:  # else nobody would end its tasks, and the run would wait for ever
+        except Exception as fault:  # without this, its tasks would never end, and the run would wait forever
             self._give_up(MachineLost(f"{self.name}: {type(fault).__name__}: {fault}"))
 
     def _next(self) -> Callable[[], None] | None:
-        """What is to be said to it; None when nothing will be any more."""
+        """Return the next request to send, or None when the machine is being closed."""
         try:
             return self._to_do.get(timeout=_NEWS_S if self._under_way else _IDLE_S)
         except queue.Empty:
@@ -198,7 +198,7 @@ class Machine:
         pending.end(ended.reply if ended.reply is not None else RunnerError(f"{self.name}: {ended.fault}"))
 
     def _send(self, trees: dict[str, Tree]) -> None:
-        """What the machine lacks of these files."""
+        """Send those of these files that the machine does not have yet."""
         wanted = {
             digest: Path(path, name) if name else Path(path)
             for path, tree in trees.items()
@@ -215,7 +215,7 @@ class Machine:
                     data = following
 
     def _bring(self, tree: Tree, to: Path) -> None:
-        """Put files that were made there at `to`."""
+        """Copy files that were made on the machine to `to`."""
         for name, digest in tree.items():
             file = to / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -225,13 +225,13 @@ class Machine:
                     found.update(data)
                     stream.write(data)
             if found.hexdigest() != digest:
-                raise MachineLost(f"{self.name}: what was packed there arrived damaged")
+                raise MachineLost(f"{self.name}: a file that was packed there arrived damaged")
 
     def _done(self, ask: Ask) -> None:
         self._ask(ask, Done)
 
     def _ask(self, ask: Ask, expected: type[AnswerT], timeout_s: float = _ANSWER_S) -> AnswerT:
-        """Raises MachineLost, or RunnerError for what the agent refuses."""
+        """Send a request and return the answer. Raises MachineLost, or RunnerError if the agent refuses it."""
         try:
             answer = answer_in(self._link.call(packed(ask), timeout_s))
         except MachineLost as lost:

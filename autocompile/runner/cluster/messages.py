@@ -1,4 +1,4 @@
-"""What home asks of an agent, and what it answers."""
+"""The requests that home sends to an agent, and the agent's answers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from autocompile.core.workload import Workload
 
 T = TypeVar("T")
 
-# Files beneath a directory, or the file itself under "": their digests by path.
+# Digests by path: of all files below a directory, or of a single file under the path "".
 Tree = dict[str, str]
 Span = tuple[float, float]
 
 
 class Hello(Record, tag="hello", frozen=True):
-    """Say which machine it is."""
+    """Ask which machine the agent is on."""
 
 
 class Here(Record, tag="here", frozen=True):
-    """The machine of an agent: `host` is its name, `machine` the same for all agents on one running system.
+    """The machine of an agent: `host` is its name, and `machine` is the same for all agents on one running system.
 
-    `gpus`: the names of those that the agent may use, as NVML tells them.
+    `gpus`: the names of the GPUs that the agent may use, as NVML reports them.
     """
 
     host: str
@@ -35,7 +35,7 @@ class Here(Record, tag="here", frozen=True):
 
 
 class Keep(Record, tag="keep", frozen=True):
-    """Append `data` to what is kept under `digest`; `is_last`: that is all of it, and is to be checked."""
+    """Append `data` to the file stored under `digest`. `is_last`: the file is then complete, and is checked."""
 
     digest: str
     data: bytes
@@ -43,19 +43,19 @@ class Keep(Record, tag="keep", frozen=True):
 
 
 class Lacking(Record, tag="lacking", frozen=True):
-    """Say which of these are not kept."""
+    """Ask which of these files the agent has not stored."""
 
     digests: tuple[str, ...]
 
 
 class Digests(Record, tag="digests", frozen=True):
-    """Those that were asked for."""
+    """The digests that were asked for."""
 
     digests: tuple[str, ...]
 
 
 class Open(Record, tag="open", frozen=True):
-    """Prepare to run tasks of this workload, `workers` of them side by side; `trees` by the paths they have at home."""
+    """Prepare to run up to `workers` tasks of this workload at a time. `trees`: its files, by their paths at home."""
 
     workload: Workload
     workers: int
@@ -63,7 +63,7 @@ class Open(Record, tag="open", frozen=True):
 
 
 class Start(Record, tag="start", frozen=True):
-    """Run a task as `core.runner.Runner.submit` has it; `trees`: what it reads, by the paths they have at home."""
+    """Run a task as `core.runner.Runner.submit` does. `trees`: the files that it reads, by their paths at home."""
 
     number: int
     task: Task
@@ -86,13 +86,13 @@ class Forget(Record, tag="forget", frozen=True):
 
 
 class News(Record, tag="news", frozen=True):
-    """Say what has ended since the last time."""
+    """Ask which tasks have ended since the last time."""
 
 
 class Ended(Record, frozen=True):
-    """What came of a task: its `reply`, or the `fault` of the machinery, and the `tree` of files that it made.
+    """The result of a task: its `reply`, or the `fault` of the runner, and the `tree` of files that it made.
 
-    Seconds are counted back from when this was said: clocks of different machines are never compared.
+    Times are in seconds before this message was made, so that clocks of different machines are never compared.
     """
 
     number: int
@@ -110,7 +110,7 @@ class Told(Record, tag="told", frozen=True):
 
 
 class Fetch(Record, tag="fetch", frozen=True):
-    """Give a piece of what is kept under `digest`, from `offset` on; an empty one is its end."""
+    """Ask for a piece of the file stored under `digest`, from `offset` on. An empty piece marks the end."""
 
     digest: str
     offset: int
@@ -123,11 +123,11 @@ class Piece(Record, tag="piece", frozen=True):
 
 
 class Done(Record, tag="done", frozen=True):
-    """It was done."""
+    """The request was carried out."""
 
 
 class Refused(Record, tag="refused", frozen=True):
-    """It cannot be done, for this reason."""
+    """The request cannot be carried out, for this reason."""
 
     reason: str
 
@@ -137,17 +137,17 @@ Answer = Here | Digests | Told | Piece | Done | Refused
 
 
 def packed(message: Ask | Answer) -> bytes:
-    """As it travels."""
+    """Encode a message for sending."""
     return msgspec.msgpack.encode(message)
 
 
 def ask_in(data: bytes) -> Ask:
-    """Raises msgspec.DecodeError."""
+    """Decode a request. Raises msgspec.DecodeError."""
     asked: Ask = msgspec.msgpack.decode(data, type=Ask)
     return asked
 
 
 def answer_in(data: bytes) -> Answer:
-    """Raises msgspec.DecodeError."""
+    """Decode an answer. Raises msgspec.DecodeError."""
     answered: Answer = msgspec.msgpack.decode(data, type=Answer)
     return answered

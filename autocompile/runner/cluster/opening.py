@@ -1,4 +1,4 @@
-"""From what the user wrote to a runner: the engine, the machines that join, and an agent on each."""
+"""Open a runner for the workers that the user asked for: the engine, the machines that join, and their agents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Tell = Callable[[str, str], None]
 
 @dataclass(frozen=True)
 class Reached:
-    """A cluster that answers, and who of it joins."""
+    """A cluster that answers, and its machines that join the run."""
 
     engine: Engine
     joined: Joined
@@ -31,7 +31,10 @@ class Reached:
 
     @contextmanager
     def runner(self, home: LocalRunner, workload: Workload, tell: Tell) -> Iterator[ClusterRunner]:
-        """Home and all machines that can work on this workload; `tell` hears of those that cannot, and why."""
+        """Yield a runner over home and all machines that can work on this workload.
+
+        `tell` is called with the name of each machine that cannot, and the reason.
+        """
         with ClusterRunner(home) as runner:
             sites = {site: difference_of_gpus(workload, self.home, site.there) for site in self.joined.sites}
             others = [(site.name, reason) for site, reason in sites.items() if reason]
@@ -43,7 +46,10 @@ class Reached:
 
 @contextmanager
 def reached(workers: Workers) -> Iterator[Reached | None]:
-    """The cluster that was asked for, None if none was. Raises InvalidValue, within seconds, if it is not to be had."""
+    """Yield the cluster that the user asked for, or None if there is none to use.
+
+    Raises InvalidValue, within seconds, if the cluster cannot be used.
+    """
     if not workers.engine:
         yield None
         return

@@ -1,4 +1,4 @@
-"""Which paths a task has, as these differ from machine to machine."""
+"""The paths in a task, which differ from machine to machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from autocompile.core.job import CompileTask, PackTask, Task, TrialTask
 from autocompile.core.workload import Workload
 
-# What is tried of a candidate. All else of a run is done at home.
+# The tasks that another machine may run. All other tasks of a run are run at home.
 Tried = CompileTask | PackTask | TrialTask
 
 
 def read_by(task: Tried) -> tuple[str, ...]:
-    """The paths of what a task reads."""
+    """Return the paths that a task reads."""
     paths = [task.workload.directory]
     if isinstance(task, PackTask | TrialTask):
         paths += [str(Path(task.reference).parent), task.acceptance.metric]
@@ -28,7 +28,7 @@ def read_by(task: Tried) -> tuple[str, ...]:
 
 
 def moved(task: Tried, to: Mapping[str, str], made: Path) -> Task:
-    """The same task with these paths in the place of its own; what it makes is to lie in `made`."""
+    """Return the task with its paths replaced as in `to`, and `made` as the directory for its results."""
     workload = moved_workload(task.workload, to)
     if isinstance(task, CompileTask):
         return replace(task, workload=workload)
@@ -43,14 +43,17 @@ def moved(task: Tried, to: Mapping[str, str], made: Path) -> Task:
 
 
 def moved_workload(workload: Workload, to: Mapping[str, str]) -> Workload:
-    """With its directory as it is here, and what can be imported here: the user's paths first, as far as they exist."""
+    """Return the workload with its directory replaced as in `to`, and a search path that is valid on this machine.
+
+    The search path lists those of the user's paths that exist here, then the paths of this process.
+    """
     theirs = [path for path in workload.search_path if path and Path(path).exists()]
     search_path = tuple(dict.fromkeys([*theirs, *sys.path]))
     return replace(workload, directory=to.get(workload.directory, workload.directory), search_path=search_path)
 
 
 def missing_module(workload: Workload) -> str:
-    """A module that the workload imports and that is not to be found here, or "". Nothing of the user's is imported."""
+    """Return a module that the workload imports but that cannot be found here, or "". Imports none of them."""
     before = list(sys.path)
     sys.path[:] = workload.search_path
     try:

@@ -1,4 +1,4 @@
-"""Agents that Ray brings: each is a process of its own beneath an actor, one for each node of the cluster."""
+"""Agents on Ray nodes: each agent is a subprocess of an actor, one for each node of the cluster."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from autocompile.runner.cluster.link import Process
 from autocompile.runner.cluster.messages import Here
 
 _CONNECTING_S, _WORKERS_S, _CLOSING_S = 10.0, 60.0, 15.0
-# Ray sets these for each of its workers, which are no measure for what an agent starts.
+# Ray sets these variables for each of its workers, but an agent should have the values of its node.
 _SET_BY_RAY = ("OMP_NUM_THREADS", VISIBLE)
 
 
 class RayEngine:
     """The nodes of the cluster whose client server is at `address`.
 
-    Raises InvalidValue if none answers, or another version of Ray or Python does, Ray is not installed, or this process
-    uses Ray already: Ray Client has one connection for all of a process.
+    Raises InvalidValue if no cluster answers, if it has another version of Ray or Python, if Ray is not installed, or
+    if this process already uses Ray: Ray Client has one connection per process.
     """
 
     def __init__(self, address: str, where: str = "workers") -> None:
@@ -38,7 +38,7 @@ class RayEngine:
         self._logger.setLevel(logging.CRITICAL)
         try:
             self._ray.init(self.name, logging_level=logging.CRITICAL, log_to_driver=False)
-        except Exception as fault:  # whatever Ray raises of what it finds there
+        except Exception as fault:  # whatever Ray raises for what it finds at that address
             self.close()
             remedy = "give the client server's address (port 10001 by default) of a cluster with the versions used here"
             raise InvalidValue(f"{self.name} cannot be used: {_said(fault)}", where=where, remedy=remedy) from fault
@@ -47,7 +47,7 @@ class RayEngine:
         try:
             nodes = [node for node in self._ray.nodes() if node["Alive"]]
         except Exception as fault:
-            raise RunnerError(f"{self.name}: it does not tell its nodes: {_said(fault)}") from fault
+            raise RunnerError(f"{self.name}: it does not report its nodes: {_said(fault)}") from fault
         self._nodes = {f"node {node['NodeID'][:8]}": node["NodeID"] for node in nodes}
         asked = {worker: self._at(worker, _here_on_the_node).remote() for worker in self._nodes}
         return {worker: self._answer(reference) for worker, reference in asked.items()}
@@ -66,7 +66,7 @@ class RayEngine:
         self._logger.setLevel(self._level)
 
     def _at(self, worker: str, what: Any, **options: Any) -> Any:
-        """A task or an actor on this node, which counts as none of its work."""
+        """Return `what` as a Ray task or actor on this node that reserves no CPU there."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  an extra
 
         place = NodeAffinitySchedulingStrategy(self._nodes[worker], soft=False)
@@ -81,18 +81,18 @@ class RayEngine:
 
 
 class AgentOnTheNode(Process):
-    """An agent in the environment that its node was started in."""
+    """An agent with the environment that its node was started with."""
 
     def __init__(self) -> None:
         super().__init__(_of_the_node())
 
     def is_there(self) -> bool:
-        """Whether it was made: an actor is made when it is first asked."""
+        """Return True. Waiting for this call checks that the actor was created."""
         return True
 
 
 class RayLink:
-    """Reaches an agent through the actor that holds it."""
+    """A link to an agent through the actor that owns it."""
 
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray, self._actor = ray, actor
@@ -100,8 +100,8 @@ class RayLink:
     def call(self, request: bytes, timeout_s: float) -> bytes:
         try:
             answer: bytes = self._ray.get(self._actor.call.remote(request, timeout_s), timeout=timeout_s)
-        except Exception as fault:  # whatever Ray raises of a node that is gone
-            raise MachineLost(f"it does not answer any more: {_said(fault)}") from fault
+        except Exception as fault:  # whatever Ray raises for a node that is gone
+            raise MachineLost(f"it no longer answers: {_said(fault)}") from fault
         return answer
 
     def close(self) -> None:
@@ -112,23 +112,23 @@ class RayLink:
 
 
 def _imported(where: str) -> Any:
-    """Ray. Raises InvalidValue if it is not there, or in use."""
+    """Import and return Ray. Raises InvalidValue if it is not installed, or already in use."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # what it does as this process starts others is not needed
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # gRPC's fork handlers are not needed here
     try:
-        import grpc  # noqa: F401, PLC0415  what Ray Client needs beside Ray
+        import grpc  # noqa: F401, PLC0415  Ray Client needs it in addition to Ray
         import ray  # noqa: PLC0415  an extra
     except ImportError:
         remedy = "pip install 'torch-autocompile[ray]'"
-        raise InvalidValue("Ray with its client is not installed", where=where, remedy=remedy) from None
+        raise InvalidValue("Ray or Ray Client is not installed", where=where, remedy=remedy) from None
     if ray.is_initialized():
-        remedy = "call ray.shutdown() before, or tune from the command line"
-        raise InvalidValue("this process uses Ray already", where=where, remedy=remedy)
+        remedy = "call ray.shutdown() first, or tune from the command line"
+        raise InvalidValue("this process already uses Ray", where=where, remedy=remedy)
     return ray
 
 
 def _check_answer(address: str, where: str) -> None:
-    """Raises InvalidValue if nobody listens there: Ray itself would wait for half a minute."""
+    """Raise InvalidValue if no server listens at the address. Ray itself would wait for half a minute."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECTING_S).close()
@@ -154,9 +154,9 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 def _of_the_node() -> dict[str, str | None]:
-    """What Ray sets for its workers, as it was where the node was started; None where it was not set.
+    """Return the variables that Ray sets for its workers with the values of the node; None for those not set there.
 
-    A worker's parent is the node's own process, the raylet.
+    A worker's parent process is the node's raylet.
     """
     try:
         own = psutil.Process().parent()
@@ -167,7 +167,7 @@ def _of_the_node() -> dict[str, str | None]:
 
 
 def _said(fault: object) -> str:
-    """The last line of what Ray says, which tells the cause; a difference of versions whole."""
+    """Return the last line of Ray's message, which names the cause. A version mismatch is returned in full."""
     lines = [line.strip() for line in str(fault).strip().splitlines() if line.strip()]
     if lines and lines[0].startswith("Version mismatch"):
         return " ".join(lines)

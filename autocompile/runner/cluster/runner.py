@@ -1,4 +1,4 @@
-"""Trials at home and on other machines."""
+"""Run trials at home and on other machines."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from autocompile.runner.cluster.machine import Machine, RemoteTask
 from autocompile.runner.local import LocalRunner
 from autocompile.runner.turn import Turn
 
-# How often children at home are looked at while other machines are waited for as well.
+# How often to check on children at home while waiting for other machines as well.
 _GLANCE_S = 0.1
 
 
 class ClusterRunner:
-    """A `core.runner.Runner` over `home` and other machines, which do what they are chosen for, and else nothing."""
+    """A `core.runner.Runner` over `home` and other machines. The others run only the tasks submitted to them."""
 
     def __init__(self, home: LocalRunner) -> None:
         self._home = home
@@ -39,7 +39,7 @@ class ClusterRunner:
         self.close()
 
     def add(self, reached: Sequence[tuple[str, int, Link]], workload: Workload) -> list[tuple[str, str]]:
-        """Open machines, each with its name, its lanes and its link; those that cannot work, and why."""
+        """Open machines, given by name, lanes and link. Return those that cannot be used, each with the reason."""
         opened = [Machine(name, lanes, link, self._digests, self._tell) for name, lanes, link in reached]
         with ThreadPoolExecutor(max(1, len(opened))) as pool:
             problems = list(pool.map(lambda machine: machine.open(workload), opened))
@@ -51,13 +51,13 @@ class ClusterRunner:
         return [(machine.name, problem) for machine, problem in zip(opened, problems, strict=True) if problem]
 
     def close(self) -> None:
-        """End all that other machines do for this run; home is its owner's to close."""
+        """End the agents on all other machines. The owner of `home` has to close it."""
         for machine in self._machines:
             machine.close()
 
     @property
     def lanes(self) -> int:
-        """How many compile side by side at home."""
+        """The number of children that can compile at the same time at home."""
         return self._home.lanes
 
     @property
@@ -84,7 +84,7 @@ class ClusterRunner:
                 self._news.wait(_GLANCE_S)
 
     def forget(self, cache: str) -> None:
-        """Delete a compiler cache, wherever it is."""
+        """Delete a compiler cache at home and on all machines."""
         self._home.forget(cache)
         for machine in self._machines:
             machine.forget(cache)

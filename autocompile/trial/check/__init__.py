@@ -1,1 +1,1 @@
-"""What checks: outputs against the float64 reference, repeatability, sizes and samples that nobody gave."""
+"""Checks of correctness: outputs against the float64 reference, repeatability, and sizes that no sample has."""

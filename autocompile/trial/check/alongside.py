@@ -1,11 +1,11 @@
-"""Whether a candidate goes on to learn as eager does: some dozens of steps of both, from one beginning.
+"""Check whether a candidate keeps learning as eager does: both train some dozens of steps from the same start.
 
-A check of single steps does not see what is wrong in every fifth of them, nor what adds up from less than a rounding in
-each. Compared are two curves, over their last quarter: the loss, and the norm of all parameters, which tells of weight
-decay that is lost before the loss does. Right steps grow apart as well, and in some trainings chaotically. How far, is
-what eager does where nothing but roundings differ: in the precision of the plan, and with parameters that are moved by
-up to a rounding before every step. Where the optimizer calls for the loss itself, as LBFGS does, it goes its own way on
-either side, and the curves are over the calls of its closure.
+A check of single steps misses an error in every fifth step, and an error that is smaller than a rounding in each step
+but adds up. Two curves are compared over their last quarter: the loss, and the norm of all parameters, which shows
+missing weight decay earlier than the loss. Correct steps diverge as well, in some trainings chaotically. To find out
+how far, eager is trained with differences that are only roundings: in the precision of the plan, and with parameters
+that are moved by up to a rounding before every step. If the optimizer evaluates the loss itself, as LBFGS does, each
+side makes its own sequence of evaluations, and the curves are over the calls of the closure.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from autocompile.workload.training.curve import Curve, curve_of
 from autocompile.workload.training.step import TrainingStep
 
 STEPS = 32
-# Of fewer steps a quarter says no more than single steps do.
+# With fewer steps, a quarter of them shows no more than single steps do.
 _LEAST = 8
-# No more, so that each comes so often that it is seen how its loss scatters.
+# At most this many batches are used, so that each comes often enough to show how its loss scatters.
 _BATCHES = 4
-# How many are trained with parameters moved by a rounding, and how many more before anybody is accused; and where other
-# random numbers are drawn, from how many seeds, by either side.
+# How many eager runs are trained with parameters moved by a rounding; how many more before a candidate is rejected;
+# and, if the candidate draws other random numbers, how many seeds each side is trained from.
 _SHAKEN, _MORE, _SEEDS = 2, 6, 4
-# In units of what eager is off at most. Right steps (fused, compiled, laid out otherwise) of a transformer, a CNN, an
-# LSTM and an MLP were 2.3 times as far off or less; but in float32, where that is no more than roundings and what they
-# grow to, one of eager's own was 20 times as far off as another. And relative to the figure itself.
+# The first two are in units of eager's largest deviation. Correct steps (fused, compiled, in another memory format) of
+# a transformer, a CNN, an LSTM and an MLP deviated by 2.3 times as much or less. But in float32, where deviations come
+# only from roundings and their growth, one eager run deviated 20 times as much as another. The third is relative to the
+# figure itself.
 _MULTIPLE, _MULTIPLE_REDUCED, _FLOOR = 10.0, 4.0, 1e-5
-# In standard errors. Four seeds of either side leave six degrees of freedom: by chance it is so once in 5,000.
+# In standard errors. Four seeds on each side leave six degrees of freedom: this is exceeded by chance once in 5,000.
 _FURTHEST = 8.0
-# Of the scatter from step to step, which is known from some hundred of them: 5 standard errors.
+# The allowed ratio of the scatter from step to step, which is estimated from some hundred steps: 5 standard errors.
 _OTHER_SCATTER = 2.5
 
 Figure = Callable[[Curve], Sequence[float]]
@@ -46,7 +47,7 @@ FIGURES: dict[str, Figure] = {"loss": lambda curve: curve.losses, "norm of the p
 
 @dataclass(frozen=True)
 class Alongside:
-    """What came of it, null where nothing is trained; and what is wrong, or ""."""
+    """The result of training alongside eager: `learned` (None if nothing was trained), and the `fault`, or ""."""
 
     learned: Learned | None = None
     fault: str = ""
@@ -54,7 +55,7 @@ class Alongside:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What everybody is trained on: batches in turn, random numbers from a seed; for so many seconds, all together."""
+    """The training that all sides do: batches in turn, random numbers from a seed, and a time limit for all of them."""
 
     samples: tuple[Sample, ...]
     seed: int
@@ -63,16 +64,17 @@ class Lesson:
     def learn(
         self, step: TrainingStep, steps: int, *, turn: int = 0, shaken: int | None = None, limit_s: float = math.inf
     ) -> Curve:
-        """So many steps; `turn`: other than 0 for other random numbers."""
+        """Train `steps` steps and return the curve. `turn`: other values than 0 give other random numbers."""
         return curve_of(step, self.samples[:_BATCHES], self.seed + turn, steps=steps, limit_s=limit_s, shaken=shaken)
 
 
 @dataclass(frozen=True)
 class Yardstick:
-    """How eager learns: as `given`, `off` as much as roundings make it, and by other `turns` of random numbers.
+    """How eager learns, to compare a candidate with.
 
-    `near`: eager in the candidate's precision.
-    `multiple`: in units of what it is off at most, how far a right one may be. `skipped`: why there is none, or "".
+    `given`: the curve of eager as given. `near`: eager in the candidate's precision. `off`: curves of eager that differ
+    from it only by roundings. `turns`: curves with other random numbers. `multiple`: how far a correct curve may be
+    from the given one, in units of the largest deviation in `off`. `skipped`: why the check was skipped, or "".
     """
 
     given: Curve
@@ -84,33 +86,33 @@ class Yardstick:
 
     @property
     def unit(self) -> str:
-        """What the points of the curves are called."""
+        """The word for the points of the curves."""
         return _unit(self.near)
 
     def surer(self, lesson: Lesson) -> Yardstick:
-        """With more of those that roundings make: in a chaotic training two of them may happen to stay near."""
+        """Add more curves that differ by roundings: in a chaotic training, two of them may stay close by chance."""
         moves = range(_SHAKEN, _SHAKEN + _MORE)
         more = (lesson.learn(self.near, len(self.given), shaken=own) for own in moves)
         return replace(self, off=(*self.off, *more))
 
     def limit(self, figure: Figure) -> float:
-        """How far from the given curve a right one may be."""
+        """Return how far a correct curve may be from the given one."""
         level = _rms(_last(figure(self.given)))
         return self.multiple * max(_apart(figure(one), figure(self.given)) for one in self.off) + _FLOOR * level
 
 
 def yardstick_of(baseline: TrainingStep, near: TrainingStep, lesson: Lesson, *, random: bool) -> Yardstick:
-    """Train eager: as it is given, and `near` to the candidate, in its precision.
+    """Train eager as given (`baseline`), and in the candidate's precision (`near`).
 
-    `random`: whether the candidate draws random numbers of its own. There are as many steps, up to 32, as the seconds
-    allow for all that are trained; none if these do not allow for 8.
+    `random`: whether the candidate draws other random numbers than eager. The number of steps is up to 32, as many as
+    the time limit allows for all runs. If it does not allow 8 steps, the check is skipped.
     """
     moves = tuple(range(_SHAKEN)) if near is baseline else (None, *range(_SHAKEN))
     runs = 2 + len(moves) + random * 2 * _SEEDS
     given = lesson.learn(baseline, STEPS, limit_s=lesson.limit_s / runs)
     if len(given) < _LEAST:
         return Yardstick(
-            given, near, skipped=f"the time was enough for {len(given)} {_unit(near)} of each training, and not for 8"
+            given, near, skipped=f"there was time for {len(given)} {_unit(near)} of each training, and 8 are needed"
         )
     steps = next((n for n, loss in enumerate(given.losses) if not math.isfinite(loss)), len(given))
     if steps < _LEAST:
@@ -118,7 +120,7 @@ def yardstick_of(baseline: TrainingStep, near: TrainingStep, lesson: Lesson, *, 
     given = Curve(given.losses[:steps], given.norms[:steps])
     try:
         off = tuple(lesson.learn(near, steps, shaken=own) for own in moves)
-    except Exception as fault:  # as of oneDNN, which has no bfloat16 LSTM for every processor
+    except Exception as fault:  # for example from oneDNN, which lacks a bfloat16 LSTM for some processors
         return Yardstick(given, near, skipped=f"eager fails in this precision: {str(fault).splitlines()[0]}")
     multiple = _MULTIPLE if near is baseline else _MULTIPLE_REDUCED
     turns = tuple(lesson.learn(near, steps, turn=own) for own in range(1, _SEEDS + 1)) if random else ()
@@ -130,8 +132,8 @@ def learn_alongside(
 ) -> Alongside:
     """Train the candidate as eager was trained, and compare.
 
-    `alike`: the candidate as it draws eager's random numbers, where it draws others itself. Then that one is compared
-    curve with curve, and the candidate by distribution, over some seeds.
+    `alike`: if the candidate draws other random numbers than eager, a copy of it that draws eager's. The curve of that
+    copy is then compared with eager's. The candidate itself is compared by distribution, over some seeds.
     """
     steps, given = len(yardstick.given), yardstick.given
     if yardstick.skipped:
@@ -151,20 +153,20 @@ def learn_alongside(
 
 
 def paired_fault(ours: Curve, yardstick: Yardstick) -> str:
-    """What is wrong with a curve that should be the given one, or ""."""
+    """Return what is wrong with a curve that should equal the given one, or ""."""
     for name, figure in FIGURES.items():
         off, limit = _apart(figure(ours), figure(yardstick.given)), yardstick.limit(figure)
         if not off <= limit:
-            return f"the {name} goes off eager's by {off:.2g}, more than {limit:.2g}"
+            return f"the {name} deviates from eager's by {off:.2g}, more than {limit:.2g}"
     return ""
 
 
 def drawn_fault(ours: Sequence[Curve], yardstick: Yardstick, period: int) -> str:
-    """What is wrong with curves that should be alike by distribution, or "".
+    """Return what is wrong with curves that should have the same distribution as eager's, or "".
 
-    Compared are the mean of a figure over the last quarter, with what the seeds of both sides scatter by; and how much
-    the loss of a batch, which comes again every `period` steps, scatters from one time to the next: where masks of
-    dropout are the same each time, it does not.
+    First, the mean of each figure over the last quarter is compared, given the scatter between seeds. Second, the
+    scatter of a batch's loss is compared from one time to the next; each batch comes again every `period` steps. If
+    dropout uses the same mask every time, that loss does not scatter.
     """
     theirs = yardstick.turns
     noise, own_noise = (math.sqrt(fmean(_noise(one.losses, period) for one in some)) for some in (theirs, ours))
@@ -175,15 +177,15 @@ def drawn_fault(ours: Sequence[Curve], yardstick: Yardstick, period: int) -> str
             spread = max(spread, noise / math.sqrt(_quarter(len(yardstick.given))))
         allowed = _FURTHEST * spread * math.sqrt(2 / len(mine)) + yardstick.limit(figure)
         if not abs(fmean(mine) - fmean(others)) <= allowed:
-            return f"the {name} is {fmean(mine):.4g} in the end, and eager's {fmean(others):.4g}"
+            return f"the {name} is {fmean(mine):.4g} at the end, and eager's is {fmean(others):.4g}"
     apart, rounding = abs(own_noise - noise), yardstick.limit(FIGURES["loss"])
     if apart > rounding and not 1 / _OTHER_SCATTER <= own_noise / max(noise, 1e-300) <= _OTHER_SCATTER:
-        return f"the loss scatters by {own_noise:.2g} from step to step, and eager's by {noise:.2g}"
+        return f"the loss varies by {own_noise:.2g} from step to step, and eager's by {noise:.2g}"
     return ""
 
 
 def _noise(losses: Sequence[float], period: int) -> float:
-    """The variance of what is no trend, from second differences of a batch's losses; 0 for too few of them."""
+    """Return the variance without the trend, from second differences of a batch's losses; 0 if there are too few."""
     triples = zip(losses, losses[period:], losses[2 * period :], strict=False)
     squares = [(before - 2 * here + after) ** 2 / 6 for before, here, after in triples]
     return fmean(squares) if squares else 0.0
@@ -218,6 +220,6 @@ def _rms(values: Sequence[float]) -> float:
 
 
 def _apart(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The root mean square difference over the last quarter; infinite where a value is not finite."""
+    """Return the root mean square difference over the last quarter; infinite if a value is not finite."""
     off = _rms([one - other for one, other in zip(_last(ours), _last(theirs), strict=True)])
     return off if math.isfinite(off) else math.inf

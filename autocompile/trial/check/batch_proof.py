@@ -1,4 +1,4 @@
-"""Whether a call's samples are independent, so that it may hold more of them, or fewer."""
+"""Prove that the samples of a call are independent, so that a call may hold more or fewer of them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from autocompile.workload.axes import Place, first_axes, leaves_of, resized
 from autocompile.workload.samples import Sample, clone, named_leaves
 from autocompile.workload.step import Step
 
-# Halves of a batch are computed in another order than the whole.
+# A tolerance, because parts of a batch are computed in another order than the whole.
 _SAME = 1e-3
-# Fewer samples than these are made so many, to see whether they influence each other.
+# A smaller batch is enlarged to this size, to see whether its samples influence each other.
 _FOR_PROOF = 4
-# That is at most what so many calls take, of a model that was given one sample.
+# A proof takes at most as long as this many calls with one sample.
 CALLS_OF_A_BATCH_PROOF = 10
 _NO_AXIS = "not every output has a batch axis"
 
 
 @dataclass(frozen=True)
 class BatchProof:
-    """How many samples a call holds and along which axes, if they are proved to be independent; else the `problem`."""
+    """The number of samples in a call and their axes, if they are proved to be independent; else the `problem`."""
 
     size: int = 0
     places: frozenset[Place] = frozenset()
@@ -31,17 +31,17 @@ class BatchProof:
 
 
 def batch_axis(step: Step, sample: Sample) -> frozenset[Place]:
-    """The first axes of the arguments, if there are several samples along them that are proved to be independent."""
+    """Return the arguments' first axes if they hold several samples that are proved to be independent, else none."""
     proof = prove_batch(step, sample)
     return frozenset() if proof.problem or proof.size < 2 else proof.places
 
 
 def prove_batch(step: Step, sample: Sample) -> BatchProof:
-    """Whether the first axes of the arguments are a batch.
+    """Prove whether the first axes of the arguments are a batch.
 
-    Proved: every output has that axis too, and what a part of the samples gives is that part of what all give.
-    It is tried on samples that differ: each one's last axis rotated and its floats scaled, as samples that are all
-    the same have no influence that could be seen.
+    They are if every output has that axis too, and the outputs for a part of the samples equal that part of the outputs
+    for all. This is tried with samples that differ: their last axes are rotated and their floats scaled. An influence
+    among identical samples could not be seen.
     """
     places = first_axes(sample)
     sizes = {leaves_of(sample)[leaf].shape[axis] for leaf, axis in places}
@@ -54,14 +54,14 @@ def prove_batch(step: Step, sample: Sample) -> BatchProof:
     several = told_apart(resized(sample, places, size), places)
     try:
         problem = _influence(step, sample, several, places, size)
-    except Exception as fault:  # a model that takes no other size, in whatever words it says so
+    except Exception as fault:  # whatever a model raises that does not accept another size
         said = str(fault).splitlines()
-        problem = f"the model takes no other batch: {said[0] if said else type(fault).__name__}"
+        problem = f"the model accepts no other batch size: {said[0] if said else type(fault).__name__}"
     return BatchProof(given, problem=problem) if problem else BatchProof(given, places)
 
 
 def _influence(step: Step, sample: Sample, several: Sample, places: frozenset[Place], size: int) -> str:
-    """Why what `several` samples give is not what they give in parts, or ""."""
+    """Return why the outputs for `several` samples differ from those for parts of them, or ""."""
     whole = _outputs(step, several)
     if not whole or not all(_has_axis(output, size) for output in whole):
         return _NO_AXIS
@@ -77,7 +77,7 @@ def _influence(step: Step, sample: Sample, several: Sample, places: frozenset[Pl
 
 
 def told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
-    """Each sample of the batch another one, with values like those that its kind of argument has."""
+    """Make all samples of the batch different, with values of the same kind as the given ones."""
     leaves, spec = pytree.tree_flatten((sample.args, sample.kwargs))
     for leaf, _axis in places:
         leaves[leaf] = _rows_apart(leaves[leaf])
@@ -86,9 +86,9 @@ def told_apart(sample: Sample, places: frozenset[Place]) -> Sample:
 
 
 def _rows_apart(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy whose row `i` is rotated by `i` along the last axis, and multiplied by `1 + i / len(tensor)`.
+    """Return a copy whose row `i` is rotated by `i` along the last axis and multiplied by `1 + i / len(tensor)`.
 
-    A tensor may have millions of rows, so those that are rotated equally far are rotated together.
+    A tensor may have millions of rows, so rows with the same rotation are rotated together.
     """
     rows = tensor.clone()
     count, width = len(rows), rows.shape[-1]
@@ -102,14 +102,14 @@ def _rows_apart(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def named_outputs(step: Step, sample: Sample) -> list[tuple[str, Any]]:
-    """What a step gives, flattened, each with its name; it leaves no trace in the sample or in the step's state."""
+    """Return the flattened outputs of a step with their names. The sample and the step's state are left unchanged."""
     own = clone(sample)
     with step.preserved():
         return [(f"output{where}", leaf) for where, leaf in named_leaves(step.work(own))[0]]
 
 
 def _draws(step: Step, sample: Sample) -> bool:
-    """Whether the outputs depend on the state of the random numbers."""
+    """Whether the outputs depend on the state of the random number generator."""
     one, other = (step.observe(sample, seed).leaves for seed in (0, 1))
     return any(
         not torch.equal(leaf.nan_to_num(), other[name].nan_to_num())

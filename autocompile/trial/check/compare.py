@@ -1,4 +1,4 @@
-"""Whether a candidate computes what the model computes."""
+"""Check whether a candidate computes the same results as the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Metric = Callable[[Any], float]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The worst figure over all cases, and what is wrong, or ""; `by_figure` if only the error's size is."""
+    """The worst accuracy over all cases, and the `fault` or "". `by_figure`: the fault is only the size of an error."""
 
     accuracy: Accuracy
     fault: str
@@ -32,10 +32,10 @@ class Comparison:
 def compare(step: Step, reference: Reference, acceptance: Acceptance, metric: Metric | None = None) -> Comparison:
     """Compare everything a step does (outputs, mutated inputs and state) with the reference, case by case.
 
-    A leaf passes if its root mean square error is within the tolerance plus a multiple of what the
-    baseline itself is off, and every element is within its own bound; see `core.tolerance` and `limits`. What must
-    follow from other leaves is compared with what follows from those that were observed. With a
-    metric, the outputs' figures give way to it, but structure, dtypes, NaN and state are still compared.
+    A leaf passes if its root mean square error is within the tolerance plus a multiple of the baseline's own error, and
+    every element is within its own bound; see `core.tolerance` and `limits`. A leaf that follows from other leaves is
+    compared with what follows from the observed ones. A metric replaces the limits on the outputs' errors, but
+    structure, dtypes, NaN and state are still compared.
     """
     worst = _no_error("", acceptance.tolerance, reference)
     drops = []
@@ -79,7 +79,7 @@ def _judged_by_drop(drops: list[float], acceptance: Acceptance, reference: Refer
 
 
 def severity(accuracy: Accuracy) -> float:
-    """How near to its limit an output came; 1 is there."""
+    """Return how close an output came to its limit; 1 is at the limit."""
     return max(accuracy.error / accuracy.limit, accuracy.element_error)
 
 
@@ -133,7 +133,7 @@ def _compare_leaf(leaf: Leaf, tolerance: Tolerance, reference: Reference) -> Com
 
 
 def _stray_fault(name: str, actual: Any, baseline: Any, finite: Any) -> str:
-    """NaN and infinities must be the baseline's own."""
+    """Return a fault if NaN and infinities are not in the same places as in the baseline, or ""."""
     strays = int((~torch.isfinite(actual) & finite).sum())
     if strays:
         return f"{name} has {strays} NaN or infinite elements where the baseline has none"
@@ -146,7 +146,7 @@ def _compare_finite(leaf: Leaf, tolerance: Tolerance, reference: Reference) -> C
     """Compare the elements that are finite in the baseline; all one-dimensional and not empty."""
     name, truth = leaf.name, leaf.truth
     off, own_off = (leaf.got - truth).abs(), leaf.own_error.abs()
-    # A gradient that is nothing but roundings is told in the baseline's own error.
+    # The error of a gradient that is nothing but roundings is measured relative to the baseline's own error.
     scale = max(rms(truth), rms(own_off), 1e-30)
     error, own_error = rms(off) / scale, rms(own_off) / scale
     known = leaf.expected.dtype == truth.dtype

@@ -1,4 +1,4 @@
-"""Whether a step learns the same from equal parts of a batch as from the whole."""
+"""Prove that a step learns the same from equal parts of a batch as from the whole batch."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from autocompile.workload.training.cutting import uncut
 from autocompile.workload.training.step import TrainingStep
 
 COUNTS = (2, 4)
-# A proof takes at most what so many steps take: each is done in double precision, once for every part.
+# A proof takes at most as long as this many steps: each is done in double precision, once for every part.
 STEPS_OF_A_CUT_PROOF = 40
-# In double precision parts of a batch are added in another order than the whole.
+# A tolerance, because parts of a batch are added in another order than the whole, in double precision too.
 _SAME = 1e-6
 _DIFFERS = (
     "{what} of a batch is not the mean of its parts': its samples influence each other, as by batch statistics, or its "
-    "loss is no mean over them"
+    "loss is not a mean over them"
 )
 
 
 def cut_problems(step: TrainingStep, samples: Sequence[Sample]) -> dict[str, str]:
-    """By number of equal parts why a batch is not to be cut into them, "" where it is proved that it may be.
+    """Return, by number of equal parts, why a batch may not be split into them, or "" if it is proved that it may.
 
-    Proved in double precision, with what is random settled: loss, gradients and buffers are the same. It is tried on a
-    batch as it was given, and on one whose samples surely differ. The step is left as it is.
+    The proof compares loss, gradients and buffers in double precision, with random numbers replaced by constants
+    (`Settled`). It uses a batch as given, and a batch whose samples are made to differ. The step is left unchanged.
     """
     batches = [batch for sample in samples for batch in sample.args]
     problems = {count: next(filter(None, (uncut(batch, count) for batch in batches)), "") for count in COUNTS}
@@ -47,13 +47,13 @@ def _problem(step: TrainingStep, sample: Sample, counts: Sequence[int]) -> str:
             wide = step.in_float64()
             given = Sample(as_float64(sample).args[:1], {})
             return _differs(wide, given, counts) or _differs_apart(wide, given, counts)
-    except Exception as fault:  # a model that takes no other batch, or no double precision
+    except Exception as fault:  # a model that does not accept another batch size, or double precision
         said = str(fault).splitlines()
-        return f"a step takes no part of a batch: {said[0] if said else type(fault).__name__}"
+        return f"a step does not accept a part of a batch: {said[0] if said else type(fault).__name__}"
 
 
 def _differs_apart(wide: TrainingStep, given: Sample, counts: Sequence[int]) -> str:
-    """The same of samples that differ, unless the loss takes none with such values."""
+    """Do the same with samples that differ, unless the loss does not accept such values."""
     apart = told_apart(given, first_axes(given))
     try:
         _learned(wide, apart, 1)
@@ -77,7 +77,7 @@ def _differs(wide: TrainingStep, sample: Sample, counts: Sequence[int]) -> str:
 
 
 def _learned(wide: TrainingStep, sample: Sample, count: int) -> dict[str, torch.Tensor]:
-    """What a step makes of a batch that is cut into so many parts, but for the update."""
+    """Return the loss, gradients and buffers of a step on a batch split into `count` parts, before the update."""
     wide.micro_batches = count
     with wide.preserved(), Settled():  # type: ignore[no-untyped-call]
         wide.clear()

@@ -1,4 +1,4 @@
-"""One leaf of what was observed, beside what it should be, and beside the baseline's."""
+"""One leaf of an observation, with its expected value and the baseline's value."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from autocompile.workload.observation import NORM, Observation, gradient_of
 
 @dataclass(frozen=True)
 class Leaf:
-    """What a candidate has under a `name`, and what is `expected` of it; the same of the baseline; how to judge it.
+    """A candidate's `actual` value under a `name` with its `expected` value, the same for the baseline, and the `rule`.
 
-    What is expected differs between the two only where it follows from what each was observed to do.
+    The two expected values differ only if they follow from the other values that were observed on each side.
     """
 
     name: str
@@ -28,12 +28,12 @@ class Leaf:
     rule: Rule
 
     def at(self, judged: torch.Tensor) -> Leaf:
-        """These elements of it."""
+        """Return the leaf with these elements only."""
         return self._each(lambda tensor: tensor[judged])
 
     @property
     def flat(self) -> Leaf:
-        """All elements of it, on one axis."""
+        """The leaf with all elements on one axis."""
         return self._each(lambda tensor: tensor.reshape(-1))
 
     def _each(self, taken: Callable[[torch.Tensor], torch.Tensor]) -> Leaf:
@@ -46,22 +46,22 @@ class Leaf:
         )
 
     def row(self, number: int) -> Leaf:
-        """One of its rows, in place."""
+        """Return the leaf with one row only, keeping the axis."""
         return self._each(lambda tensor: tensor[number : number + 1])
 
     @property
     def got(self) -> torch.Tensor:
-        """The candidate's, in double precision."""
+        """The candidate's value in double precision."""
         return self._wide(self.actual)
 
     @property
     def truth(self) -> torch.Tensor:
-        """What is expected of it, in double precision."""
+        """The expected value of the candidate in double precision."""
         return self._wide(self.expected)
 
     @property
     def own_error(self) -> torch.Tensor:
-        """What the baseline is off from what is expected of it."""
+        """The baseline's deviation from its expected value."""
         return self._wide(self.baseline) - self._wide(self.baseline_expected)
 
     def _wide(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -71,21 +71,21 @@ class Leaf:
 class WholeGradient:
     """The gradients of all parameters together, which have one limit in any precision.
 
-    A single gradient may be nothing but roundings, and is then forgiven much; all of them together may not.
+    A single gradient may be nothing but roundings, and then has a wide limit. All gradients together may not.
     """
 
     def __init__(self) -> None:
         self._off = self._size = 0.0
 
     def take(self, leaf: Leaf) -> None:
-        """Add a leaf, if it is a gradient."""
+        """Add a leaf if it is a gradient."""
         if leaf.name.startswith(gradient_of("")) and leaf.actual.numel():
             self._off += float((leaf.got - leaf.truth).abs().square().nan_to_num().sum())
             self._size += float(leaf.truth.abs().square().nan_to_num().sum())
 
     @property
     def fault(self) -> str:
-        """What is wrong with it, or ""."""
+        """What is wrong with the whole gradient, or ""."""
         if self._off <= WHOLE_GRADIENT**2 * self._size or self._size == 0:
             return ""
         off = (self._off / self._size) ** 0.5
@@ -93,7 +93,7 @@ class WholeGradient:
 
 
 def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator[Leaf]:
-    """All leaves of an observation, each with what it should be: by the case, or by what it must follow from."""
+    """Yield all leaves of an observation, each with its expected value: the case's, or one that follows from others."""
     sequel = reference.sequel
     if sequel is None:
         for name, leaf in actual.leaves.items():
@@ -110,7 +110,7 @@ def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator
 
 
 def _by_steps(leaf: Leaf) -> Iterator[Leaf]:
-    """A gradient, step by step; the worst has a limit of its own, as one step may have met a unit at its kink."""
+    """Yield a gradient step by step. The worst step has its own limit, as one step may have met a ReLU at its kink."""
     tensors = leaf.actual, leaf.expected, leaf.baseline
     comparable = all(isinstance(tensor, torch.Tensor) and tensor.dim() > 0 for tensor in tensors)
     if (
@@ -133,5 +133,5 @@ def _is_gradient(leaf: Leaf) -> bool:
 
 
 def rms(tensor: torch.Tensor) -> float:
-    """The root mean square."""
+    """Return the root mean square."""
     return float(tensor.abs().pow(2).mean().sqrt())

@@ -1,4 +1,4 @@
-"""How far a leaf of an observation may be off, by what kind of leaf it is."""
+"""The limits for the error of a leaf of an observation, by the kind of leaf."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ import torch
 
 from autocompile.core.tolerance import Tolerance, multiple_for, published_tolerance
 
-# Gradients add up a network's rounding errors, layer by layer, so they get ten times an output's limits, as in the
+# Gradients accumulate a network's rounding errors layer by layer, so they get ten times an output's limits, as in the
 # PyTorch benchmark suite, whose tolerance is 1e-4 for inference in float32 and 1e-3 to 1e-2 for training.
 _LEARNING_FACTOR = 10.0
-# Where an input of a ReLU lies within a rounding of zero, one implementation lets a gradient through and another does
-# not. The share of such units is as the spacing of numbers, and the error as its root. In float32, where there are many
-# units, such made 0.3% of a convolution's gradient (16 images, channels-last or not), and as much as its size of one
-# element. Where there are few units, one of them is rare but makes more: 15% of the gradient of a small layer over 32
-# samples, in one step. What is wrong is so in more than one.
+# If an input of a ReLU is within a rounding of zero, one implementation lets a gradient through and another does not.
+# The share of such units grows with the spacing of numbers, and the error with its square root. In float32 with many
+# units, they changed a convolution's gradient by 0.3% (16 images, channels-last or not), and one element by as much as
+# its size. With few units, such a unit is rare but matters more: 15% of the gradient of a small layer over 32 samples,
+# in one step. A real error shows in more than one step.
 _KINKS_FACTOR, _KINKS, _KINK_OF_ELEMENT, _KINK_OF_STEP = 1.5, 3e-2, 1.0, 0.3
-# What bfloat16 autocast was off, over what float32 was off times the ratio of their spacings: 0.02 to 8 over the
-# gradients of two transformers, an LSTM, two MLPs and two CNNs; and 11 where float32 happened to be off by little.
+# The error of bfloat16 autocast, divided by float32's error times the ratio of their spacings, was 0.02 to 8 for the
+# gradients of two transformers, an LSTM, two MLPs and two CNNs, and 11 where float32 happened to have a small error.
 _PREDICTION_FACTOR = 3.0
-# A gradient that is nothing but roundings was 5 times as large where the compiler had added in another order.
+# A gradient that is nothing but roundings was 5 times as large when the compiler had added in another order.
 _NOTHING_BUT_ROUNDINGS, _OTHER_ORDER_FACTOR = 0.5, 32.0
-# The gradients of all parameters together, in any precision. With two batches accumulated, dividing twice gives 0.5.
+# The limit for the gradients of all parameters together, in any precision. For comparison, dividing twice when two
+# batches are accumulated gives an error of 0.5.
 WHOLE_GRADIENT = 0.4
 
 
 @dataclass(frozen=True)
 class Own:
-    """What the baseline itself is off in a leaf of so many `elements`.
+    """The baseline's own error in a leaf with `elements` elements.
 
-    `rms`: relative to `scale`, the expected values' root mean square. `worst`: of one element, absolute. `epsilon`: the
-    spacing of numbers near 1 in the leaf's dtype. `known`: whether it was measured; else it is assumed.
+    `rms`: the root mean square error, relative to `scale`, the expected values' root mean square. `worst`: the largest
+    absolute error of one element. `epsilon`: the spacing of numbers near 1 in the leaf's dtype. `known`: whether the
+    error was measured; otherwise it is assumed.
     """
 
     rms: float
@@ -44,7 +46,7 @@ class Own:
     known: bool
 
     def at_least(self, roundings: float) -> Own:
-        """With at least so many roundings of the leaf's own, where nothing more precise could be run to tell."""
+        """Return an error of at least `roundings` roundings of the leaf's dtype, if the error was not measured."""
         if self.known:
             return self
         floor = roundings * self.epsilon
@@ -54,7 +56,11 @@ class Own:
 
 @dataclass(frozen=True)
 class Limits:
-    """`rmse`: relative to the scale. An element may be off `element` times (scale + its size), and `slack` besides."""
+    """The limits of a leaf's error.
+
+    `rmse`: the root mean square error, relative to the scale. One element may deviate by `element` times (scale + its
+    size), plus `slack`.
+    """
 
     rmse: float
     element: float
@@ -65,18 +71,18 @@ Rule = Callable[[Own, Tolerance], Limits]
 
 
 def of_calls(own: Own, tolerance: Tolerance) -> Limits:
-    """What a model returns, and what becomes of its state; see `core.tolerance`."""
+    """Return the limits for a model's outputs and state; see `core.tolerance`."""
     own = own.at_least(50)
     multiple = multiple_for(tolerance, own.elements)
     return Limits(tolerance.rmse + multiple * own.rms, tolerance.element, multiple * own.worst)
 
 
 def of_learning(own: Own, tolerance: Tolerance) -> Limits:
-    """Loss, gradients and statistics of a training step.
+    """Return the limits for the loss, gradients and statistics of a training step.
 
-    Some gradients are small differences of large numbers, down to those that would be zero if it were not for rounding
-    (a bias before batch normalization, that of attention's keys). How much so is seen from what the baseline is off, in
-    its own precision. In a reduced one it is so many times more as that is coarser.
+    Some gradients are small differences of large numbers. In the extreme they would be zero without rounding (a bias
+    before batch normalization, the bias of attention's keys). The baseline's error in its own precision shows to what
+    degree. In a reduced precision the error is larger by the ratio of the two spacings.
     """
     own = own.at_least(5)
     coarser = max(1.0, tolerance.epsilon / own.epsilon)
@@ -90,17 +96,17 @@ def of_learning(own: Own, tolerance: Tolerance) -> Limits:
 
 
 def of_worst_step(own: Own, tolerance: Tolerance) -> Limits:
-    """The gradient of one step among several, which is the furthest off."""
+    """Return the limits for the gradient of the step with the largest error among several steps."""
     limits = of_learning(own, tolerance)
     rmse = max(2 * limits.rmse, _KINK_OF_STEP)
     return Limits(rmse, 10 * rmse, limits.slack)
 
 
 def of_sequel(spacing: torch.Tensor | None) -> Rule:
-    """What an optimizer makes of given gradients: in float32's limits, as no reduced precision has a part in it.
+    """Return the rule for an optimizer's results from given gradients.
 
-    No state can be more exact than its dtype, and no update than the parameter that it is added to, whose `spacing` is
-    given.
+    Float32's limits apply, as the optimizer uses no reduced precision. A state cannot be more exact than its dtype. An
+    update cannot be more exact than the parameter to which it is added, whose `spacing` of numbers is given.
     """
 
     def rule(own: Own, _tolerance: Tolerance) -> Limits:

@@ -1,4 +1,4 @@
-"""The random numbers of a model in single precision, for what computes the same in double precision."""
+"""Let a model in double precision draw the same random numbers as in single precision."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# What draws, by the beginning of its name. What also computes with the values that it is given, as dropout does, is not
-# among them: it draws alike in both precisions on a CPU, and its values are to stay exact.
+# The operators that draw, by the beginnings of their names. Operators that also compute with given values, like
+# dropout, are not included: on a CPU they draw the same in both precisions, and their values should stay exact.
 _DRAWING = (
     "rand",
     "normal",
@@ -28,13 +28,13 @@ _DRAWING = (
 
 
 class NarrowDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Where double precision would be drawn, single precision is, and made double.
+    """Draws random numbers in single precision and converts them to double.
 
-    From one state of a generator, torch draws other numbers in another precision.
+    From the same state of a generator, torch draws different numbers in different precisions.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Call it."""
+        """Call the operator."""
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         if not name.startswith(_DRAWING):
@@ -50,7 +50,7 @@ class NarrowDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _makes_default(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether it makes a tensor of the default dtype, which is double precision meanwhile."""
+    """Whether the operator makes a tensor of the default dtype, which is double precision in this mode."""
     if kwargs.get("dtype") is not None or "out" in kwargs:
         return False
     return name in ("rand", "randn") or (name == "normal" and not any(isinstance(arg, torch.Tensor) for arg in args))

@@ -1,4 +1,4 @@
-"""Sizes that no sample has: whether a candidate is right for them, and whether it compiles again."""
+"""Check a candidate on sizes that no sample has: whether its results are correct, and whether it recompiles."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from autocompile.workload.forms import by_form
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
 
-# The places (leaf, axis) of a sample that get another size, and that.
+# The places (leaf, axis) of a sample that get another size, and that size.
 _Resizing = tuple[frozenset[Place], int]
-# What the model's own calls, in float64 too, are allowed to take of the time that is left.
+# The share of the remaining time that the model's own calls, including those in float64, may take.
 _WORTH_ITS_TIME = 0.25
 
 
 @dataclass(frozen=True)
 class Unseen:
-    """How many such calls were tried, for how many it would compile again, and what was wrong, or "".
+    """The result of calls with unseen sizes.
 
-    `captured`: for how many it captured another CUDA graph.
+    `tried`: how many calls were tried. `compiled_again`: for how many of them the candidate would recompile. `fault`:
+    what was wrong, or "". `captured`: for how many calls it captured another CUDA graph.
     """
 
     tried: int = 0
@@ -41,13 +42,14 @@ class Unseen:
 def probe_unseen(
     candidate: Step, baseline: Step, samples: Sequence[Sample], task: TrialTask, *, left_s: float, random: bool
 ) -> Unseen:
-    """One call of the candidate for each axis along which the samples differ, with a size amid theirs that none has.
+    """Call the candidate once for each axis along which the samples differ, with a size between theirs that none has.
 
-    To be asked while recompiling is forbidden (`torch.compiler.set_stance("fail_on_recompile")`). Samples of several
-    forms are not probed, nor is a size that the model itself does not take. With a metric, how far outputs are off is
-    not judged, as there is no sample to apply it to. `random`: whether the two draw random numbers, the same ones.
+    Call this while recompiling is forbidden (`torch.compiler.set_stance("fail_on_recompile")`). Samples of several
+    forms are not probed, and neither are sizes that the model itself does not accept. With a metric, the errors of the
+    outputs are not judged, as there is no sample to apply the metric to. `random`: whether both steps draw random
+    numbers (the same ones).
 
-    On a GPU, which size the model takes is tried in a process that may die of it.
+    On a GPU, a separate process finds out which sizes the model accepts, as a wrong size may crash the process.
     """
     if len(by_form(samples)) != 1:
         return Unseen()
@@ -59,7 +61,7 @@ def probe_unseen(
         began = time.monotonic()
         try:
             reference = make_reference(baseline, (sample,), variants=0, seed=task.seed, random=random)
-        except Exception:  # noqa: S112  a size that the model itself does not take is nobody's to serve
+        except Exception:  # noqa: S112  a size that the model itself does not accept need not work
             continue
         if time.monotonic() - began > _WORTH_ITS_TIME * left_s:
             break
@@ -85,7 +87,7 @@ def _between_samples(samples: Sequence[Sample]) -> list[_Resizing]:
 
 
 def _taken(task: TrialTask, between: Sequence[_Resizing], limit_s: float) -> Sequence[_Resizing]:
-    """Those that can be tried in this process; whether the model takes a size, an exception tells on a CPU."""
+    """Return the sizes that can be tried in this process: on a CPU all of them, as a wrong size raises an exception."""
     if not between or task.workload.device_type == "cpu":
         return between
     sizes = tuple(Size(tuple(sorted(places)), size) for places, size in between)
@@ -94,6 +96,6 @@ def _taken(task: TrialTask, between: Sequence[_Resizing], limit_s: float) -> Seq
 
 
 def _between(axis: FreeAxis) -> int:
-    """The middle of the widest gap between the sizes seen, or 0 if they have none."""
+    """Return the middle of the widest gap between the sizes seen, or 0 if there is no gap."""
     gaps = [(high - low, (high + low) // 2) for low, high in pairwise(sorted(set(axis.seen))) if high - low > 1]
     return max(gaps)[1] if gaps else 0

@@ -1,4 +1,4 @@
-"""Whether calls may be filled up to a few sizes: where the model takes a mask, and filling changes no output."""
+"""Prove that calls may be padded to a few sizes: the model accepts a mask, and padding changes no output."""
 
 from __future__ import annotations
 
@@ -19,41 +19,42 @@ from autocompile.workload.samples import Sample
 
 Named = Sequence[tuple[str, Any]]
 
-# Filled calls are computed in another order than those without filling.
+# A tolerance, because padded calls are computed in another order than those without padding.
 _SAME = 1e-3
-# What a mask says of a place to leave out: most say 0; `key_padding_mask` of torch.nn.MultiheadAttention says True.
+# The value of a mask for positions to ignore: usually 0; `key_padding_mask` of torch.nn.MultiheadAttention uses True.
 _MASK_FILLS = (0, 1)
-# Three sizes, by two fills of the mask, each as it is and filled in two ways; up to twice as large as the samples.
+# Three sizes times two fills of the mask, each without padding and with two kinds of padding; calls are up to twice as
+# large as the samples.
 CALLS_OF_A_PROOF = 36
 
 
 @dataclass(frozen=True)
 class PaddingProof:
-    """The buckets, if filling up to them is proved to change no output; else the `problem`."""
+    """The buckets, if it is proved that padding to them changes no output; else the `problem`."""
 
     buckets: Buckets | None = None
     problem: str = ""
 
 
 def prove_padding(call: Call, samples: Sequence[Sample]) -> PaddingProof:
-    """Whether calls may be filled up to buckets.
+    """Prove whether calls may be padded to buckets.
 
-    Proved, on the smallest, the largest and a middle sample: the model takes a mask (an argument with `mask` in its
-    name), and with the mask saying so, the outputs for a filled call, cut back, are those of the call as it is, whether
-    the filled places hold nothing or the sample's own values again.
+    The model must accept a mask (an argument with `mask` in its name). With the padding masked out, the outputs of a
+    padded call, cut back to the original size, must equal those of the original call. This is tried on the smallest,
+    the largest and a middle sample, with padding of zeros and with padding that repeats the sample's own values.
     """
     if len(by_form(samples)) != 1:
         return PaddingProof(problem="the calls are of several forms")
     arguments = [*samples[0].args, *samples[0].kwargs.values()]
     if any(not pytree.tree_structure(argument).is_leaf() for argument in arguments):
-        return PaddingProof(problem="arguments are nested in others")
+        return PaddingProof(problem="some arguments are nested")
     axes = [axis for axis in free_axes(samples, frozenset()) if len(set(axis.seen)) > 1]
     if len(axes) != 1:
-        return PaddingProof(problem=f"{len(axes) or 'no'} sizes vary independently, and one can be filled up")
+        return PaddingProof(problem=f"{len(axes) or 'no'} sizes vary independently, and only one can be filled up")
     axis = axes[0]
     masks = _masks(call, samples[0], axis)
     if not masks:
-        return PaddingProof(problem="the model is given no mask that could say what is filling")
+        return PaddingProof(problem="the model is given no mask that could mark the filling")
     problem = ""
     for mask_fill in _MASK_FILLS:
         padded = tuple(PaddedAxis(leaf, at, mask_fill if leaf in masks else 0) for leaf, at in sorted(axis.places))
@@ -61,13 +62,13 @@ def prove_padding(call: Call, samples: Sequence[Sample]) -> PaddingProof:
             return PaddingProof(_proved(call, samples, axis, padded, masks))
         except _ChangesOutputs as fault:
             problem = problem or str(fault)
-        except Exception as fault:  # whatever a model raises for a size that is not its own
-            problem = problem or f"the model does not take a filled call: {_first_line(fault)}"
+        except Exception as fault:  # whatever a model raises for a size that it does not accept
+            problem = problem or f"the model does not accept a filled call: {_first_line(fault)}"
     return PaddingProof(problem=problem)
 
 
 class _ChangesOutputs(Exception):
-    """Filling is not harmless; says why."""
+    """Padding changes the outputs. The message gives the reason."""
 
 
 def _proved(
@@ -77,7 +78,7 @@ def _proved(
     padded: tuple[PaddedAxis, ...],
     masks: frozenset[int],
 ) -> Buckets:
-    """The buckets, with what is to be cut back. Raises _ChangesOutputs."""
+    """Return the buckets, with the axes of the outputs to cut back. Raises _ChangesOutputs."""
     sizes = bucket_sizes(axis.seen)
     cuts: set[tuple[CutAxis, ...]] = set()
     for sample, size, bucket in _to_be_filled(samples, axis, sizes):
@@ -110,7 +111,10 @@ def _proved(
 
 
 def _cut_axes(outputs: Named, expected: Named, bucket: int, size: int) -> tuple[CutAxis, ...]:
-    """The axes that have the bucket's size instead of the call's. Raises _ChangesOutputs if values differ then."""
+    """Return the axes of the outputs that have the bucket's size instead of the call's.
+
+    Raises _ChangesOutputs if the outputs still differ after these axes are cut back.
+    """
     differs = f"of a call of size {size} filled up to {bucket} differs"
     if len(outputs) != len(expected):
         raise _ChangesOutputs(f"the number of outputs {differs}")
@@ -144,7 +148,7 @@ def _same(output: torch.Tensor, wanted: torch.Tensor) -> bool:
         return torch.equal(output, wanted)
     if not wanted.numel():
         return True
-    # Element by element, as a few places that the filling reaches would be lost in a mean over all.
+    # Element by element, as an effect of the padding on a few elements would not show in a mean over all.
     scale = float(wanted.abs().double().pow(2).mean().sqrt())
     error = float((output - wanted).abs().double().max())
     return error <= max(_SAME, 10 * torch.finfo(wanted.dtype).eps) * max(scale, 1e-30)
@@ -153,7 +157,7 @@ def _same(output: torch.Tensor, wanted: torch.Tensor) -> bool:
 def _with_values(
     nothing_there: Sequence[Any], leaves: Sequence[Any], padded: Sequence[PaddedAxis], masks: frozenset[int]
 ) -> list[Any]:
-    """The same with the call's own values, again, in these places, but for the masks."""
+    """Return the padded leaves with the call's own values repeated in the padding, except in masks."""
     repeated = list(nothing_there)
     for place in padded:
         if place.leaf not in masks:
@@ -165,22 +169,22 @@ def _with_values(
 
 
 def _masks(call: Call, sample: Sample, axis: FreeAxis) -> frozenset[int]:
-    """The arguments that are masks along this axis, going by their names."""
+    """Return the arguments that are masks along this axis, according to their names."""
     along = {leaf for leaf, _axis in axis.places}
     names = _argument_names(call, sample)
     return frozenset(leaf for leaf, name in enumerate(names) if leaf in along and "mask" in name.lower())
 
 
 def _argument_names(call: Call, sample: Sample) -> list[str]:
-    """What the call's arguments are named, by position where that cannot be told."""
+    """Return the names of the call's arguments, or their positions if the names are unknown."""
     names = parameter_names(call.model)[: len(sample.args)]
     return [*(names or (f"[{position}]" for position in range(len(sample.args)))), *sample.kwargs]
 
 
 def _to_be_filled(samples: Sequence[Sample], axis: FreeAxis, sizes: Sequence[int]) -> Iterator[tuple[Sample, int, int]]:
-    """The smallest, the largest and one between, each with its size and its bucket.
+    """Yield the smallest, the largest and a middle sample, each with its size and its bucket.
 
-    One that fills its bucket is made shorter, as nothing beyond the largest is asked of the model.
+    A sample that fills its bucket is shortened, so that the model is never called with more than the largest size.
     """
     by_size = dict(zip(axis.seen, samples, strict=True))
     ordered = sorted(size for size in by_size if size > 1)

@@ -1,4 +1,4 @@
-"""Whether what is compiled draws random numbers as the model does, although it draws other ones."""
+"""Check that a compiled step draws random numbers from the same distributions as the model, although different ones."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from autocompile.runtime.compiler_options import with_options
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
 
-# So many times; more where these are done soon, as many calls of a small model are.
+# The number of runs; more if these take less than a second, as with a small model.
 _TIMES, _MORE, _SOON_S = 32, 256, 1.0
 # In standard errors of a normal distribution.
 _FURTHEST = 5.0
 _SHUFFLES = 400
-# What is exact is compared exactly besides; so rounding may do here, of a figure's scale, what it does in sums.
+# The allowance for rounding, relative to the scale of a figure. It can be wide: exact results are compared elsewhere.
 _ROUNDING = 1e-3
-# What happens so rarely by chance is no chance.
+# An event with a smaller probability than this is not taken for chance.
 _RARE = 1e-6
 
 
 def drawing_as_eager(plan: Plan) -> Plan:
-    """The same plan, compiled so that it draws the numbers that eager draws, so that what it does can be compared.
+    """Return the same plan, changed so that it draws eager's random numbers and its results can be compared.
 
-    It is the compiler's own lowering of random functions that is left out, and the order in which parts of a batch draw
-    theirs; what is measured has both, and is judged by `lowering_fault`.
+    The changed plan leaves out the compiler's own lowering of random functions, and the order in which parts of a batch
+    draw theirs. The measured candidate has both, and is checked by `lowering_fault`.
     """
     whole = replace(plan, micro_batches=1)
     return with_options(whole, {"fallback_random": True}) if kind_of(plan).compiles else whole
 
 
 def lowering_fault(step: Step, baseline: Step, sample: Sample, seed: int, tolerance: Tolerance) -> str:
-    """What is wrong with the random numbers that a step draws, compared with the baseline's, or "".
+    """Return what is wrong with the random numbers that a step draws, compared with the baseline's, or "".
 
-    Both do the same 32 times, or 256 times where that takes little time, always from the same state, and go on in the
-    random numbers; see `Step.figures` for what of it is looked at. It must differ from time to time where the
-    baseline's does. Element by element, its mean, its variance and its share of zeros must agree with the baseline's:
-    within 5 standard errors, as they are where it does not matter which of the two has done what (a permutation test),
-    and what the precision makes of them besides. Many elements together say more than one: from 32 times, dropout at
-    0.5 in the place of 0.2 is seen in 64 outputs, and not in 4.
+    Both sides run 32 times, or 256 times if that takes little time. Each run starts from the same state but continues
+    with the next random numbers; `Step.figures` gives the compared figures. A figure must differ from run to run if the
+    baseline's does. Its mean, variance and share of zeros must agree with the baseline's, element by element: within 5
+    standard errors, as estimated by a permutation test that exchanges the runs of the two sides, plus an allowance for
+    the precision. Many elements together show more than one: with 32 runs, dropout at 0.5 instead of 0.2 is detected in
+    64 outputs, but not in 4.
     """
     began = time.perf_counter()
     theirs, times = baseline.drawn(sample, seed, _TIMES), _TIMES
@@ -56,7 +56,7 @@ def lowering_fault(step: Step, baseline: Step, sample: Sample, seed: int, tolera
     for name, other in theirs.items():
         own = ours.get(name)
         if own is None or own.shape != other.shape:
-            return f"{name} is not what the baseline's is, when random numbers are drawn"
+            return f"{name} is missing or has another shape than the baseline's, when random numbers are drawn"
         fault = _fault(own, other, tolerance)
         if fault:
             return f"{name} {fault}"
@@ -66,7 +66,7 @@ def lowering_fault(step: Step, baseline: Step, sample: Sample, seed: int, tolera
 def _fault(own: torch.Tensor, theirs: torch.Tensor, tolerance: Tolerance) -> str:
     judged = torch.isfinite(theirs).all(0)
     if not bool(torch.isfinite(own[:, judged]).all()):
-        return "is not always finite, and the baseline's is"
+        return "is not always finite, but the baseline's is"
     own, theirs = own[:, judged], theirs[:, judged]
     if not theirs.numel():
         return ""
@@ -75,22 +75,22 @@ def _fault(own: torch.Tensor, theirs: torch.Tensor, tolerance: Tolerance) -> str
 
 
 def _repeated(own: torch.Tensor, theirs: torch.Tensor) -> str:
-    """Whether it is the same more often than random numbers allow."""
+    """Return a fault if the values repeat more often than random numbers allow, or ""."""
     distinct, count = (torch.unique(rows, dim=0, return_counts=True) for rows in (own, theirs))
     usual = float(count[1].max()) / len(theirs)
     if len(distinct[0]) == 1 and usual ** len(own) < _RARE:
         return "is the same every time, where random numbers should make it differ"
     if len(count[0]) > len(theirs) / 2 >= len(distinct[0]):
-        return f"had {len(distinct[0])} values in {len(own)} times, as it draws the same random numbers again"
+        return f"had {len(distinct[0])} values in {len(own)} runs, as if it drew the same random numbers again"
     return ""
 
 
 @dataclass(frozen=True)
 class _Aspect:
-    """A feature of a single draw, of which the mean over the draws is compared; and how far precision may shift it.
+    """A feature of a single draw, whose mean over the draws is compared, and how far the precision may shift it.
 
-    `of`: the features of all draws, of both sides, around the given centre. `allowed`: from the baseline's draws and
-    what the precision may be off, relative to their scale.
+    `of` returns the features of all draws of both sides, around the given centre. `allowed` returns the allowed shift,
+    from the baseline's draws and the allowed error of the precision.
     """
 
     words: str
@@ -98,7 +98,7 @@ class _Aspect:
     allowed: Callable[[torch.Tensor, float], torch.Tensor]
 
     def fault(self, own: torch.Tensor, theirs: torch.Tensor, tolerance: Tolerance) -> str:
-        """What is wrong with it, or ""."""
+        """Return what is wrong with this feature, or ""."""
         scale = float(theirs.square().mean().sqrt())
         centre = torch.cat([own, theirs]).mean(0)
         features = self.of(torch.cat([own, theirs]), centre)
@@ -112,12 +112,13 @@ class _Aspect:
 
 
 def _distance(features: torch.Tensor, count: int) -> tuple[float, float]:
-    """How far apart the means of the first `count` rows and of the others are, and how far they may be by chance.
+    """Return the distance between the means of the first `count` rows and of the others, and its limit by chance.
 
-    By chance is told by shuffling which rows are the first; the square of that distance is then distributed like a sum
-    of so many squares of normal variables as its mean and its variance tell (Satterthwaite), whose tail is that of a
-    normal variable's cube (Wilson and Hilferty). Elements that vary together are thereby taken as they are. It is the
-    two-sample test of Gretton et al. (2012), "A Kernel Two-Sample Test", with the features' inner product.
+    The distribution by chance comes from shuffling which rows are the first. The squared distance is then approximated
+    by a sum of squares of normal variables, whose number follows from its mean and variance (Satterthwaite). The tail
+    of that sum is approximated by the cube of a normal variable (Wilson and Hilferty). This accounts for elements that
+    vary together. It is the two-sample test of Gretton et al. (2012), "A Kernel Two-Sample Test", with the features'
+    inner product as the kernel.
     """
     products = features @ features.T
     signs = torch.full((len(features),), -1.0 / (len(features) - count), dtype=torch.float64)
@@ -144,7 +145,7 @@ _ASPECTS = (
         lambda theirs, off: torch.full_like(theirs[0], off),
     ),
     _Aspect(
-        "scatters otherwise",
+        "has another variance",
         lambda rows, centre: (rows - centre).square(),
         _by_precision_in_variance,
     ),

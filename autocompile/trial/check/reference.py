@@ -1,4 +1,4 @@
-"""What the outputs should be: float64 where the model runs so, on the samples and on random variants."""
+"""The reference for correct outputs, on the samples and on random variants, in float64 if the model can run in it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
 
 MAX_CASES = 16
-# How far float32's gradients or outputs, and those of less, may be from float64's before these are of other random
-# numbers.
+# The relative distance from float64's gradients or outputs, for float32 and for lower precisions, beyond which the
+# float64 run must have drawn other random numbers.
 _FURTHEST, _FURTHEST_REDUCED = 0.1, 0.4
 
 
 @dataclass(frozen=True)
 class Case:
-    """One call to check: its arguments, what is expected, and what the baseline made of it.
+    """One call to check: its arguments, the expected observation, and the baseline's observation.
 
-    `expected` is in float64 where the reference is. `origin` tells which of several calls it is, or "".
+    `expected` is in float64 if the reference is. `origin` describes which of several calls it is, or is "".
     """
 
     sample: Sample
@@ -39,10 +39,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Reference:
-    """All cases, and in which precision they are: `float64`, or the model's own where that fails.
+    """All cases, and their precision: `float64`, or the model's own if float64 fails.
 
-    `sequel`: what must follow from a part of what is observed, or None. `random`: whether the baseline draws random
-    numbers that make a difference. The cases of one that was loaded are read when they are looked at.
+    `sequel`: what must follow from a part of an observation, or None. `random`: whether the baseline draws random
+    numbers that change its results. The cases of a loaded reference are read from disk on access.
     """
 
     cases: Sequence[Case]
@@ -59,21 +59,21 @@ class Reference:
 
     @property
     def first(self) -> Reference:
-        """Its first case alone."""
+        """The same reference with its first case only."""
         return replace(self, cases=self.cases[:1])
 
     def at_batch(self, size: int) -> Reference:
-        """The same cases in batches of another size, which holds where samples are proved to be independent."""
+        """Return the same cases with another batch size. This is valid only if samples are proved to be independent."""
         given = self.cases
         return replace(self, cases=Each(len(given), lambda number: _at_batch(given[number], size)))
 
     def against(self, step: Step) -> Reference:
-        """The same cases with another baseline: what `step` makes of them."""
+        """Return the same cases with `step` as the baseline."""
         cases = tuple(replace(case, baseline=step.observe(case.sample, self.seed)) for case in self.cases)
         return replace(self, cases=cases)
 
     def redrawn(self, step: Step) -> Reference:
-        """The same cases as `step` does them: the baseline, so laid out that it draws its numbers in another order."""
+        """Return the same cases with the results of `step`: the baseline in a layout with another order of draws."""
         widened = step.in_float64() if self.precision == "float64" else None
         cases = []
         for case in self.cases:
@@ -83,13 +83,13 @@ class Reference:
         return replace(self, cases=tuple(cases))
 
     def save(self, path: Path, *, with_outputs: bool) -> None:
-        """Keep it for the trials; the outputs as the model returns them only where a metric needs them."""
+        """Save the reference for the trials. `with_outputs`: keep the outputs as returned too, for a metric."""
         store(self.cases if with_outputs else [_without_outputs(case) for case in self.cases], path)
         torch.save((len(self.cases), replace(self, cases=())), path, pickle_module=cloudpickle)
 
     @staticmethod
     def load(path: Path) -> Reference:
-        """Read what `save` wrote, each case when it is looked at."""
+        """Load a saved reference. Each case is read on access."""
         count, rest = torch.load(path, weights_only=False, mmap=True)
         return replace(rest, cases=stored(count, path))  # type: ignore[no-any-return]
 
@@ -99,9 +99,9 @@ def make_reference(
 ) -> Reference:
     """Run the baseline and its float64 twin on one sample of each signature and on random variants.
 
-    A variant has the shapes and dtypes of its sample and values drawn like the sample's own; one
-    that the baseline itself rejects or answers with NaN says nothing and is left out. `random`: whether the baseline
-    draws random numbers; its twin then has to draw the same ones.
+    A variant has the shapes and dtypes of its sample, and random values like the sample's own. A variant that the
+    baseline rejects, or for which it returns NaN, is left out. `random`: whether the baseline draws random numbers; its
+    twin then has to draw the same ones.
     """
     chosen = _distinct(samples)
     generator = torch.Generator().manual_seed(seed)
@@ -119,7 +119,7 @@ def make_reference(
             notes.append("the baseline rejects a random variant of the inputs; it was left out")
             continue
         if is_variant and not _finite(baseline.leaves):
-            notes.append("the baseline answers a random variant with NaN or infinity; it was left out")
+            notes.append("the baseline returns NaN or infinity for a random variant of the inputs; it was left out")
             continue
         expected = baseline
         if precision == "float64":
@@ -142,14 +142,14 @@ def make_reference(
 
 
 def _observed_wide(widened: Step, sample: Sample, seed: int, *, random: bool) -> Observation:
-    """What the float64 twin makes of a sample."""
+    """Return the observation of the float64 twin on a sample."""
     draws = NarrowDraws() if random else nullcontext()  # type: ignore[no-untyped-call]
     with default_dtype(torch.float64), draws:
         return widened.observe(as_float64(sample), seed)
 
 
 def _draws_otherwise(case: Case, *, random: bool) -> bool:
-    """Whether the gradients, all together, are further off than by roundings; or the outputs of what is random."""
+    """Whether all gradients together (and the outputs, if random) differ from float64's by more than roundings."""
     off = size = 0.0
     reduced = False
     judged = (gradient_of(""), "output") if random else gradient_of("")
@@ -165,7 +165,7 @@ def _draws_otherwise(case: Case, *, random: bool) -> bool:
 
 
 def _origins(samples: Sequence[Sample], chosen: Sequence[Sample], variants: int) -> list[str]:
-    """Which call each case is: of the samples, one of each signature, and then variants of these."""
+    """Return a description of each case: first one sample of each signature, then the variants of these."""
     count = len(samples)
     places = [next(n for n, sample in enumerate(samples, 1) if sample is first) for first in chosen]
     if len(chosen) * (1 + variants) == 1:
@@ -192,7 +192,7 @@ def _at_batch(case: Case, size: int) -> Case:
 
 
 def writes_into_inputs(sample: Sample, leaves: dict[str, Any]) -> bool:
-    """Whether the call that was observed to leave these `leaves` changed one of its arguments."""
+    """Whether the call with the observed `leaves` changed one of its arguments."""
     return any(
         isinstance(leaf, torch.Tensor) and not _alike(leaf, leaves.get(after_call(f"input{name}")))
         for name, leaf in named_leaves((sample.args, sample.kwargs))[0]
@@ -208,7 +208,7 @@ def _without_outputs(case: Case) -> Case:
 
 
 def vary(sample: Sample, generator: torch.Generator) -> Sample:
-    """The same call with other values: floats drawn like the sample's own, integers permuted along the first axis.
+    """Return the same call with other values: random floats like the sample's own, integers permuted on the first axis.
 
     Booleans, and tensors whose elements share memory, are kept.
     """
@@ -241,7 +241,7 @@ def _distinct(samples: tuple[Sample, ...]) -> list[Sample]:
 
 
 def as_float64(sample: Sample) -> Sample:
-    """The same with its floating-point tensors in double precision."""
+    """Return the sample with its floating-point tensors in double precision."""
 
     def widened(leaf: Any) -> Any:
         return leaf.double() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
@@ -256,7 +256,7 @@ def _finite(leaves: dict[str, Any]) -> bool:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """What torch makes tensors of that are asked for without a dtype, meanwhile."""
+    """Set torch's default dtype in the body."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

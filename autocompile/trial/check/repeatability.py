@@ -1,4 +1,4 @@
-"""Whether two calls of a model can be compared at all: same outputs, same modules."""
+"""Check whether two calls of a model can be compared at all: same outputs, same modules."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from autocompile.trial.clock.devices import DEVICES
 from autocompile.workload.samples import Sample, named_leaves
 from autocompile.workload.step import Step
 
-# Relative, of all elements together.
+# The relative difference, over all elements together, that roundings may cause.
 _ROUNDED = 1e-3
 
 
 @dataclass(frozen=True)
 class Repeatability:
-    """`deterministic`: two runs from one RNG state agree exactly; `random`: two from different ones do not;
-    `unrepeatable`: two from one state are further apart than roundings can be.
+    """What repeated runs of a step show.
 
-    `mutates_inputs`: it writes into its arguments. `opaque` names what the output holds that is neither a tensor nor
-    plain data, or "".
-    `replaced` is the path of a child that is another module after a call, or ""; `call_s` is what the last
-    of the calls took.
+    `deterministic`: two runs from the same RNG state agree exactly. `random`: two runs from different RNG states do not
+    agree. `unrepeatable`: two runs from the same state differ by more than roundings. `mutates_inputs`: the step writes
+    into its arguments. `replaced`: the path of a child that is another module after a call, or "". `call_s`: the
+    seconds of the last call. `opaque`: names an object in the output that is neither a tensor nor plain data, or "".
     """
 
     deterministic: bool
@@ -41,9 +40,9 @@ class Repeatability:
 
 
 def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
-    """Run three times and compare.
+    """Run a step three times and compare the results.
 
-    Raises InvalidWorkload if there is nothing to compare, or something that cannot be compared.
+    Raises InvalidWorkload if there is nothing to compare, or an output that cannot be compared.
     """
     observation = step.observe(sample, seed)
     first = observation.leaves
@@ -84,7 +83,7 @@ def _check_outputs(step: Step, first: dict[str, Any], again: dict[str, Any]) -> 
     for name, leaf in outputs.items():
         if not isinstance(leaf, torch.Tensor) and not bool(leaf == again[name]):
             raise InvalidWorkload(
-                f"{name} is a {type(leaf).__name__}, which does not equal itself from one call to the next",
+                f"{name} is a {type(leaf).__name__}, which does not compare equal between two calls",
                 where="model",
                 remedy="return tensors, numbers and text only, or give it an __eq__",
             )
@@ -95,7 +94,7 @@ def _children(step: Step) -> dict[str, nn.Module]:
 
 
 def _first_difference(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> str:
-    """Between the first call and the second, as the first may build what is built lazily."""
+    """Return the first module that differs between the first and the second call, as the first may build lazily."""
     return next((path for path in {**before, **after} if before.get(path) is not after.get(path)), "")
 
 
@@ -107,7 +106,7 @@ def _same(first: dict[str, Any], second: dict[str, Any]) -> bool:
 
 
 def _apart(first: Any, second: Any) -> bool:
-    """Whether two tensors differ by more than roundings, as where work is divided otherwise, can make of it."""
+    """Whether two tensors differ by more than roundings, such as those from another division of the work."""
     if not _plain(first) or not _plain(second) or first.shape != second.shape:
         return False
     limit = max(_ROUNDED, 50 * torch.finfo(first.dtype).eps) if first.is_floating_point() else _ROUNDED

@@ -1,4 +1,4 @@
-"""Random numbers, each replaced by the one in the middle: what is computed then depends on no draw."""
+"""Replace random numbers by the middle of their range, so that results do not depend on random draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _integer(*bounds: Any) -> int:
     return int((low + high) // 2)
 
 
-# What is drawn by each operator, in place of what it draws: of its arguments.
+# The value that replaces the draws of each operator, as a function of its arguments.
 _MIDDLE: dict[Any, Callable[..., Any]] = {
     _aten.bernoulli_.float: lambda _tensor, p=0.5, **_: p,
     _aten.uniform_.default: lambda _tensor, low=0.0, high=1.0, **_: (low + high) / 2,
@@ -33,15 +33,15 @@ _MIDDLE: dict[Any, Callable[..., Any]] = {
 
 
 class Settled(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """What is random gives the same for every sample of a batch, however many there are; dropout drops out nothing.
+    """Makes random operators return the same for every sample of a batch of any size. Dropout drops nothing.
 
-    Of torch's operators that draw independent numbers. What draws otherwise, as a permutation, does so still.
+    This covers torch's operators that draw independent numbers. Others, such as permutations, still draw.
     """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call it."""
+        """Call the operator."""
         kwargs = kwargs or {}
         if func is _aten.native_dropout.default:
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)

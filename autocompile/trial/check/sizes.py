@@ -1,9 +1,9 @@
-"""Which sizes a model itself takes, tried in a process that may die of it.
+"""Find out which sizes a model itself accepts, in a separate process that a wrong size may crash.
 
     python -m autocompile.trial.check.sizes TASK.json     # prints a line for each size tried
 
-On a GPU an index beyond a table is an assertion of the device's: it is told later than the call that it happened in,
-and no other call of that process succeeds any more.
+On a GPU, an index beyond the end of a table is a device-side assertion. It is reported later than the call that caused
+it, and all further calls in that process fail.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from autocompile.workload.samples import Sample
 from autocompile.workload.spool import unspool
 
 _TAKEN, _REFUSED = "taken", "refused"
-# Each takes some seconds; what is left is refused.
+# Each process takes some seconds. Sizes that are left after these processes count as refused.
 _MOST_PROCESSES = 4
-# One that takes longer hangs.
+# A process that takes longer counts as hanging.
 _LONGEST_S = 600.0
 
 
 class Size(Record, frozen=True):
-    """One call to try: all `places` (leaf, axis) of a sample of another size."""
+    """One call to try: a sample with another size at all `places` (leaf, axis)."""
 
     places: tuple[Place, ...]
     size: int
 
 
 class SizesTask(Record, frozen=True):
-    """Call the workload's model with its sample of this number, in batches of `batch` (0: as given), resized."""
+    """Call the workload's model with its sample of this number, with batch size `batch` (0: as given), resized."""
 
     workload: Workload
     batch: int
@@ -50,7 +50,7 @@ class SizesTask(Record, frozen=True):
 
 
 def taken_once(task: SizesTask, limit_s: float) -> list[bool]:
-    """What `taken_aside` says within so many seconds; the workload's directory keeps it for whoever asks again."""
+    """Return the result of `taken_aside`, which is stored in the workload's directory for later calls."""
     asked = hashlib.sha256(to_json((task.batch, task.sample, task.sizes))).hexdigest()[:16]
     kept = Path(task.workload.directory) / f"sizes-{asked}.json"
     if not kept.exists():
@@ -59,9 +59,9 @@ def taken_once(task: SizesTask, limit_s: float) -> list[bool]:
 
 
 def taken_aside(task: SizesTask, limit_s: float = math.inf) -> list[bool]:
-    """Whether the model takes each of these sizes, as far as that is found out within so many seconds.
+    """Return whether the model accepts each of these sizes. Sizes not tried within `limit_s` count as refused.
 
-    One that ends the process is one that it does not take.
+    A size that crashes the process counts as refused, too.
     """
     answers: list[bool] = []
     ends = time.monotonic() + limit_s
@@ -75,7 +75,7 @@ def taken_aside(task: SizesTask, limit_s: float = math.inf) -> list[bool]:
 
 
 def _told(task: SizesTask, limit_s: float) -> list[bool]:
-    """What a process said before it ended, well or otherwise."""
+    """Return the answers that a process printed before it ended, successfully or not."""
     with tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
         asked = Path(scratch) / "task.json"
         asked.write_bytes(to_json(task))
@@ -90,19 +90,19 @@ def _told(task: SizesTask, limit_s: float) -> list[bool]:
 
 
 def tried(eager: Call, sample: Sample, sizes: Sequence[Size], device_type: str) -> Iterator[bool]:
-    """Whether a model takes a sample of each of these sizes, as far as an exception tells."""
+    """Yield whether the model accepts a sample of each of these sizes, that is, raises no exception."""
     for one in sizes:
         try:
             eager.run(resized(sample, frozenset(one.places), one.size))
             DEVICES[device_type].synchronize()
-        except Exception:  # whatever a model raises for a size that is not its own
+        except Exception:  # whatever a model raises for a size that it does not accept
             yield False
         else:
             yield True
 
 
 def main() -> None:
-    """Try them in turn, each waited for."""
+    """Try the sizes one after another, and print each answer."""
     task = from_json(Path(sys.argv[1]).read_bytes(), SizesTask)
     sys.path[:] = task.workload.search_path
     model, samples = unspool(task.workload, batch=task.batch)
@@ -111,7 +111,7 @@ def main() -> None:
         sys.stdout.write(f"{_TAKEN if answer else _REFUSED}\n")
         sys.stdout.flush()
         if not answer:
-            DEVICES[task.workload.device_type].synchronize()  # raises where the device answers nothing any more
+            DEVICES[task.workload.device_type].synchronize()  # raises if the device can no longer be used
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Cases that are too large to be held all at once: each in a file of its own, read when it is looked at.
+"""Cases that are too large to be held in memory all at once: each is in a separate file and is read on access.
 
-On a GPU they would take memory from what is measured.
+On a GPU, they would take memory from the measured step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Each(Sequence[T]):
-    """So many things, each made when it is looked at, and kept by whoever looks."""
+    """A sequence of `count` items, each made on access. Items are not cached."""
 
     def __init__(self, count: int, make: Callable[[int], T]) -> None:
         self._count, self._make = count, make
@@ -38,13 +38,13 @@ class Each(Sequence[T]):
 
 
 def store(things: Sequence[T], path: Path) -> None:
-    """Keep each in a file beside `path`."""
+    """Store each item in a file next to `path`."""
     for number, thing in enumerate(things):
         torch.save(thing, _file(path, number), pickle_module=cloudpickle)
 
 
 def stored(count: int, path: Path) -> Each[T]:
-    """What `store` kept; each is on the device that it was on."""
+    """Return the items that `store` stored. Each is loaded on the device that it was on."""
     return Each(count, lambda number: torch.load(_file(path, number), weights_only=False, mmap=True))
 
 

@@ -1,4 +1,4 @@
-"""A candidate's decode step beneath `generate`, beside the model as it is: the same tokens, and how many a second."""
+"""Compare `generate` with a candidate's decode step and with the model as it is: tokens, and tokens per second."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from autocompile.trial.clock.intervals import median_interval
 from autocompile.workload.generating.settings import greedily, planned_tokens
 
 _FEWEST_TOKENS, _FEWEST_PAIRS, _PAIRS = 8, 3, 16
-# Of the time there is, for one text of one of both.
+# The share of the time limit for one text on one side.
 _SHARE = 1 / 12
 
 
 @dataclass(frozen=True)
 class Side:
-    """Who generates, by name of the arguments, and what puts its settings in place."""
+    """One side: `generate` takes a text's keyword arguments, and `settle` applies the side's settings before a call."""
 
     generate: Callable[[Mapping[str, Any]], Any]
     settle: Callable[[], None]
 
 
 def as_it_is(model: Any, settle: Callable[[], None]) -> Side:
-    """The model, and transformers' `generate`."""
+    """Return the side of the model as it is, with transformers' `generate`."""
     return Side(lambda text: GenerationMixin.generate(model, **text), settle)
 
 
 def with_steps(model: Any, decode: Decode, entry: GenerationEntry, settle: Callable[[], None]) -> Side:
-    """The same, with each decode step made by `decode`."""
+    """Return the same side with each decode step done by `decode`."""
     texts = Texts(model, decode, entry)
     return Side(lambda text: texts.generate(text, GenerationMixin.generate), settle)
 
@@ -44,20 +44,20 @@ def with_steps(model: Any, decode: Decode, entry: GenerationEntry, settle: Calla
 def generate_beside(
     eager: Side, own: Side, model: Any, texts: Sequence[Mapping[str, Any]], limit_s: float
 ) -> Generated | Failure:
-    """Generate `texts` by both, greedily, token by token the same, and time whole calls of `generate` in pairs.
+    """Generate `texts` greedily on both sides, check that all tokens are equal, and time calls of `generate` in pairs.
 
-    Also with the tokens of the prompts in another order, as these were never seen. It takes `limit_s` or so: where a
-    text would take more than a twelfth of that, it has fewer tokens, but 8 at least if it was asked for; and there are
-    3 pairs at least.
+    Each prompt is also tried with its tokens in another order, as such a prompt was never seen. This takes about
+    `limit_s`. If one text would take more than a twelfth of that, it gets fewer tokens, but at least 8 if that many
+    were requested. There are at least 3 pairs.
     """
     if not texts:
-        return Generated(skipped="no call of generate could be kept to be repeated")
+        return Generated(skipped="no call of generate could be stored for repeating it")
     began, most = time.monotonic(), min(_asked(model, text) for text in texts)
     few = min(_FEWEST_TOKENS, most)
     first = greedily(model, texts[0], few)
     try:
         took_s = _seconds(eager, first)
-    except Exception as fault:  # of processors, criteria and models of all kinds, which may take a text only once
+    except Exception as fault:  # from any processor, criterion or model, some of which accept a text only once
         return Generated(skipped=f"generate cannot be repeated: {type(fault).__name__}: {fault}")
     own.settle()
     own.generate(first)  # compiles, where it has not yet
@@ -71,7 +71,7 @@ def generate_beside(
         actual = _sequences(own.generate(text))
         difference = _difference(expected, actual, expected.shape[-1] - tokens)
         if difference:
-            message = f"generate gives other tokens than eager: {difference}"
+            message = f"generate returns other tokens than eager: {difference}"
             return Failure(stage="verify", kind="wrong_result", message=message)
         compared += tokens * expected.shape[0]
         if time.monotonic() - began > limit_s / 2 and number:
@@ -111,7 +111,7 @@ def _seconds(side: Side, text: Mapping[str, Any]) -> float:
 
 
 def _asked(model: Any, text: Mapping[str, Any]) -> int:
-    """How many new tokens a text was asked for at most."""
+    """Return the maximum number of new tokens that were requested for a text."""
     prompt = _prompt_of(text)
     return planned_tokens(model, text, prompt) - prompt
 
@@ -137,12 +137,12 @@ def _sequences(output: Any) -> torch.Tensor:
 
 
 def _difference(expected: torch.Tensor, actual: torch.Tensor, prompt: int) -> str:
-    """Where two texts part, or ""."""
+    """Return where two texts begin to differ, or ""."""
     if expected.shape != actual.shape:
-        return f"{tuple(actual.shape)} of them, not {tuple(expected.shape)}"
+        return f"their shape is {tuple(actual.shape)}, not {tuple(expected.shape)}"
     differing = (expected != actual).nonzero()
     if not len(differing):
         return ""
     row, position = differing[0].tolist()
-    told = f"the {position - prompt + 1}. new one of a text is {int(actual[row, position])}"
+    told = f"new token {position - prompt + 1} of a text is {int(actual[row, position])}"
     return f"{told}, not {int(expected[row, position])}"

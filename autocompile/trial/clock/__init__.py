@@ -1,1 +1,1 @@
-"""What keeps time: paired blocks, intervals, and what disturbed them."""
+"""Timing: paired blocks, confidence intervals, and disturbances."""

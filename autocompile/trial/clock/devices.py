@@ -1,4 +1,4 @@
-"""What a type of device needs to be timed and measured: one row for each."""
+"""How to time and measure each type of device: one table row per type."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ def _between_events(start: torch.cuda.Event, end: torch.cuda.Event) -> float:
 
 @dataclass(frozen=True)
 class Device:
-    """`synchronize` waits until it has done all that it was given; `queues` says whether it is given work ahead.
+    """How to time and measure one type of device.
 
-    `matrix` is the size of a square matrix product that keeps all of it busy. `copied_bytes` are more than any cache of
-    today holds, as a copy within a cache is another ceiling. `stamp` tells when the device gets there, without waiting
-    for it, and `elapsed_s` the seconds between two of these, when it has been waited for.
+    `synchronize` waits until the device has finished all queued work. `queues`: whether work is queued ahead of the
+    device. `matrix`: the size of a square matrix product that keeps the whole device busy. `copied_bytes`: more than
+    any of today's caches holds, because a copy within a cache would measure another ceiling. `stamp` records, without
+    waiting, when the device reaches this point. `elapsed_s` returns the seconds between two stamps after a
+    synchronization.
     """
 
     synchronize: Callable[[], None]

@@ -1,4 +1,4 @@
-"""What else the host did while a block was timed."""
+"""Detect other activity on the host while a block was timed."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ import psutil
 from autocompile.core.outcome import Contamination
 from autocompile.trial.clock.nvml import GpuWatch
 
-# A pair of blocks in which others took more than this share of all CPU time is repeated. The kernel
-# counts in ticks of 10 ms, so a smaller share of a pair of 100 ms would be a rounding error.
+# A pair of blocks is repeated if other processes took more than this share of all CPU time. The kernel counts in ticks
+# of 10 ms, so a smaller share of a pair of 100 ms would be a rounding error.
 _PAIR_LIMIT = 0.15
-# Over a whole timing the ticks average out, and less is enough to call a host noisy.
+# Over a whole timing the ticks average out, so a smaller share is enough to call a host noisy.
 _TOTAL_LIMIT = 0.08
-# What launches kernels on another device needs so many cores; what others do on the rest it does not feel. For systems
-# that do not tell what a process feels.
+# A process that launches kernels on another device needs this many cores. Other processes on the remaining cores do not
+# disturb it. Used on systems that do not report how long a process waited for a CPU.
 _CORES_TO_LAUNCH = 2
 _TASKS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """Cumulative seconds: all CPUs together, the busy part, steal, and what this process and its descendants took.
+    """Cumulative CPU seconds: of all CPUs, of their busy part, of steal, and of this process with its descendants.
 
-    `at_s` is when it was taken; `waited_s` is for how long threads of this process were ready to run and had no CPU,
-    None where the system does not tell.
+    `at_s`: when they were read. `waited_s`: how long threads of this process were ready to run but had no CPU; None if
+    the system does not report it.
     """
 
     total_s: float
@@ -44,7 +44,7 @@ class CpuTimes:
 
 
 def cpu_times(descendants: Sequence[psutil.Process] = ()) -> CpuTimes:
-    """Now; costs some 50 µs and 10 more for each thread, so it is taken around blocks and never within."""
+    """Read the CPU times. This costs some 50 µs, and 10 µs more per thread, so it is done between blocks only."""
     host = psutil.cpu_times()
     own = os.times()
     steal = getattr(host, "steal", 0.0)
@@ -62,7 +62,10 @@ def cpu_times(descendants: Sequence[psutil.Process] = ()) -> CpuTimes:
 
 
 def _taken_by(process: psutil.Process) -> float:
-    """Seconds that a descendant and those that it has waited for took; once it ends, they are in its parent's."""
+    """Return the CPU seconds of a descendant and of the children it has waited for.
+
+    When it ends, its seconds are included in its parent's.
+    """
     try:
         return sum(process.cpu_times()[:4])
     except psutil.Error:
@@ -70,7 +73,10 @@ def _taken_by(process: psutil.Process) -> float:
 
 
 def _waited_s() -> float | None:
-    """From the scheduler's account of each thread: nanoseconds on a CPU, and ready without one."""
+    """Return the seconds that threads waited for a CPU, from the scheduler's statistics of each thread.
+
+    The first two figures there are nanoseconds on a CPU, and nanoseconds ready to run without one.
+    """
     waited: list[int] = []
     with contextlib.suppress(OSError):
         for task in _TASKS.iterdir():
@@ -80,10 +86,10 @@ def _waited_s() -> float | None:
 
 
 class HostWatch:
-    """Judges pairs of blocks one by one, and all of them at the end.
+    """Judges each pair of blocks, and the whole timing at the end.
 
-    Timings on a CPU are disturbed by whatever others take of it. What launches kernels for another device is disturbed
-    only where it is kept from a CPU itself.
+    A timing on a CPU is disturbed by all CPU time that other processes take. A process that launches kernels on another
+    device is disturbed only if it has to wait for a CPU.
     """
 
     def __init__(self, device_type: str) -> None:
@@ -94,11 +100,11 @@ class HostWatch:
         self._gpu = GpuWatch() if device_type == "cuda" else None
 
     def begin(self) -> None:
-        """Before a pair."""
+        """Start watching a pair."""
         self._last = cpu_times(self._descendants)
 
     def disturbed(self) -> bool:
-        """After a pair: whether it should be repeated, as others took or held up so much of the CPU."""
+        """After a pair, return whether it should be repeated because other processes disturbed it."""
         now = cpu_times(self._descendants)
         self._blocks += 1
         bad = self._felt(self._last, now, _PAIR_LIMIT) or bool(self._gpu and self._gpu.throttled())
@@ -106,7 +112,7 @@ class HostWatch:
         return bad
 
     def verdict(self) -> Contamination:
-        """Over all of the timing."""
+        """Return the verdict on the whole timing."""
         now = cpu_times(self._descendants)
         others, steal = _shares(self._first, now)
         throttled = self._gpu.throttled() if self._gpu else ""
@@ -125,7 +131,7 @@ class HostWatch:
         )
 
     def _felt(self, before: CpuTimes, now: CpuTimes, limit: float) -> bool:
-        """Whether others disturbed what ran meanwhile by more than a share of the time."""
+        """Whether other processes disturbed the timing for more than the share `limit` of the time."""
         others, steal = _shares(before, now)
         if steal > limit:
             return True
@@ -136,7 +142,7 @@ class HostWatch:
 
 
 def _spare_share() -> float:
-    """The share of all CPU time that others may take before what launches kernels has no core for itself."""
+    """Return the share of all CPU time that others may take before a process that launches kernels lacks a core."""
     return 1 - _CORES_TO_LAUNCH / (os.cpu_count() or 1)
 
 
@@ -149,7 +155,7 @@ def _shares(before: CpuTimes, after: CpuTimes) -> tuple[float, float]:
 
 
 def _waited_share(before: CpuTimes, after: CpuTimes) -> float | None:
-    """Of the time, for which threads of this process were ready and had no CPU; several at once add up."""
+    """Return the share of the time that threads of this process waited for a CPU; several threads add up."""
     if before.waited_s is None or after.waited_s is None or after.at_s <= before.at_s:
         return None
     return max(0.0, after.waited_s - before.waited_s) / (after.at_s - before.at_s)

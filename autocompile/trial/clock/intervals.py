@@ -1,4 +1,4 @@
-"""Intervals that assume nothing of the distribution."""
+"""Confidence intervals without assumptions about the distribution."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CONFIDENCE = 0.95
 
 
 def median_interval(samples: Sequence[float]) -> Estimate:
-    """The median with its 95% interval from order statistics (the sign test inverted).
+    """Return the median with its 95% interval from order statistics (the sign test inverted).
 
     Source: Conover, Practical Nonparametric Statistics, 3rd ed., 1999, section 3.2, as in
-    `scipy.stats.quantile_test`. Below 6 samples no such interval exists; then it is the range.
-    Raises ValueError for no samples.
+    `scipy.stats.quantile_test`. With fewer than 6 samples no such interval exists, and the range of the samples is
+    returned. Raises ValueError if there are no samples.
     """
     if len(samples) == 0:
         raise ValueError("no samples")

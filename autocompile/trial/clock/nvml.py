@@ -1,4 +1,4 @@
-"""NVML, for the GPU that torch uses."""
+"""Query NVML for the GPU that torch uses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _ALL = 100
 
 
 def utilization(work: Callable[[], object], *, seconds: float) -> float | None:
-    """The device's busy share in 0..1 while `work` is repeated, or None where NVML does not tell (MIG, no driver).
+    """Return the device's busy share in 0..1 while `work` is repeated; None if NVML does not report it.
 
-    NVML reports the share of its last 1/6 to 1 s in which any kernel ran, so the first second is left out.
+    NVML does not report it for MIG slices or without a driver. It reports the share of the last 1/6 to 1 s in which any
+    kernel ran, so the first second is left out.
     """
     try:
         pynvml.nvmlInit()
@@ -51,10 +52,10 @@ def utilization(work: Callable[[], object], *, seconds: float) -> float | None:
 
 
 class GpuWatch:
-    """Throttling and other processes on the GPU that torch uses; silent where NVML does not answer."""
+    """Watches the GPU that torch uses for throttling and other processes. Reports none if NVML does not answer."""
 
     def __init__(self) -> None:
-        # As NVML stamps its samples: microseconds since the epoch.
+        # In the unit of NVML's time stamps: microseconds since the epoch.
         self._began_us = int(time.time() * 1e6)
         try:
             pynvml.nvmlInit()
@@ -63,7 +64,7 @@ class GpuWatch:
             self._device = None
 
     def throttled(self) -> str:
-        """Why the clocks are lowered right now, or ""."""
+        """Return why the clocks are lowered right now, or ""."""
         if self._device is None:
             return ""
         try:
@@ -73,19 +74,20 @@ class GpuWatch:
         return ", ".join(name for name, bit in THROTTLES.items() if reasons & bit)
 
     def other_processes(self) -> int:
-        """How many other processes computed on it since this watch began; those that only hold memory do not count.
+        """Return how many other processes computed on the GPU since this watch began.
 
-        In a container most drivers tell the host's process numbers (nvidia-docker 1483), among which one's own is not
-        to be recognized. This process computes, so then one of those that do is taken for it.
+        Processes that only hold memory do not count. In a container, most drivers report the host's process ids
+        (nvidia-docker 1483), so this process cannot be recognized among them. As this process computes too, one of the
+        computing processes is then assumed to be this one.
         """
         if self._device is None:
             return 0
         try:
             running = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(self._device)}
             samples = pynvml.nvmlDeviceGetProcessUtilization(self._device, self._began_us)
-        except pynvml.NVMLError:  # no samples since then, a MIG slice, or a driver that does not tell
+        except pynvml.NVMLError:  # no samples since then, a MIG slice, or a driver without this query
             return 0
-        # Some drivers leave entries of no process, or with figures beyond all.
+        # Some drivers leave entries without a process, or with impossible figures.
         computing = {sample.pid for sample in samples if sample.pid and 0 < sample.smUtil <= _ALL}
         family = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
         if running & family:
@@ -94,9 +96,10 @@ class GpuWatch:
 
 
 def _handle() -> Any:
-    """By UUID: NVML ignores CUDA_VISIBLE_DEVICES, so positions do not match. Raises NVMLError if it knows none such.
+    """Return NVML's handle of torch's GPU, found by UUID. Raises NVMLError if NVML does not know the UUID.
 
-    Torch tells it without what NVML puts before it: whether it is a GPU's or that of a MIG slice.
+    NVML ignores CUDA_VISIBLE_DEVICES, so indices do not match. Torch reports the UUID without NVML's prefix, which
+    tells a GPU from a MIG slice, so both prefixes are tried.
     """
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
     bare = uuid.removeprefix("GPU-").removeprefix("MIG-")

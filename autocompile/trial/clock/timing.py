@@ -1,4 +1,4 @@
-"""Paired timing: short blocks of baseline and candidate alternate, and their ratios are what counts."""
+"""Paired timing: short blocks of baseline and candidate alternate, and the result is the ratio of each pair."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from autocompile.workload.step import Step
 _BLOCK_S = 0.025
 _MIN_PAIRS = 8
 _CALLS_WORTH_A_STAMP_S = 2e-5
-# Threads that have nothing to do any more go on spinning, and take a core from those of another library: torch's OpenMP
-# threads for some 10 ms, ONNX Runtime's for much longer, which made eager read 1.6 times slower than it is. So before a
-# block it is waited until the process takes no more than a share of a core's time. The system brings the time of other
-# threads up to date every 4 to 10 ms, which is why no shorter span tells.
+# Threads that have finished their work keep spinning, and take cores from the threads of another library: torch's
+# OpenMP threads for some 10 ms, ONNX Runtime's for much longer, which made eager appear 1.6 times slower than it is.
+# Before a block, autocompile therefore waits until the process uses no more than this share of a core's time. The
+# system updates the CPU time of other threads every 4 to 10 ms, so a shorter span would show nothing.
 _GLANCE_S, _ASLEEP_SHARE, _LONGEST_WAIT_S = 0.012, 0.25, 0.5
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to time: a step, over which samples, with how many CPU threads, on which device.
+    """One side of a timing: a step, its samples, the number of CPU threads, and the type of device.
 
-    `weight`: what one of its passes is worth, in passes of the baseline. `settles`: before each of its blocks
-    the other side's threads are to have gone to sleep, as these are another library's.
+    `weight`: how many passes of the baseline one of its passes is worth. `settles`: whether to wait before each of its
+    blocks until the threads of the other side, which belong to another library, have gone to sleep.
     """
 
     step: Step
@@ -50,11 +50,11 @@ class Subject:
     settles: bool = False
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that it was given."""
+        """Wait until the device has finished all queued work."""
         DEVICES[self.device_type].synchronize()
 
     def one_pass(self) -> float:
-        """Seconds for one run on each sample."""
+        """Return the seconds for one run on each sample."""
         started = time.perf_counter()
         for sample in self.samples:
             self.step.run(sample)
@@ -62,7 +62,7 @@ class Subject:
         return time.perf_counter() - started
 
     def apply_threads(self) -> None:
-        """Give its operators the threads they should have."""
+        """Set the number of torch's CPU threads to this side's."""
         if torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
 
@@ -76,13 +76,16 @@ def subject(
     *,
     settles: bool = False,
 ) -> Subject:
-    """A step as something to time."""
+    """Return a Subject for a step, with the step's own number of threads or else `default_threads`."""
     return Subject(step, samples, step.threads or default_threads, device_type, weight, settles)
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What paired timing found: the ratio (candidate over baseline), each one's latency, and the host's part."""
+    """The result of a paired timing: the ratio (candidate over baseline), both latencies, and disturbances.
+
+    `decided`: whether the timing ended early because the candidate is surely slower than its rival.
+    """
 
     ratio: Estimate
     candidate: Latency
@@ -94,12 +97,12 @@ class Pairs:
 def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int) -> Pairs:
     """Alternate blocks in random order until the interval is narrow enough or the time is up.
 
-    A block lasts some 25 ms (or one pass, if that takes longer), so that the timer's own cost stays
-    below 1e-4 of it. Disturbed pairs are dropped and repeated, as long as they are not the rule. If the
-    ratio is surely above `timing.rival`, it ends at once: see `trial.clock.early_stop`.
+    A block lasts some 25 ms (or one pass, if that takes longer), so that the timer's own cost stays below 1e-4 of it.
+    Disturbed pairs are dropped and repeated, unless most pairs are disturbed. If the ratio is surely above
+    `timing.rival`, the timing ends at once: see `trial.clock.early_stop`.
 
-    Both sides are left as they were, also after an exception: what they change is copied before the first block and put
-    back after the last. Raises InvalidWorkload if one changed what the other has too.
+    Both sides are left unchanged, even after an exception: the state that they change is copied before the first block
+    and restored after the last. Raises InvalidWorkload if one side changed a tensor that the other side shares.
     """
     with baseline.step.preserved(), candidate.step.preserved(), _apart(baseline.step.state, candidate.step.state):
         in_a_row = timing.in_a_row and DEVICES[candidate.device_type].queues
@@ -109,7 +112,7 @@ def time_pairs(baseline: Subject, candidate: Subject, timing: Timing, seed: int)
 
 @contextmanager
 def _apart(one: State, other: State) -> Iterator[None]:
-    """Raises InvalidWorkload afterwards if what both have was changed: then each was timed on what the other left."""
+    """Raise InvalidWorkload after the body if a shared tensor was changed: each side would see the other's changes."""
     shared = {**one.shared_with(other), **other.shared_with(one)}
     before = {name: tensor.detach().clone() for name, tensor in shared.items()}
     yield
@@ -117,7 +120,7 @@ def _apart(one: State, other: State) -> Iterator[None]:
     if changed:
         raise InvalidWorkload(
             f"a call changes {changed}, and a copy of the model shares it, so two cannot be timed side by side",
-            remedy="have its copy.deepcopy give that a tensor of its own, or keep it from changing",
+            remedy="make copy.deepcopy of the model copy that tensor, too, or keep the tensor from changing",
         )
 
 
@@ -156,14 +159,14 @@ def _alternated(baseline: _Side, candidate: _Side, timing: Timing, order: random
 
 @dataclass(frozen=True)
 class _Block:
-    """`seconds` a pass, and those of single runs where a run is long enough to carry a time stamp."""
+    """One timed block: `seconds` per pass, and the seconds of single runs if these are long enough for a time stamp."""
 
     seconds: float
     calls: list[float]
 
 
 class _Side:
-    """One of the two, with the blocks that were timed of it."""
+    """One of the two sides, with its timed blocks."""
 
     def __init__(self, subject: Subject, passes: int, *, in_a_row: bool) -> None:
         self.subject, self.passes, self.in_a_row = subject, passes, in_a_row
@@ -171,16 +174,16 @@ class _Side:
         self._disturbed: list[_Block] = []
 
     def take(self, block: _Block, *, disturbed: bool) -> None:
-        """Keep a block."""
+        """Add a block."""
         (self._disturbed if disturbed else self._quiet).append(block)
 
     @property
     def calls(self) -> int:
-        """How many undisturbed runs were timed."""
+        """The number of undisturbed timed runs."""
         return sum(len(block.calls) for block in self._quiet)
 
     def latency(self, *, with_disturbed: bool) -> Latency:
-        """Over the blocks that were not disturbed, unless that was the rule."""
+        """Return the latency over the undisturbed blocks, or over all blocks with `with_disturbed`."""
         blocks = self._quiet + (self._disturbed if with_disturbed else [])
         calls = [seconds for block in blocks for seconds in block.calls]
         mean_s = float(np.median([block.seconds for block in blocks])) / len(self.subject.samples)
@@ -189,7 +192,7 @@ class _Side:
 
 
 class _Ratios:
-    """Logarithms of candidate over baseline, a pair each; `weight` is what the candidate's pass is worth."""
+    """Logarithms of candidate over baseline, one per pair. `weight`: how many passes the candidate's pass is worth."""
 
     def __init__(self, weight: float) -> None:
         self._weight = weight
@@ -197,7 +200,7 @@ class _Ratios:
         self._all: list[float] = []
 
     def take(self, baseline: _Block, candidate: _Block, *, disturbed: bool) -> float:
-        """Keep a pair; its own log ratio."""
+        """Add a pair, and return its log ratio."""
         log_ratio = math.log(candidate.seconds / baseline.seconds / self._weight)
         self._all.append(log_ratio)
         if not disturbed:
@@ -206,46 +209,46 @@ class _Ratios:
 
     @property
     def pairs(self) -> int:
-        """How many were timed, disturbed ones included."""
+        """The number of timed pairs, including disturbed ones."""
         return len(self._all)
 
     @property
     def mostly_quiet(self) -> bool:
-        """Whether disturbed pairs are not the rule."""
+        """Whether at least half of the pairs are undisturbed."""
         return len(self._quiet) * 2 >= len(self._all)
 
     def within(self, precision: float) -> bool:
-        """Whether half the interval is that narrow, after enough pairs; looked at after every fourth."""
+        """Whether half the interval's width is at most `precision`, after enough pairs. Checked after every fourth."""
         if len(self._quiet) < _MIN_PAIRS or len(self._quiet) % 4:
             return False
         interval = median_interval(self._quiet)
         return (interval.high - interval.low) / 2 <= precision
 
     def interval(self) -> Estimate:
-        """The median ratio, over the pairs that were not disturbed, unless that was the rule."""
+        """Return the median ratio over the undisturbed pairs, or over all pairs if most are disturbed."""
         log = median_interval(self._quiet if self.mostly_quiet else self._all)
         return Estimate(value=math.exp(log.value), low=math.exp(log.low), high=math.exp(log.high))
 
 
 def _side(subject: Subject, *, in_a_row: bool) -> _Side:
-    """With as many passes to a block as it takes to last."""
+    """Return a side with enough passes per block for the block to last long enough."""
     subject.apply_threads()
     subject.one_pass()
     fastest = subject.one_pass()
     if fastest < _BLOCK_S:
         fastest = min(fastest, subject.one_pass(), subject.one_pass())
     side = _Side(subject, _passes_of(fastest), in_a_row=in_a_row)
-    # In a row they take less than one by one.
+    # Passes in a row take less time each than single passes.
     return _Side(subject, _passes_of(_block(side).seconds), in_a_row=True) if in_a_row else side
 
 
 def _passes_of(pass_s: float) -> int:
-    """How many of these it takes for a block to last."""
+    """Return how many passes of `pass_s` seconds a block needs."""
     return max(1, math.ceil(_BLOCK_S / max(pass_s, 1e-7)))
 
 
 def settle() -> None:
-    """Wait until no thread of this process computes or spins any more."""
+    """Wait until the threads of this process no longer compute or spin, for half a second at most."""
     until = time.perf_counter() + _LONGEST_WAIT_S
     while time.perf_counter() < until:
         before = time.process_time()

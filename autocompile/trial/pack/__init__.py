@@ -1,1 +1,1 @@
-"""What packs: the winner as production loads it, and that measured as it is loaded."""
+"""Pack the winner as production loads it, and measure the packed artifact as it is loaded."""

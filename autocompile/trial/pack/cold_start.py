@@ -1,8 +1,8 @@
-"""A start as production has it: a new process, its first call, the seconds of each step, as JSON on standard output.
+"""Start as production does: in a new process, with a first call. Prints the seconds of each step as JSON.
 
     python -m autocompile.trial.pack.cold_start TASK.json
 
-Imports nothing of the compiler, as what is measured must not find it imported.
+This module does not import the compiler, because the measured code must not find it already imported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STEADY_CALLS = 3
 
 
 def main() -> None:
-    """Unspool, load, call; the import of torch and of this package is the first step."""
+    """Unspool, load and call. The first step is the import of torch and of this package."""
     task = from_json(Path(sys.argv[1]).read_bytes(), FreshTask)
     sys.path[:] = task.workload.search_path
     steps = [_BEGAN, time.perf_counter()]

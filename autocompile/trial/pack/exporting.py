@@ -1,4 +1,4 @@
-"""Exporting: the model as a file, run by its own library as its example does, and compared like every candidate."""
+"""Export the model to a file, run it with the file format's library as the example does, and compare the results."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _STAGE = "pack"
 
 
 def export(task: ExportTask, phases: Phases) -> Exported | Failure:
-    """Write the file and compare it; a reason why it cannot be had is a Failure of kind `unsupported`."""
+    """Write the file and compare its results. Returns a Failure of kind `unsupported` if it cannot be exported."""
     with phases("load"):
         model, samples = unspool(task.workload, batch=task.plan.batch)
     if task.plan.threads:
         torch.set_num_threads(task.plan.threads)
     _kind, form = format_named(task.format)
-    runtime(task.plan.runtime)  # says what to install, if it is missing
+    runtime(task.plan.runtime)  # raises with what to install, if it is missing
     try:
         written = Written(form, task.workload.name, device_of(samples[0]))
         programs = Programs(task, model, written, phases, most=1, name=form.file)
@@ -47,7 +47,7 @@ def export(task: ExportTask, phases: Phases) -> Exported | Failure:
 
 
 def _run_example(directory: Path) -> None:
-    """In a process of its own, which knows nothing of this one and ends with it. Raises NotPackable if it fails."""
+    """Run the example in a separate process, independent of this one. Raises NotPackable if it fails."""
     done = subprocess.run([sys.executable, FILE], cwd=directory, capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines()

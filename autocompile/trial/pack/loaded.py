@@ -1,4 +1,4 @@
-"""What production loads, measured as production has it."""
+"""Measure an artifact as production loads it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autocompile.workload.call import Call
 
 
 class LoadedArtifact(Call):
-    """A call of what `autocompile.load` makes of an artifact, as production calls it."""
+    """A call of an artifact that was loaded with `autocompile.load`, as in production."""
 
     def __init__(self, artifact: str, model: Any, threads: int) -> None:
         super().__init__(model, threads=threads)
@@ -36,7 +36,7 @@ class LoadedArtifact(Call):
         return self._loaded(*args, **kwargs)
 
     def check_served(self) -> None:
-        """Raises ServedOtherwise if any call so far was served by something else than the artifact itself."""
+        """Raise ServedOtherwise if any call so far was served by something other than the artifact itself."""
         status = self._loaded.status
         serving = Serving(status.runtime, status.start)
         if serving != self._packed_as and not status.fallbacks:
@@ -51,9 +51,10 @@ class LoadedArtifact(Call):
 
 
 def start_afresh(task: FreshTask, phases: Phases) -> FreshStart:
-    """A start in a new process with an empty compiler cache, at another path than what is carried was left at.
+    """Start in a new process with an empty compiler cache, at another path than the one where the artifact was made.
 
-    This process holds no device meanwhile. Raises RuntimeError, with what that process printed last, if it fails.
+    This process does not use the device meanwhile. Raises RuntimeError, with the new process's last error line, if the
+    start fails.
     """
     with phases("start-up"), tempfile.TemporaryDirectory(prefix="autocompile-") as scratch:
         asked = Path(scratch) / "task.json"

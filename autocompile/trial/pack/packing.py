@@ -1,4 +1,4 @@
-"""Packing: the winner as something that production starts in milliseconds, in a process that runs only the winner."""
+"""Pack the winner as an artifact that production starts in milliseconds, in a process that runs only the winner."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from autocompile.workload.samples import Sample
 from autocompile.workload.spool import at_batch, unspool, unspool_step
 from autocompile.workload.training.step import TrainingStep
 
-# Calls of so many different forms are compiled, each as a program of its own.
+# At most this many different forms of calls are compiled, each as a separate program.
 _MOST_PROGRAMS = 4
 _STAGE = "pack"
 
 
 def pack(task: PackTask, phases: Phases) -> Packed | Failure:
-    """Pack for one way to serve; a reason why that cannot be is a Failure of kind `unsupported`."""
+    """Pack for one way to serve. Returns a Failure of kind `unsupported`, with the reason, if that is impossible."""
     directory = Path(task.directory)
     directory.mkdir(parents=True, exist_ok=True)
     if task.workload.training is not None:
@@ -45,12 +45,12 @@ def pack(task: PackTask, phases: Phases) -> Packed | Failure:
         return _compile_programs(task, model, samples, phases)
     except NotPackable as fault:
         return Failure(stage=_STAGE, kind="unsupported", message=str(fault), cause=fault.cause)
-    except NotLoadable as fault:  # as where no CUDA graph can be captured of it
+    except NotLoadable as fault:  # for example, if no CUDA graph can be captured
         return Failure(stage=_STAGE, kind="unsupported", message=str(fault), cause=fault.cause)
 
 
 def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], directory: Path, phases: Phases) -> Packed:
-    """What the compiler leaves in its cache when it compiles the plan, machine code included."""
+    """Pack the compiler's cache after it has compiled the plan, including machine code."""
     eager = Call(model, device_type=task.workload.device_type)
     with phases("compile"):
         built = build(eager, task.plan, samples)
@@ -63,11 +63,12 @@ def _carry_cache(task: PackTask, model: Any, samples: Sequence[Sample], director
 
 
 def _check_compiled(built: Call, eager: Call, sample: Sample, task: PackTask) -> None:
-    """Raises NotPackable where it is wrong.
+    """Raise NotPackable if the compiled step is wrong.
 
-    What draws random numbers was compared exactly in its trial, as it drew eager's; here it is what is carried.
+    The trial has compared a step with random numbers exactly, while it drew eager's numbers. Here the packed step
+    itself is checked, which draws its own numbers.
     """
-    name = "what the compiler made"
+    name = "the compiled code"
     if not Reference.load(Path(task.reference)).random:
         check_cases(built, task, name)
         return
@@ -77,7 +78,7 @@ def _check_compiled(built: Call, eager: Call, sample: Sample, task: PackTask) ->
 
 
 def _carry_cache_of_training(task: PackTask, directory: Path, phases: Phases) -> Packed:
-    """What the compiler leaves in its cache of steps; as its trial has verified it, whose cache it begins with."""
+    """Pack the compiler's cache of training steps. It starts from the trial's cache, which the trial has verified."""
     with phases("load"):
         given, samples = unspool_step(task.workload)
         samples = at_batch(samples, task.plan.batch) if task.plan.batch else samples
@@ -100,7 +101,7 @@ def _kept_cache(task: PackTask, directory: Path, phases: Phases) -> Packed:
 
 
 def _compile_programs(task: PackTask, model: Any, samples: Sequence[Sample], phases: Phases) -> Packed:
-    """What the runtime compiles ahead."""
+    """Pack programs that the runtime compiles ahead of time."""
     own, device = ahead(task.serving.runtime), torch.device(task.workload.device)
     programs = Programs(task, model, own, phases, most=_MOST_PROGRAMS, name="the compiled program")
     made = programs.made(samples)
@@ -115,7 +116,7 @@ def _compile_programs(task: PackTask, model: Any, samples: Sequence[Sample], pha
 
 
 def _weights(task: PackTask, model: Any, phases: Phases, *, sampled: bool = False) -> dict[str, str]:
-    """Digests of the weights, or of a sample of each, that the programs have copies of, if they have."""
+    """Return digests of the weights (or of a sample of each) if the programs hold copies of them, else nothing."""
     if not kind_of(task.plan).holds_weights(task.plan):
         return {}
     with phases(_STAGE):

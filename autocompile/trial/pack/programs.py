@@ -1,4 +1,4 @@
-"""A model's programs, made over the ranges of sizes that its calls show, and compared with it, one after the other."""
+"""Compile a model's programs for the ranges of sizes seen in its calls, and compare each with the model."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
 
 _RANDOM = (
-    "the model draws random numbers, and what a program draws cannot be compared with it; call model.eval() if dropout "
-    "is why"
+    "the model draws random numbers, and a program's random numbers cannot be compared with them; if dropout is the "
+    "reason, call model.eval()"
 )
 
 
 class Maker(Protocol):
-    """What makes a program and loads it, as a `runtime.ahead.AheadRuntime` does."""
+    """Makes programs and loads them, like a `runtime.ahead.AheadRuntime`."""
 
     def compile_ahead(
         self, model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis], directory: Path, name: str, /
     ) -> Program:
-        """Make one in `directory`, for calls like `sample` over these ranges. Raises NotPackable."""
+        """Make a program in `directory`, for calls like `sample` over the ranges of `axes`. Raises NotPackable."""
 
     def load(self, program: Program, files: Files, model: Any, watch: Watch, /) -> Loaded:
-        """What serves it."""
+        """Load a program so that it can be called."""
 
 
 class Programs:
-    """A model's programs, `most` of them at most, made by `maker`; `name` is what faults call them.
+    """A model's programs, at most `most`, made by `maker`. `name`: the word for a program in error messages.
 
-    `reads`: what the calls of the model read. `compared`: the figure of each call that was compared of what was made
-    last.
+    `reads`: the attributes that calls of the model read. `compared`: the accuracy of each compared call of the program
+    that was made last.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class Programs:
         self.notes: list[str] = []
         self.reads = Reads(model)
         self.compared: list[Accuracy] = []
-        # As the user has it: no call has been made of this copy yet.
+        # The attributes as the user has them: this copy of the model has not been called yet.
         self._attributes = attribute_texts(model)
 
     def made(self, samples: Sequence[Sample]) -> list[Program]:
-        """One program for each form of call, over the range of sizes that its samples show.
+        """Make one program for each form of call, over the range of sizes in its samples.
 
-        All of them are compared with the run's own reference, too. Raises NotPackable.
+        All programs are also compared with the run's reference. Raises NotPackable.
         """
         if Reference.load(Path(self._task.reference)).random:
             raise NotPackable(_RANDOM, "model")
@@ -99,7 +99,7 @@ class Programs:
 
     def _of_one_form(self, form: Sequence[Sample], first: int, name: str) -> list[Program]:
         with self._phases("verify"):
-            # Before any other call, as what is kept from a first call is not read again.
+            # Before any other call, because a model may cache what its first call reads.
             self.reads.note(lambda: self._eager.run(form[0]))
             _check_writes(self._eager, form[0], self._attributes)
             free = () if self._plan.sizes else free_axes(form, batch_axis(self._eager, form[0]))
@@ -115,11 +115,14 @@ class Programs:
         distinct = {describe(sample): sample for sample in form}
         if not axes or len(distinct) > self._most:
             raise fault
-        self.notes.append(f"one program for each of {len(distinct)} shapes, as one for all cannot be had: {fault}")
+        self.notes.append(f"one program for each of {len(distinct)} shapes, as one for all is not possible: {fault}")
         return [self._made(sample, [sample], (), f"{name}-{i}") for i, sample in enumerate(distinct.values())]
 
     def _accepted(self, sample: Sample, number: int, axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
-        """The axes, each with as wide a range as the model itself takes; `number` is the sample's in the workload."""
+        """Return the axes, each with the widest range that the model itself accepts.
+
+        `number`: the number of the sample in the workload.
+        """
         ends = [Size(tuple(sorted(axis.places)), size) for axis in axes for size in (axis.low, axis.high)]
         workload = self._task.workload
         if workload.device_type == "cpu":
@@ -139,10 +142,10 @@ class Programs:
         return program
 
     def _check(self, program: Program, form: Sequence[Sample], axes: Sequence[FreeAxis]) -> list[Accuracy]:
-        """Compare it with the model across the range of every axis: the reference's own cases are checked later.
+        """Compare a program with the model across the range of every axis. The reference's cases are checked later.
 
-        It has to be as right as the model itself, eager, in the same precision: what that precision costs is judged
-        on the samples, and not on sizes that were made up.
+        The comparison is with the eager model in the same precision. The loss of accuracy from that precision is judged
+        on the samples, and not on artificial sizes.
         """
         guarded = self._guarded([program], form[0])
         acceptance = self._task.acceptance
@@ -159,9 +162,9 @@ class Programs:
 
 
 def check_cases(step: Step, task: PackTask | ExportTask, name: str) -> list[Accuracy]:
-    """Compare what was packed with the run's own reference: the gate that every candidate passes.
+    """Compare a packed step with the run's reference, as is done for every candidate.
 
-    Gives the worst figure, for each case. Raises NotPackable.
+    Returns the worst accuracy once for each case. Raises NotPackable.
     """
     reference = Reference.load(Path(task.reference))
     if task.plan.batch:
@@ -173,9 +176,9 @@ def check_cases(step: Step, task: PackTask | ExportTask, name: str) -> list[Accu
 
 
 def _check_writes(eager: Call, sample: Sample, attributes: Mapping[str, str]) -> None:
-    """What is written into when the model is called would be neither followed nor shared as in eager.
+    """Raise NotPackable if a call writes into state, arguments or attributes: a program would not behave like eager.
 
-    `attributes` are the model's plain ones before its first call.
+    `attributes`: the model's plain attributes before its first call.
     """
     arguments = {f"input{name}": leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
     leaves = eager.observe(sample, seed=0).leaves
@@ -195,7 +198,7 @@ def _check_writes(eager: Call, sample: Sample, attributes: Mapping[str, str]) ->
 
 
 def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:
-    """The largest sample, enlarged where a size is 1: the compiler would take that for a constant."""
+    """Return the largest sample, enlarged where a size is 1, as the compiler would treat that as a constant."""
     largest = max(form, key=lambda s: sum(leaf.numel() for leaf in leaves_of(s) if isinstance(leaf, torch.Tensor)))
     position = next(i for i, sample in enumerate(form) if sample is largest)
     for axis in axes:
@@ -205,7 +208,7 @@ def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:
 
 
 def _worth_having(axes: Iterable[FreeAxis]) -> tuple[FreeAxis, ...]:
-    """Without those that have one size only."""
+    """Return the axes that have more than one size."""
     return tuple(axis for axis in axes if axis.low < axis.high)
 
 
@@ -214,7 +217,7 @@ def _words(axes: Sequence[FreeAxis]) -> str:
 
 
 def _across(sample: Sample, axes: Sequence[FreeAxis]) -> Iterator[Sample]:
-    """Both ends of every axis, their neighbours and a middle, odd and even; and all axes at their smallest."""
+    """Yield samples at both ends of every axis, next to them, and at two middle sizes; then with all axes smallest."""
     for axis in axes:
         middle = (axis.low + axis.high) // 2
         sizes = (axis.low, axis.low + 1, middle, middle + 1, axis.high - 1, axis.high)

@@ -1,4 +1,4 @@
-"""Which attributes of a model a call reads: a compiled program has what they were written into its code."""
+"""Find the attributes of a model that a call reads: a compiled program has their values fixed in its code."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from autocompile.workload.identity.facts import (
 from autocompile.workload.identity.plain import text_of
 
 _LOOKING_INTO_DICTIONARIES = frozenset({"vars", "__dict__"})
-# What `torch.compiler.is_compiling` and `is_exporting` answer by.
+# The flags that `torch.compiler.is_compiling` and `is_exporting` return.
 _FLAGS = ("_is_compiling_flag", "_is_exporting_flag")
 
 
 class Reads:
-    """The paths of the plain attributes that were read, `training` and those of a module's `config` among them."""
+    """The paths of the plain attributes that were read, including `training` and those of a module's `config`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -35,32 +35,32 @@ class Reads:
         self.paths: set[str] = set()
 
     def note(self, call: Callable[[], object]) -> None:
-        """Note what a call of the model reads, in eager and where code asks whether it is being compiled.
+        """Record what a call of the model reads, both in eager and as if it were being compiled.
 
-        Where that cannot be listened to, everything counts as read: the call fails, or the code looks into
-        dictionaries, as `vars(self)` does.
+        All attributes count as read if the reads cannot be observed: the call fails, or the code accesses dictionaries
+        of attributes, as with `vars(self)`.
         """
         try:
             for is_compiling in (False, True):
                 with self.listening(), _as_if_compiling(is_compiling=is_compiling):
                     call()
-        except Exception:  # whatever a model raises that misses its own attributes
+        except Exception:  # whatever a model raises when its attributes have been taken out
             self.paths.update(attribute_texts(self._model))
         if names_in_code_of(self._model) & _LOOKING_INTO_DICTIONARIES:
             self.paths.update(attribute_texts(self._model))
 
     def texts(self) -> dict[str, str]:
-        """Their present values, in the order of their paths."""
+        """Return the present values of these attributes, sorted by path."""
         places = {path: held_at(self.roots, path) for path in sorted(self.paths)}
         texts = {path: text_of(place[0].get(place[1])) for path, place in places.items() if place is not None}
         return {path: text for path, text in texts.items() if text is not None}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Note what is read meanwhile, by this thread's calls of the model.
+        """Record what this thread's calls of the model read in the body.
 
-        An attribute is taken out of its module, so that Python asks `nn.Module.__getattr__` for it, which puts it back
-        when it is asked for the first time. What cannot be taken out unseen counts as read.
+        Each attribute is taken out of its module, so that Python calls `nn.Module.__getattr__` for it. The first such
+        call records the read and puts the attribute back. An attribute that cannot be taken out counts as read.
         """
         modules = {id(module): (path, module) for path, module in self._modules()}
         taken = {key: self._take_out(path, module) for key, (path, module) in modules.items()}
@@ -96,15 +96,16 @@ class Reads:
         if cls.__getattr__ is not nn.Module.__getattr__ or cls.__getattribute__ is not nn.Module.__getattribute__:
             self.paths.update(where for where, _name in own)
             return {}
-        # An attribute of the class would be found in its place.
+        # If the class has an attribute of the same name, Python would find that one instead.
         self.paths.update(where for where, name in own if hasattr(cls, name))
         return {name: vars(module).pop(name) for _where, name in own if not hasattr(cls, name)}
 
     @contextmanager
     def _listening_to_settings(self, modules: Mapping[int, tuple[str, nn.Module]]) -> Iterator[None]:
-        """The same for plain objects that modules hold, such as a `config`: meanwhile each is of a class that notes.
+        """Do the same for plain objects that modules hold, such as a `config`, by a temporary class that records reads.
 
-        What several modules share is noted under the path of each, as each may be given another.
+        A read of an object that several modules share is recorded under the path of each module, as each may later get
+        a different object.
         """
         held: dict[int, tuple[Any, list[str]]] = {}
         for path, module in modules.values():
@@ -131,7 +132,7 @@ class Reads:
         try:
             noting = type(cls.__name__, (cls,), {"__getattribute__": getattribute, "__module__": cls.__module__})
             object.__setattr__(value, "__class__", noting)
-        except TypeError:  # a class that cannot be swapped, as those written in C
+        except TypeError:  # a class that cannot be swapped, such as one written in C
             paths.update(f"{path}.{name}" for path in places for name in plain)
             return False
         return True
@@ -139,7 +140,7 @@ class Reads:
 
 @contextmanager
 def _as_if_compiling(*, is_compiling: bool) -> Iterator[None]:
-    """Have `torch.compiler.is_compiling()` say so, as it does while a program is traced."""
+    """Let `torch.compiler.is_compiling()` return True if `is_compiling`, as it does while a program is traced."""
     compiler: Any = torch.compiler
     before = {flag: getattr(compiler, flag) for flag in _FLAGS if hasattr(compiler, flag)} if is_compiling else {}
     vars(compiler).update(dict.fromkeys(before, True))
@@ -150,5 +151,5 @@ def _as_if_compiling(*, is_compiling: bool) -> Iterator[None]:
 
 
 def changed_by_a_call(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """The first attribute that is another one after a call than before it, or is new, or ""."""
+    """Return the first attribute that is new or has another value after a call than before it, or ""."""
     return next((path for path, text in after.items() if before.get(path) != text), "")

@@ -1,1 +1,1 @@
-"""What bounds a workload, and where: figures, then what they mean."""
+"""Profile a workload: measure it, then find out what bounds it and where."""

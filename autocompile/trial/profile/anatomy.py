@@ -1,4 +1,4 @@
-"""A step of training from within: its phases, what bounds each, and what holds its memory."""
+"""Profile a training step in detail: its phases, what bounds each of them, and what occupies its memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NO_KERNELS = PhaseKernels(0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of a whole step: its milliseconds, those of waiting for its batches, and what it does.
+    """The measurements of a whole step: its latency, the time it waits for its batches, and its work.
 
-    `ceilings` is None where they could not be measured. `one`: what it is called.
+    `ceilings` is None if they could not be measured. `one`: the word for one unit of work in texts.
     """
 
     latency_ms: float
@@ -36,7 +36,10 @@ class Found:
 
 
 def anatomy_of(step: TrainingStep, sample: Sample, found: Found) -> tuple[StepProfile, list[str]]:
-    """The profile of a step, and notes on what could not be had. It trains some steps, which the caller undoes."""
+    """Return the profile of a step, and notes on what could not be measured.
+
+    This trains some steps, which the caller has to undo.
+    """
     shares = phase_shares(step, sample, step.device_type)
     whole_ms = found.latency_ms + found.waiting_ms
     phases = [_phase(phase, share, whole_ms, found, step.device_type) for phase, share in shares.items()]
@@ -48,7 +51,7 @@ def anatomy_of(step: TrainingStep, sample: Sample, found: Found) -> tuple[StepPr
 
 def _input(found: Found, whole_ms: float) -> StepPhase:
     waits = found.waiting_ms > 0
-    told = f"the {found.source} gives its batches no sooner" if waits else f"the {found.source} has them ready in time"
+    told = f"the {found.source} delivers batches too late" if waits else f"the {found.source} delivers batches in time"
     return StepPhase(
         name="input",
         share=found.waiting_ms / whole_ms,
@@ -59,7 +62,7 @@ def _input(found: Found, whole_ms: float) -> StepPhase:
 
 
 def _phase(name: Phase, share: float, whole_ms: float, found: Found, device: str) -> StepPhase:
-    """`share` is of the step's own time, without waiting."""
+    """Return the profile of a phase. `share`: its share of the step's own time, without waiting."""
     ms = share * found.latency_ms
     counted = found.work.phases.get(name, Counted())
     kernels = found.kernels.phases.get(name, _NO_KERNELS)
@@ -100,5 +103,5 @@ def _bound(ms: float, counted: Counted, kernels: PhaseKernels, found: Found, dev
 def _memory(step: TrainingStep, sample: Sample) -> tuple[StepMemory | None, list[str]]:
     try:
         return step_memory(step, clone(sample)), []
-    except Exception as fault:  # operators of the user's own may know nothing of autograd's hooks
-        return None, [f"what holds the memory of a step cannot be measured: {describe_fault(fault)}"]
+    except Exception as fault:  # the user's custom operators may not support autograd's hooks
+        return None, [f"what occupies the memory of a step cannot be measured: {describe_fault(fault)}"]

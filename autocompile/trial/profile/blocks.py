@@ -1,4 +1,4 @@
-"""Repeated blocks: children of one structure, for which one compiled program serves all."""
+"""Find repeated blocks: submodules of equal structure, which can share one compiled program."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from autocompile.core.profile import RepeatedBlock
 
 
 def repeated_blocks(model: object) -> tuple[RepeatedBlock, ...]:
-    """The outermost groups of at least two siblings that have children and an equal structure.
+    """Return the outermost groups of at least two siblings that have children and an equal structure.
 
-    A block that is registered under several names counts once; what lies inside a repeated block is
-    not looked at again. A function has none.
+    A block that is registered under several names counts once. The inside of a repeated block is not searched again.
+    A function has no blocks.
     """
     if not isinstance(model, nn.Module):
         return ()

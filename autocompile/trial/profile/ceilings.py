@@ -1,4 +1,7 @@
-"""What this device can do at best, measured: tables of peaks are sparse, wrong in places, and know no thread count."""
+"""Measure the peak performance of this device.
+
+Published tables of peaks are incomplete, partly wrong, and do not consider the number of threads.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ _MULTIPLIED = ("float32", "float64", "float16", "bfloat16")
 
 
 def measure_ceilings(device: str, dtype: str) -> Ceilings:
-    """The best of repeated short looks, with the process's threads and precision settings; some 0.5 s together."""
+    """Return the best of repeated short measurements, with the process's threads and precision settings.
+
+    All measurements together take some 0.5 s.
+    """
     kind = getattr(torch, dtype if dtype in _MULTIPLIED else "float32")
     size, synchronize = DEVICES[device].matrix, DEVICES[device].synchronize
     with torch.no_grad():
@@ -44,9 +50,9 @@ def measure_ceilings(device: str, dtype: str) -> Ceilings:
 
 
 def convolves_in_tf32(device: str, dtype: torch.dtype) -> bool:
-    """Whether convolutions of such tensors are computed in TF32 and matrix products are not, which is torch's default.
+    """Whether convolutions of such tensors are computed in TF32 but matrix products are not, which is torch's default.
 
-    Each backend has a precision of its own; where this torch does not tell it, the older switches do.
+    Each backend has its own precision setting. If this version of torch does not report it, the older flags are used.
     """
     if device != "cuda" or dtype != torch.float32:
         return False

@@ -1,7 +1,7 @@
-"""What a call has to do, counted as it runs: FLOPs, bytes, operators, and what each submodule allocates.
+"""Count the work of a call while it runs: FLOPs, bytes, operators, and the bytes that each submodule allocates.
 
 FLOPs are those of matrix products, convolutions and attention (`torch.utils.flop_counter`). Bytes are the operands
-and results of every operator that is no view, as if nothing stayed in a cache between two of them.
+and results of every operator that is not a view, as if no data stayed in a cache between two operators.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from autocompile.trial.profile.submodules import following
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.step import Step
 
-# These read of their first operand no more than they give.
+# These operators read only as much of their first operand as they return.
 _GATHERS = frozenset(f"aten::{name}" for name in ("embedding", "index", "index_select", "gather"))
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What something does; of the FLOPs, `convolution_flops` are in convolutions."""
+    """The work of a call or of a part of it. `convolution_flops` are those of the `flops` that are in convolutions."""
 
     flops: int = 0
     bytes: int = 0
@@ -46,9 +46,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Work:
-    """Of one call: all of it, and by phase, where it has phases.
+    """The work of one call: in total, and by phase if it has phases.
 
-    `allocated` is bytes by submodule path, without what its children allocate.
+    `allocated`: bytes by submodule path, without those that its children allocate.
     """
 
     whole: Counted = Counted()
@@ -57,7 +57,7 @@ class Work:
 
 
 def work_of(step: Step, sample: Sample) -> Work:
-    """Count what one run of a step that is not compiled does, on a copy of the sample."""
+    """Count the work of one run of a step that is not compiled, on a copy of the sample."""
     own = clone(sample)
     traffic = _Traffic()
     flops = FlopCounterMode(display=False)
@@ -90,11 +90,11 @@ class _Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._path = [""]
 
     def enter(self, path: str) -> None:
-        """A submodule begins, and what is allocated is its own."""
+        """Enter a submodule: allocations are counted for it from now on."""
         self._path.append(path)
 
     def leave(self) -> None:
-        """It ends."""
+        """Leave the submodule."""
         self._path.pop()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -123,6 +123,6 @@ def _tensors(tree: Any) -> Iterator[torch.Tensor]:
 
 
 def _bytes_of(tensor: torch.Tensor) -> int:
-    """Of the elements that differ in memory: an expanded axis is there once."""
+    """Return the bytes of the elements that are distinct in memory: an expanded axis counts once."""
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
     return math.prod(sizes) * tensor.element_size()

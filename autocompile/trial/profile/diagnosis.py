@@ -1,4 +1,4 @@
-"""What a profile says beyond the bare figures: what bounds the model, and for reading, where and what to do."""
+"""Interpret a profile: what bounds the model and, in a full profile, where and what to do about it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _MOST_SIGNATURES = 4
 
 @dataclass(frozen=True)
 class Examined:
-    """What is diagnosed: a unit of work as it is given, its kernels and its samples, whose first is looked into."""
+    """The object of a diagnosis: a step as given, its kernels, and its samples, of which the first is analyzed."""
 
     workload: Workload
     step: Step
@@ -43,12 +43,12 @@ class Examined:
 
 
 def with_bound(profile: Profile, examined: Examined) -> Profile:
-    """What bounds a call of the first sample, by what it has to do and what this device can do at best."""
+    """Add what bounds a call of the first sample, from its work and the peak performance of this device."""
     work, problem = _work(examined)
     pipeline = examined.workload.pipeline
     try:
         figures = _figures(profile, examined, work)
-    except RuntimeError as fault:  # a device without room for them
+    except RuntimeError as fault:  # the device has too little free memory for the measurement
         told = f"the ceilings of this device cannot be measured: {describe_fault(fault)}"
         return replace(profile, notes=(*profile.notes, *problem, told), pipeline=pipeline)
     step, missing = _anatomy(examined, work, figures)
@@ -73,7 +73,7 @@ def with_bound(profile: Profile, examined: Examined) -> Profile:
 
 
 def _anatomy(examined: Examined, work: Work, whole: Figures) -> tuple[StepProfile | None, list[str]]:
-    """The inside of a step of training; None for a call."""
+    """Return the profile of a training step's parts, with notes; None for a call."""
     if not isinstance(examined.step, TrainingStep):
         return None, []
     pipeline = examined.workload.pipeline
@@ -110,15 +110,15 @@ def _figures(profile: Profile, examined: Examined, work: Work) -> Figures:
 
 
 def _batches(examined: Examined) -> int:
-    """How many batches of the input pipeline one unit of work takes."""
+    """Return how many batches of the input pipeline one unit of work consumes."""
     training = examined.workload.training
     return training.accumulate if training else 1
 
 
 def with_details(profile: Profile, examined: Examined) -> Profile:
-    """What costs seconds more and no search needs: recompiles, and whether it exports."""
+    """Add details that take some seconds and that a search does not need: recompiles, and whether the model exports."""
     call = examined.step
-    if not isinstance(call, Call):  # a step is neither exported nor called with other sizes
+    if not isinstance(call, Call):  # a training step is neither exported nor called with other sizes
         return profile
     distinct = list({describe(sample): sample for sample in reversed(examined.samples)}.values())[::-1]
     first = examined.samples[0]
@@ -133,15 +133,18 @@ def with_details(profile: Profile, examined: Examined) -> Profile:
 
 
 def _work(examined: Examined) -> tuple[Work, list[str]]:
-    """What is counted, or nothing, with what went wrong: a search goes on without it."""
+    """Count the work. If that fails, return empty counts and the problem, as a search can continue without them."""
     try:
         return work_of(examined.step, examined.samples[0]), []
-    except Exception as fault:  # operators of the user's own may know nothing of torch's dispatch modes
+    except Exception as fault:  # the user's custom operators may not support torch's dispatch modes
         return Work(), [f"its FLOPs and bytes cannot be counted: {describe_fault(fault)}"]
 
 
 def _latency_ms(profile: Profile, examined: Examined) -> float:
-    """Of the first sample, which is what the work was counted for: the baseline's, where all samples are alike."""
+    """Return the latency on the first sample, for which the work was counted.
+
+    If all samples have the same signature, it is the baseline's latency.
+    """
     if len(examined.workload.signatures) == 1:
         return profile.baseline_ms.value
     sample, synchronize = examined.samples[0], DEVICES[examined.workload.device_type].synchronize

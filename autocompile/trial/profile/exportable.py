@@ -1,4 +1,4 @@
-"""Whether a model can be exported, and if not, where and why."""
+"""Check whether a model can be exported, and if not, where and why."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from autocompile.workload.samples import Sample, clone
 
 
 def export_failure(model: Any, sample: Sample, limit_s: float) -> str | None:
-    """Why `torch.export` does not take the model with this sample's sizes, "" if it does; None if it took too long.
+    """Return why `torch.export` fails for the model with this sample's sizes: "" if it succeeds, None after `limit_s`.
 
-    It is exported as it is for packing: over its tensors alone, with nothing compiled.
+    The model is exported in the same way as for packing: over its tensors alone, with nothing compiled.
     """
     own = clone(sample)
     try:

@@ -1,4 +1,4 @@
-"""Where the compiler leaves the graph, and for what it compiles again: in the user's files, in plain words."""
+"""Find graph breaks and recompiles, with their place in the user's files and the reason in plain words."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from autocompile.workload.samples import Sample, clone
 from autocompile.workload.step import Step
 from autocompile.workload.training.step import TrainingStep
 
-# `explain` tells only of breaks between two graphs that have something in them; the log (TORCH_LOGS=graph_breaks)
-# has all of them, skipped functions included.
+# `explain` reports only breaks between two graphs that are not empty. The log (TORCH_LOGS=graph_breaks) has all
+# breaks, including skipped functions.
 _LOGS = tuple(f"torch._dynamo.{module}.__graph_breaks" for module in ("symbolic_convert", "convert_frame"))
 _TOLD = re.compile(r"in user code at (.*):(\d+)\nGraph Break Reason: ([\s\S]*)")
 _TRACEBACK = re.compile(r"User code traceback:\n([\s\S]*)")
@@ -36,7 +36,7 @@ _FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Traced:
-    """Into how many graphs the model falls, and where; `failure` is why it could not be traced at all."""
+    """The number of graphs of a traced model, and its graph breaks. `failure`: why it could not be traced, or ""."""
 
     graphs: int
     breaks: tuple[GraphBreak, ...]
@@ -44,7 +44,7 @@ class Traced:
 
 
 def traced_in(step: Step, sample: Sample, limit_s: float) -> Traced:
-    """What tracing the model shows that is called in this step; in one of training, as the loss first calls it."""
+    """Trace the model that this step calls. In a training step, that is the first call of the model by the loss."""
     if isinstance(step, TrainingStep):
         call = step.first_call(sample)
         if call is None:
@@ -55,7 +55,7 @@ def traced_in(step: Step, sample: Sample, limit_s: float) -> Traced:
 
 
 def graph_breaks(call: Call, sample: Sample, limit_s: float) -> Traced:
-    """Trace one call of the model without compiling; what cannot be traced at all, or in time, is told, not raised."""
+    """Trace one call of the model without compiling. If tracing fails or takes too long, `failure` has the reason."""
     own = clone(sample)
     with _listening() as heard:
         try:
@@ -63,7 +63,7 @@ def graph_breaks(call: Call, sample: Sample, limit_s: float) -> Traced:
                 explained = Call(dynamo.explain(call.model)).work(own)
         except TookTooLong:
             return Traced(0, _told(heard), f"it took longer than {limit_s:.0f} s")
-        except Exception as fault:  # the tracer may fail in any way; the trials will show what it means
+        except Exception as fault:  # the tracer may fail in any way; the trials will show whether that matters
             return Traced(
                 0, _told(heard), f"{type(fault).__name__}: {str(fault).splitlines()[0] if str(fault) else ''}"
             )
@@ -75,7 +75,7 @@ def graph_breaks(call: Call, sample: Sample, limit_s: float) -> Traced:
 
 
 def placed(root: nn.Module | None, traced: Traced) -> Traced:
-    """The same, each break with the submodule in whose `forward` it lies."""
+    """Add to each break the path of the submodule whose `forward` contains it."""
     forwards: dict[tuple[str, str], tuple[str, CodeType]] = {}
     for path, module in root.named_modules() if root is not None else ():
         code = getattr(type(module).forward, "__code__", None)
@@ -93,14 +93,17 @@ def _placed(cut: GraphBreak, forwards: Sequence[tuple[str, CodeType]]) -> GraphB
 
 
 def recompiles(call: Call, samples: Sequence[Sample], limit_s: float) -> tuple[Recompile, ...]:
-    """What is compiled again when the samples follow each other, tracing only; as far as it comes in `limit_s`."""
+    """Return what is recompiled when the samples are called one after another, by tracing only.
+
+    Empty if that fails or takes longer than `limit_s`.
+    """
     dynamo.utils.clear_compilation_metrics()
     try:
         with contextlib.redirect_stdout(io.StringIO()), within(limit_s):
             traced = Call(torch.compile(call.model, backend="eager"))
             for sample in samples:
                 traced.work(clone(sample))
-    except (Exception, TookTooLong):  # what fails here fails in every trial, and is told there
+    except (Exception, TookTooLong):  # a model that fails here fails in every trial too, which reports it
         return ()
     finally:
         told = [metrics for metrics in dynamo.utils.get_compilation_metrics() if metrics.recompile_reason]
@@ -114,7 +117,7 @@ def recompiles(call: Call, samples: Sequence[Sample], limit_s: float) -> tuple[R
 
 @contextlib.contextmanager
 def _listening() -> Iterator[list[str]]:
-    """What the tracer logs about graph breaks meanwhile."""
+    """Collect the tracer's log messages about graph breaks."""
     heard: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Time and memory by submodule."""
+"""Measure time and memory by submodule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_CALLS, _LOOKING_S = 20, 0.5
 
 
 class _Stopwatch:
-    """Seconds by path, each without what runs beneath it."""
+    """Seconds by submodule path, each without the time of its children."""
 
     def __init__(self, synchronize: Callable[[], None]) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -30,13 +30,13 @@ class _Stopwatch:
         self._since = 0.0
 
     def enter(self, path: str) -> None:
-        """A submodule begins, and the one above it pauses."""
+        """Start the clock of a submodule, and pause that of its parent."""
         self._book()
         self._running.append(path)
         self.calls[path] += 1
 
     def leave(self) -> None:
-        """It ends, and the one above it goes on."""
+        """Stop the clock of the submodule, and resume that of its parent."""
         self._book()
         self._running.pop()
 
@@ -49,10 +49,10 @@ class _Stopwatch:
 
 
 def hottest(step: Step, sample: Sample, device: str, allocated: Mapping[str, int]) -> tuple[Submodule, ...]:
-    """The up to 200 submodules that take most of a step by themselves, the most first; a function has none.
+    """Return up to 200 submodules with the largest share of a step's time, without their children, largest first.
 
-    Medians over up to 20 calls, as many as fit into half a second, one at least. On a GPU the device is waited for
-    around each submodule, which takes away what overlaps.
+    Times are medians over the calls that fit into half a second: at least 1, at most 20. On a GPU, the device is
+    synchronized around each submodule, which removes overlap. A function has no submodules.
     """
     if step.module is None:
         return ()

@@ -1,4 +1,4 @@
-"""The kernels of a call, as torch's profiler sees them: how many, how long, and what they leave uncovered."""
+"""Measure the kernels of a call with torch's profiler: their number, their length, and the time outside them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autocompile.trial.clock.devices import DEVICES
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
 
-# Leaf operators that only make or describe tensors; what they take is overhead, not a kernel.
+# Leaf operators that only create or describe tensors. Their time is overhead, not a kernel.
 NOT_KERNELS = frozenset(
     f"aten::{name}"
     for name in (
@@ -29,7 +29,7 @@ NOT_KERNELS = frozenset(
     )
 )  # fmt: skip
 
-# Operators that others call to wrap a number or to lay out an operand; alone they are kernels.
+# Operators that other operators call to wrap a number or to lay out an operand. Called alone, they are kernels.
 _INCIDENTAL = NOT_KERNELS | {f"aten::{name}" for name in ("_to_copy", "copy_", "fill_", "zero_", "resize_")}
 
 _MATRIX = frozenset(
@@ -38,13 +38,13 @@ _MATRIX = frozenset(
 )
 
 
-# What the profiler knows a phase by.
+# The prefix of a phase's name in the profiler.
 _RANGE = "autocompile phase: "
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Of one call: how many, their median length in µs, the share of wall time outside them, matrix products."""
+    """The kernels of one call: their number, median length in µs, share of wall time outside them, matrix products."""
 
     per_call: int
     median_us: float
@@ -55,7 +55,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class PhaseKernels:
-    """Of a phase, likewise; `busy_ms` is what its kernels cover of one call."""
+    """The kernels of one phase. `busy_ms`: the time that they cover in one call."""
 
     per_call: int
     median_us: float
@@ -64,11 +64,12 @@ class PhaseKernels:
 
 
 def kernels_of(step: Step, sample: Sample, device: str, runs: int) -> Kernels:
-    """Count kernels, and the share of the wall time that none of them covers.
+    """Count kernels, and measure the share of wall time that no kernel covers.
 
-    On a GPU a kernel is a device event; on a CPU it is an outermost operator that computes by itself: a matrix
-    product, or one that calls nothing but copies and views. Intervals are united, not summed, as they overlap. The
-    profiler makes launches slower and a GPU's kernels not, so there they are set against the time without it.
+    On a GPU, a kernel is a device event. On a CPU, it is an outermost operator that computes something itself: a matrix
+    product, or an operator that calls only copies and views. The covered time is the union of the intervals, as they
+    overlap. The profiler slows down launches but not the kernels of a GPU. On a GPU, the covered time is therefore
+    compared with the wall time without the profiler.
     """
     synchronize = DEVICES[device].synchronize
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
@@ -98,7 +99,7 @@ def kernels_of(step: Step, sample: Sample, device: str, runs: int) -> Kernels:
 
 
 def _wall_us(step: Step, sample: Sample, synchronize: Callable[[], None], runs: int) -> float:
-    """Microseconds that so many runs take, each to its end."""
+    """Return the microseconds that `runs` runs take, with a synchronization after each."""
     synchronize()
     started = time.perf_counter()
     for _ in range(runs):
@@ -121,7 +122,7 @@ def _ranges(step: Step) -> Iterator[None]:
 
 
 def _by_phase(events: Sequence[Any], kernels: Sequence[Any], device: str, runs: int) -> dict[Phase, PhaseKernels]:
-    """The kernels of each phase: those that began in it, on a GPU those that were launched in it."""
+    """Return the kernels of each phase: on a CPU those that began in it, on a GPU those that were launched in it."""
     ranges: dict[Phase, list[Any]] = defaultdict(list)
     for event in events:
         if event.device_type == DeviceType.CPU and event.name.startswith(_RANGE):
@@ -162,7 +163,7 @@ def _computing(event: Any) -> Iterator[Any]:
 
 
 def _within_another(event: Any) -> bool:
-    """A convolution calls another, which is the same one."""
+    """Whether a matrix operator called this one: a convolution calls another operator for the same convolution."""
     return event.cpu_parent is not None and event.cpu_parent.name in _MATRIX
 
 

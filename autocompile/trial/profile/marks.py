@@ -1,4 +1,4 @@
-"""Where the phases of a unit of work begin and end."""
+"""Record where the phases of a unit of work begin and end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Stamp = TypeVar("_Stamp")
 
 @dataclass(frozen=True)
 class Span(Generic[_Stamp]):
-    """A phase, and what was stamped where it began and where it ended."""
+    """A phase, with the stamps of its start and its end."""
 
     phase: Phase
     start: _Stamp
@@ -24,7 +24,10 @@ class Span(Generic[_Stamp]):
 
 @contextmanager
 def spans_of(step: Step, stamp: Callable[[], _Stamp]) -> Iterator[list[Span[_Stamp]]]:
-    """The phases of the work that is done once meanwhile; the list is filled when it is done, or stays empty."""
+    """Yield a list that is filled with the phases of the body's work when the body ends.
+
+    The body must do the work once. The list stays empty if the work has no phases.
+    """
     begun: list[tuple[Phase, _Stamp]] = []
     spans: list[Span[_Stamp]] = []
     with step.telling(lambda phase: begun.append((phase, stamp()))):

@@ -1,4 +1,4 @@
-"""A first profile: what the baseline does, before anything is searched."""
+"""The first profile: measure the baseline before the search."""
 
 from __future__ import annotations
 
@@ -45,28 +45,29 @@ from autocompile.workload.training.step import TrainingStep
 
 _PROFILED_CALLS = 3
 _VARIANTS = 2
-# Bytes that a case of a training holds for each byte of its parameters (gradients of each step, parameters, the
-# optimizer's state, and all of it in float64), and bytes that all cases together should have.
+# The bytes that a case of a training holds for each byte of its parameters (gradients of each step, parameters, the
+# optimizer's state, and all of them again in float64), and the bytes that all cases together may take.
 _HELD, _ROOM_BYTES = 20, 256 * 1024**2
 _LONGEST_TRACE_S = 600.0
-# For reading, half a minute and some twenty calls have to do: so much for tracing, so much for a pass over the samples.
+# A full profile (for the user to read) should take half a minute and some twenty calls. These are the seconds for
+# tracing and for one pass over the samples.
 _BRIEF_TRACE_S, _PASS_S = 6.0, 0.5
 _WARM_S = 0.5
 _PROOF_SHARE = 0.1
 _RANDOM: dict[WorkloadKind, str] = {
-    "inference": "the model draws random numbers, as for dropout: what is compiled is compared as it draws eager's, "
-    "and then by how its own are distributed",
-    "training": "a step draws random numbers, as for dropout: what is compiled is compared as it draws eager's, and "
-    "then by how its own are distributed",
-    "closure": "the closure draws random numbers, as for dropout: what is compiled is compared as it draws eager's, "
-    "and then by how its own are distributed",
+    "inference": "the model draws random numbers, as for dropout: a candidate is compared while it draws eager's, and "
+    "then by the distribution of its own",
+    "training": "a step draws random numbers, as for dropout: a candidate is compared while it draws eager's, and "
+    "then by the distribution of its own",
+    "closure": "the closure draws random numbers, as for dropout: a candidate is compared while it draws eager's, and "
+    "then by the distribution of its own",
 }
-# Importing the tracer alone takes seconds; a small budget is for trials.
+# Importing the tracer alone takes seconds. A small budget is better spent on trials.
 _WORTH_TRACING_S = 15.0
 
 
 def take_profile(task: ProfileTask, phases: Phases) -> Profile:
-    """Profile the baseline; a brief profile leaves the float64 reference behind, for the trials.
+    """Profile the baseline. A brief profile also stores the float64 reference for the trials.
 
     Raises whatever the model raises on its own inputs, and InvalidWorkload if it cannot be profiled.
     """
@@ -94,9 +95,9 @@ def take_profile(task: ProfileTask, phases: Phases) -> Profile:
                 return diagnosis.with_details(bounded, examined)
     with phases("profile"):
         free_batch = _free_batch(eager, compared, phases.left_s)
-        cuts = task.workload.script is None  # a script cuts its batches itself
+        cuts = task.workload.script is None  # a script splits its batches itself
         saved = with_savings(bounded, eager, samples, compared.repeats.call_s, phases.left_s, cuts=cuts)
-        # Last, as a GPU does not survive a call with values that a model does not take.
+        # Done last: after a call with values that the model does not accept, this process can no longer use the GPU.
         padding = _padding(task, eager, samples, compared.repeats.call_s, phases.left_s)
         return replace(saved, buckets=padding.buckets, padding_problem=padding.problem, free_batch=free_batch)
 
@@ -107,11 +108,11 @@ def _kernels(eager: Step, compared: _Compared, task: ProfileTask) -> Kernels:
 
 
 def _measured(eager: Step, compared: _Compared, figures: Profile, task: ProfileTask, phases: Phases) -> Profile:
-    """Memory and graphs, beside the figures that were found out before."""
+    """Add memory and graphs to the figures measured before."""
     memory = _peak_bytes(eager, compared.samples, task.workload.device_type)
     full = task.depth == "full"
     limit_s = _BRIEF_TRACE_S if full else min(phases.left_s / 3, _LONGEST_TRACE_S)
-    traced = Traced(0, (), "it was not tried, as little of the budget is left")
+    traced = Traced(0, (), "it was not tried, because too little of the budget is left")
     if full or limit_s > _WORTH_TRACING_S:
         traced = placed(eager.module, traced_in(eager, compared.samples[0], limit_s))
     return replace(
@@ -124,7 +125,7 @@ def _measured(eager: Step, compared: _Compared, figures: Profile, task: ProfileT
 
 
 def _peak_bytes(eager: Step, samples: Sequence[Sample], device_type: str) -> int:
-    """Of a step of training what is its own, else what the process took, or on a GPU what calls take of it."""
+    """Return the peak memory: of the step itself in training, of the calls on a GPU, else of the process."""
     if isinstance(eager, TrainingStep):
         return step_peak_bytes(eager, samples)
     if device_type == "cuda":
@@ -136,7 +137,7 @@ def _peak_bytes(eager: Step, samples: Sequence[Sample], device_type: str) -> int
 
 @dataclass(frozen=True)
 class _Compared:
-    """What calling the model shows: the samples to go on with, and what is right, where a search will ask."""
+    """The results of calling the model: the samples to profile and, for a search, the reference (else None)."""
 
     samples: tuple[Sample, ...]
     repeats: Repeatability
@@ -159,18 +160,18 @@ def _compare(task: ProfileTask, eager: Step, samples: tuple[Sample, ...]) -> _Co
 
 
 def _padding(task: ProfileTask, eager: Step, samples: Sequence[Sample], call_s: float, left_s: float) -> PaddingProof:
-    """Whether calls may be filled up, where they differ in size."""
+    """Prove that calls may be padded, if they differ in size."""
     if not isinstance(eager, Call):
-        return PaddingProof(problem="a step of training takes its batches as they are")
+        return PaddingProof(problem="the batches of a training step are not filled up")
     if len(task.workload.signatures) == 1:
         return PaddingProof(problem="the inputs have one signature")
     if CALLS_OF_A_PROOF * call_s > _PROOF_SHARE * left_s:
-        return PaddingProof(problem="whether filling is harmless was not tried, as little of the budget is left")
+        return PaddingProof(problem="filling up calls was not tried, because too little of the budget is left")
     return prove_padding(eager, samples)
 
 
 def _free_batch(eager: Step, compared: _Compared, left_s: float) -> bool | None:
-    """Whether a call may hold another number of samples; None where little of the budget is left."""
+    """Whether a call may hold another number of samples; None if too little of the budget is left to find out."""
     if not isinstance(eager, Call):
         return None
     if compared.repeats.random:
@@ -209,22 +210,22 @@ def _figures(compared: _Compared, steady: _Steady, kernels: Kernels) -> Profile:
 def _check_children(repeats: Repeatability) -> None:
     if repeats.replaced:
         raise InvalidWorkload(
-            "is another module after every call, so nothing can be said about the model's parts",
+            "is another module after every call, so the model's parts cannot be profiled",
             where=f"model.{repeats.replaced}",
             remedy="build the model's children in __init__ and only use them in forward",
         )
 
 
 def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
-    """Samples, evenly thinned, that one pass over takes no longer than half a second; at least one."""
+    """Return an even selection of the samples such that one pass takes at most half a second; at least one sample."""
     count = min(len(samples), max(1, int(_PASS_S / max(call_s, 1e-6))))
     return tuple(samples[position * len(samples) // count] for position in range(count))
 
 
 def variants_of(workload: Workload) -> int:
-    """How many random variants of each signature are compared: in a training, as many as there is room for.
+    """Return how many random variants of each signature are compared: in a training, as many as memory allows.
 
-    A case of a training holds all that several steps make: some twenty times the parameters.
+    A case of a training holds the results of several steps: some twenty times the size of the parameters.
     """
     if workload.training is None:
         return _VARIANTS
@@ -233,14 +234,14 @@ def variants_of(workload: Workload) -> int:
 
 
 def _reference(task: ProfileTask, eager: Step, samples: tuple[Sample, ...], *, random: bool) -> Reference:
-    """What is right, left in the task's file; the user's metric is tried on it."""
+    """Make the reference, store it in the task's file, and try the user's metric on it."""
     reference = make_reference(eager, samples, variants=variants_of(task.workload), seed=task.seed, random=random)
     reference.save(Path(task.reference), with_outputs=bool(task.metric))
     metric = unspool_metric(task.metric)
     if metric is not None:
         for case in reference.cases:
             metric(case.baseline.output)
-    return Reference.load(Path(task.reference))  # which takes no memory of what is profiled
+    return Reference.load(Path(task.reference))  # loaded lazily, so it takes no memory from the profiled model
 
 
 def _baseline_ms(pairs: Pairs) -> Estimate:
@@ -265,7 +266,7 @@ def _notes(task: ProfileTask, compared: _Compared, steady: _Steady, given: int) 
     if steady.pairs.contamination.noisy:
         notes.append(f"the host is noisy: {disturbance(steady.pairs.contamination)}")
     if len(compared.samples) < given:
-        notes.append(f"{len(compared.samples)} of {given} samples were profiled, as all would take too long")
+        notes.append(f"{len(compared.samples)} of {given} samples were profiled, because all would take too long")
     return notes
 
 

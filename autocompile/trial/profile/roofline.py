@@ -1,8 +1,8 @@
-"""What bounds a call, a step or a part of it, from figures alone, and the evidence for it in a sentence.
+"""Determine from figures what bounds a call, a step or a part of it, with the evidence as a sentence.
 
-The work of a call is set against what this device does at best: the share of a call's time in which its FLOPs, its
-bytes, or the mere starting of its operators could have been done (a roofline with a third side). The largest names
-the bound. A GPU tells by itself: where it is idle, it waits for launches, whatever they compute.
+The work of a call is compared with the peak performance of this device: the share of the call's time that its FLOPs,
+its bytes, or the dispatch of its operators would take at best (a roofline with a third ceiling). The largest share
+names the bound. A GPU that is mostly idle waits for launches, whatever the kernels compute.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from autocompile.core.bound import STARVED_GPU, Bound
 from autocompile.core.profile import Ceilings
 from autocompile.core.units import format_bytes, format_ms
 
-# Below this none of the ceilings explains the time.
+# If all shares are below this, no ceiling explains the time.
 _EXPLAINS = 0.2
 _MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one call: what it takes and what it does; `idle_share` is of the device, None where it is not known.
+    """The time and work of one call. `idle_share`: the idle share of the device, None if it is not known.
 
-    `one` is what it is called in texts. Of the `flops`, `convolution_flops` are in convolutions.
+    `one`: the word for one unit of work in texts. `convolution_flops`: those of the `flops` that are in convolutions.
     """
 
     latency_ms: float
@@ -41,7 +41,7 @@ class Figures:
 
     @property
     def flops_share(self) -> float:
-        """Of the time, what its FLOPs would take at best."""
+        """The share of the time that the FLOPs would take at best."""
         convolves_at = self.ceilings.convolution_flops_per_s or self.ceilings.flops_per_s
         multiplied = self.flops - self.convolution_flops
         best_s = multiplied / self.ceilings.flops_per_s + self.convolution_flops / convolves_at
@@ -49,17 +49,17 @@ class Figures:
 
     @property
     def bandwidth_share(self) -> float:
-        """Of the time, what moving its bytes would take at best."""
+        """The share of the time that moving the bytes would take at best."""
         return self.bytes / self.ceilings.bytes_per_s / (self.latency_ms / 1e3)
 
     @property
     def overhead_share(self) -> float:
-        """Of the time, what starting its operators takes."""
+        """The share of the time that dispatching the operators takes."""
         return self.operators * self.ceilings.dispatch_us / (self.latency_ms * 1e3)
 
 
 def bound_of(call: Figures) -> tuple[Bound, str]:
-    """What bounds the call, and why."""
+    """Return what bounds the call, and the evidence for it."""
     if call.input_share > _MOSTLY:
         return "input", (
             f"a batch takes {format_ms(call.input_ms)} to come and {format_ms(call.latency_ms)} to compute: "
@@ -79,12 +79,12 @@ def bound_of(call: Figures) -> tuple[Bound, str]:
         return largest, f"{_SENTENCES[largest](call)} ({_others(shares, largest)})"
     if call.outside_share > _MOSTLY and call.kernels:
         return "overhead", (
-            f"{call.outside_share:.0%} of the time lies outside of kernels ({_kernels(call)}): Python, the dispatcher "
-            "or waiting take it"
+            f"{call.outside_share:.0%} of the time is spent outside of kernels ({_kernels(call)}): in Python, in the "
+            "dispatcher or waiting"
         )
     return "unknown", (
-        f"no ceiling is near ({_others(shares, None)}), but kernels take the time ({_kernels(call)}): they are slow by "
-        "themselves, or are held up by other processes"
+        f"no ceiling is near ({_others(shares, None)}), but the time is spent in kernels ({_kernels(call)}): they are "
+        "slow themselves, or other processes delay them"
     )
 
 

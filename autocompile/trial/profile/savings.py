@@ -1,4 +1,4 @@
-"""By what a step of training may take less memory: whether batches may be cut, and blocks computed again."""
+"""Find ways for a training step to use less memory: splitting batches, and recomputing blocks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PROOF_SHARE = 0.1
 def with_savings(
     profile: Profile, eager: Step, samples: Sequence[Sample], step_s: float, left_s: float, *, cuts: bool
 ) -> Profile:
-    """The profile with what was found out of that.
+    """Add to the profile whether batches may be split and blocks recomputed.
 
-    The cut is not tried where batches are not to be cut (`cuts`), or little of the budget is left.
+    Splitting is not tried if `cuts` is False, or if too little of the budget is left.
     """
     if not isinstance(eager, TrainingStep):
         return profile
@@ -31,7 +31,7 @@ def with_savings(
 
 
 def recompute_problem(step: TrainingStep, sample: Sample, blocks: Sequence[RepeatedBlock]) -> str:
-    """Why what these blocks do cannot be done twice in a step, or "": a buffer would be changed twice."""
+    """Return why these blocks cannot be computed twice in a step (a buffer would be changed twice), or ""."""
     assert step.module is not None
     parts = {path: step.module.get_submodule(path) for block in blocks for path in block.paths}
     buffers = {f"{path}.{name}": buffer for path, part in parts.items() for name, buffer in part.named_buffers()}

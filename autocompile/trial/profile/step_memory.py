@@ -1,7 +1,7 @@
-"""What holds the memory of a step of training.
+"""Measure what occupies the memory of a training step.
 
-Activations are what autograd is given to keep for the backward (`torch.autograd.graph.saved_tensors_hooks`), apart from
-what parameters, buffers and batches hold anyway. What an operator keeps in an object of its own is not seen.
+Activations are the tensors that autograd saves for the backward (`torch.autograd.graph.saved_tensors_hooks`), except
+memory that belongs to parameters, buffers or batches. Memory that an operator keeps in its own objects is not counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autocompile.workload.training.step import TrainingStep
 
 
 def step_memory(step: TrainingStep, sample: Sample) -> StepMemory:
-    """Measured in two steps, which the caller undoes; each begins without gradients."""
+    """Measure the memory of a step in two steps, each of which begins without gradients. The caller undoes them."""
     held = _Holders(step.device_type)
     parameters = held.claimed(step.module.parameters())
     buffers = held.claimed(step.module.buffers())
@@ -42,14 +42,14 @@ def step_memory(step: TrainingStep, sample: Sample) -> StepMemory:
 
 
 class _Holders:
-    """Which memory of a type of device is spoken for."""
+    """The memory of a type of device that is already attributed to a holder."""
 
     def __init__(self, device_type: str) -> None:
         self._device_type = device_type
         self._known: set[int] = set()
 
     def fresh(self, leaves: Iterable[Any]) -> dict[int, int]:
-        """The bytes of each storage that nobody has claimed yet, by where it is."""
+        """Return the bytes of each storage that is not attributed yet, by its address."""
         found: dict[int, int] = {}
         for tensor in (part for leaf in leaves for part in _strided(leaf)):
             storage = tensor.untyped_storage()
@@ -58,23 +58,23 @@ class _Holders:
         return found
 
     def claimed(self, leaves: Iterable[Any]) -> int:
-        """The same, summed, and from now on spoken for."""
+        """Return the total bytes of these storages, and mark them as attributed."""
         found = self.fresh(leaves)
         self._known.update(found)
         return sum(found.values())
 
 
 def _strided(leaf: Any) -> Iterable[torch.Tensor]:
-    """The tensors with memory of their own that make up one, as a sparse gradient has two."""
+    """Return the tensors with memory that a tensor consists of. A sparse gradient consists of two."""
     if not isinstance(leaf, torch.Tensor):
         return ()
     if leaf.layout == torch.sparse_coo:
-        return (leaf._indices(), leaf._values())  # noqa: SLF001  of a gradient that may not be coalesced
+        return (leaf._indices(), leaf._values())  # noqa: SLF001  the gradient may not be coalesced
     return (leaf,) if leaf.layout == torch.strided else ()
 
 
 def _activations(step: TrainingStep, sample: Sample, held: _Holders) -> int:
-    """The most bytes that one forward keeps."""
+    """Return the most bytes that one forward saves for the backward."""
     kept: list[dict[int, int]] = [{}]
     forward = False
 

@@ -1,4 +1,4 @@
-"""How the time of a step is divided among its phases."""
+"""Measure how the time of a step is divided among its phases."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_STEPS, _LOOKING_S = 20, 0.5
 
 
 def phase_shares(step: Step, sample: Sample, device: str) -> dict[Phase, float]:
-    """The share of each phase, in 0..1, together 1, in the order in which they begin; empty if it has no phases.
+    """Return the share of each phase in 0..1, in the order in which they begin; empty if the step has no phases.
 
-    Medians over up to 20 steps, as many as fit into half a second, one at least, so that a pause in one of them counts
-    for nothing. On a GPU its own clock is read, so nothing waits.
+    The shares add up to 1. They are medians over the steps that fit into half a second (at least 1, at most 20), so
+    that a pause in one step does not matter. On a GPU, the device's own clock is read, so no synchronization is needed.
     """
     looks: list[Mapping[Phase, float]] = []
     ends = time.perf_counter() + _LOOKING_S
@@ -32,7 +32,7 @@ def phase_shares(step: Step, sample: Sample, device: str) -> dict[Phase, float]:
 
 
 def _look(step: Step, sample: Sample, device: str) -> dict[Phase, float]:
-    """Seconds by phase of one step."""
+    """Return the seconds of each phase in one step."""
     on = DEVICES[device]
     with spans_of(step, on.stamp) as spans:
         step.run(sample)

@@ -1,4 +1,4 @@
-"""Which submodule is running: hooks around every forward, for as long as somebody wants to know."""
+"""Follow which submodule is running, with temporary hooks around every forward."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import nn
 
 @contextmanager
 def following(root: nn.Module | None, enter: Callable[[str], None], leave: Callable[[], None]) -> Iterator[None]:
-    """Have `enter(path)` and `leave()` called around the forward of every submodule; None has none.
+    """Call `enter(path)` and `leave()` around the forward of every submodule of `root`. If `root` is None, do nothing.
 
-    A scripted module takes no hooks, and is part of the one around it.
+    A scripted module does not accept hooks, so it counts as part of its parent.
     """
     handles = []
     for path, module in root.named_modules() if root is not None else ():
