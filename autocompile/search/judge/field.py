@@ -35,9 +35,7 @@ class Field:
 
     def standing(self, calls: float) -> list[Contender]:
         """Return the candidates that are not clearly slower than any other over `calls` calls, the fastest first."""
-        eligible = self._eligible(calls)
-        quickest = sorted(eligible, key=lambda c: _quickness(c, calls))
-        return [c for c in quickest if self._stands(c, quickest, calls)] or quickest[:1]
+        return self._standing(self._eligible(calls), calls)
 
     def envelope(self) -> list[tuple[int, Contender]]:
         """Return the winners by number of calls, each with the number of calls from which it wins."""
@@ -75,22 +73,22 @@ class Field:
         return self._settled + [c for c in self.contenders if not self._is_settled(c) and self._beats(c, first, calls)]
 
     def _first(self, some: Sequence[Contender], calls: float) -> Contender:
-        quickest = sorted(some, key=lambda c: _quickness(c, calls))
-        standing = [c for c in quickest if self._stands(c, quickest, calls)] or quickest[:1]
+        standing = self._standing(some, calls)
         settled = [c for c in standing if self._is_settled(c)] or standing
         enough = (1 + WORTH_SIMPLICITY) * settled[0].cost(calls)[0]
         close = [c for c in settled if c.origin == "baseline" or c.cost(calls)[0] <= enough]
         return min(close, key=lambda c: (c.origin != "baseline", c.changes))
 
-    def _stands(self, contender: Contender, among: Sequence[Contender], calls: float) -> bool:
-        """Whether no candidate among these beats it, or beats a candidate that is no worse than it.
+    def _standing(self, some: Sequence[Contender], calls: float) -> list[Contender]:
+        """Return the candidates of `some` that no other one clearly beats, the fastest first; at least the fastest.
 
-        The second condition keeps a candidate from winning by a wide interval alone.
+        A candidate is left out, too, if it is no better than a beaten one: else it could win by a wide interval alone.
         """
-        if any(self._beats(other, contender, calls) for other in among):
-            return False
-        others = [c for c in among if no_worse(c, contender, calls)]
-        return not any(self._beats(other, c, calls) for c in others for other in among)
+        quickest = sorted(some, key=lambda c: _quickness(c, calls))
+        beaten = [c for c in quickest if any(self._beats(other, c, calls) for other in quickest)]
+        numbers = {c.number for c in beaten}
+        left = (c for c in quickest if c.number not in numbers)
+        return [c for c in left if not any(no_worse(one, c, calls) for one in beaten)] or quickest[:1]
 
     def _beats(self, contender: Contender, other: Contender, calls: float) -> bool:
         return self.can_be_told and beats(contender, other, calls)
