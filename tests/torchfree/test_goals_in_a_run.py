@@ -152,7 +152,7 @@ def test_the_best_batch_and_the_best_at_the_given_one_are_both_told():
     assert document.winner.batch == 8
     assert document.winner_as_given.label == "inductor"
     assert document.winner.speedup.value == pytest.approx(1 / (0.4 * 0.3), rel=0.02)
-    assert "in batches of 8; at your batch inductor: 2.50x" in " ".join(as_text(document).split())
+    assert "in batches of 8; at your batch size inductor: 2.50x" in " ".join(as_text(document).split())
 
 
 def as_probed(task):

@@ -373,7 +373,7 @@ def test_a_damaged_artifact_is_never_opened(kept, fault):
 def test_a_pinned_artifact_is_the_only_one(kept):
     with pytest.raises(InvalidArtifact, match="has digest sha256:"):
         open_manifest(kept, "sha256:" + "0" * 64)
-    with pytest.raises(InvalidValue, match="'abc' is no digest"):
+    with pytest.raises(InvalidValue, match="'abc' is not a digest"):
         open_manifest(kept, "abc")
 
 

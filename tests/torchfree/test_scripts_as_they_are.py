@@ -21,8 +21,8 @@ SEEN = ScriptEntry("Net", 100, 10.0, 0.9, True)
 
 def test_what_would_change_the_scripts_own_loop_is_closed():
     reasons = closed(dataclasses.replace(AROUND, in_script=True, micro_batches={"2": "", "4": ""}))
-    assert "left as it is" in reasons["scope=with-loss"]
-    assert "left as it is" in reasons["micro_batches=2"]
+    assert "not changed" in reasons["scope=with-loss"]
+    assert "not changed" in reasons["micro_batches=2"]
     space, _left_out = open_space(dataclasses.replace(AROUND, in_script=True), ALL)
     assert not any(plan.micro_batches > 1 or plan.settings.get("with_loss") for _c, plan in space.programs)
 

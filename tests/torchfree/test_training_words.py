@@ -240,7 +240,7 @@ def test_ways_to_save_memory_are_open_where_memory_is_limited():
         ({"recompute_problem": "0.norm changes at every step"}, "activations=checkpoint", "0.norm changes"),
         ({"draws": True}, "memory_budget=half", "other random numbers"),
         ({"micro_batches": {"2": "", "4": "a batch of 6 has no 4 equal parts"}}, "micro_batches=4", "no 4 equal parts"),
-        ({"micro_batches": {}}, "micro_batches=2", "was not tried"),
+        ({"micro_batches": {}}, "micro_batches=2", "was not checked"),
     ],
 )
 def test_a_way_that_saves_nothing_or_learns_otherwise_is_closed(changed, subject, words):
@@ -344,7 +344,7 @@ def test_everything_that_is_said_is_about_steps(wins):
         without_code = text.partition("The same in plain torch")[0]
         assert re.search(r"\b(call|calls|artifact)\b", without_code) is None
         assert " step" in without_code
-    assert "steps of one process" in as_page(document)
+    assert "steps per process" in as_page(document)
     assert document.artifact.start == ("compile" if wins == "compiled" else "none")
     if wins == "compiled":
         assert document.winner.config["optimizer"] == "fused"
