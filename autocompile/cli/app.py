@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from autocompile.cli import doctor, export, profile, run, schema, show, tune, verify
+from autocompile.cli import doctor, export, profile, run, schema, show, tune, verify, version
 
 app = typer.Typer(
     name="autocompile",
@@ -15,6 +15,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.callback()(version.version)
 app.command("tune")(tune.tune)
 app.command("run", context_settings={"allow_interspersed_args": False})(run.run)
 app.command("profile")(profile.profile)

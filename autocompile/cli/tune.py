@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocompile.cli import options
+from autocompile.cli.stopping import Stopping
 
 if TYPE_CHECKING:
     from autocompile.core.document import Document
@@ -47,7 +48,8 @@ def tune(
 ) -> None:
     """Tune the workload that SCRIPT defines, or the model that it is seen to call.
 
-    Exit status: 130 if stopped with Ctrl-C (the best result so far is kept), 1 if no candidate meets the constraints.
+    Exit status: 130 if stopped with Ctrl-C, 143 if stopped with SIGTERM (both keep the best result so far), 1 if no
+    candidate meets the constraints.
     """
     began = time.monotonic()  # before the imports, whose time counts towards the budget
     from autocompile.core.goal import Goal, batch_from
@@ -73,9 +75,11 @@ def tune(
     watching = _watching(watch, watch_calls, module, function)
     place = script_place(str(script), as_module=as_module)
     source = from_script(place, arguments or (), watching=watching, shows=show_output)
-    document = _run(source, request, quiet=quiet)
+    stopping = Stopping()
+    stopping.install()
+    document = _run(source, request, stopping, quiet=quiet)
     _show(document, output, as_json=json)
-    sys.exit(_status(document))
+    sys.exit(_status(document, stopping))
 
 
 def _show(document: Document, output: Path, *, as_json: bool) -> None:
@@ -90,9 +94,9 @@ def _show(document: Document, output: Path, *, as_json: bool) -> None:
         print("\n" + "\n".join(_kept(document, output)))
 
 
-def _status(document: Document) -> int:
+def _status(document: Document, stopping: Stopping) -> int:
     if not document.complete:
-        return 130
+        return stopping.status
     return 0 if document.is_feasible else 1
 
 
@@ -131,8 +135,8 @@ def _use_of(document: Document, output: Path) -> str:
     return f"train with autocompile.prepare({str(output)!r}, model, optimizer{loss})"
 
 
-def _run(source: Source, request: Request, *, quiet: bool) -> Document:
-    """Run with progress. If Ctrl-C stops the run before it has a verdict, exit with status 130."""
+def _run(source: Source, request: Request, stopping: Stopping, *, quiet: bool) -> Document:
+    """Run with progress. If the run is stopped before it has a verdict, exit with the status that says so."""
     from autocompile.core.progress import Silence
     from autocompile.report.progress import LiveProgress
     from autocompile.tuning import tune as run
@@ -144,4 +148,4 @@ def _run(source: Source, request: Request, *, quiet: bool) -> Document:
             return run(source, request, live)
     except KeyboardInterrupt:
         print("autocompile: stopped before there was a verdict; run the same command to resume", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(stopping.status)

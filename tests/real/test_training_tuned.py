@@ -155,7 +155,7 @@ def test_a_kept_training_is_verified_on_another_machine_and_for_the_same_trainin
     ("options", "words"),
     [
         ({"training": "adam"}, "training: is a str"),
-        ({"goal": autocompile.Goal(metric=len)}, "metric: is of a model's outputs"),
+        ({"goal": autocompile.Goal(metric=len)}, "metric: needs a model's outputs"),
         ({"goal": autocompile.Goal(batch="tune", objective="throughput")}, "batch: changes what the model learns"),
         ({"goal": autocompile.Goal(processes=4)}, "processes: in training, every process compiles for itself"),
     ],

@@ -6,6 +6,7 @@ import weakref
 
 import pytest
 
+from autocompile.cli.stopping import Stopping
 from autocompile.runner.interrupts import Interrupts
 
 
@@ -72,3 +73,33 @@ def test_another_handler_and_another_thread_are_left_alone():
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.fixture
+def stopping():
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    found = Stopping()
+    found.install()
+    yield found
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_stops_as_ctrl_c_does_and_is_not_lost_either(interrupts, stopping):
+    assert stopping.status == 130
+    with pytest.raises(KeyboardInterrupt):
+        signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
+    assert stopping.status == 143
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.check()
+
+
+def test_sigterm_stops_also_where_ctrl_c_is_ignored(stopping):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with pytest.raises(KeyboardInterrupt):
+        signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
+
+
+def test_a_handler_of_sigterm_that_is_there_already_stays():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Stopping().install()
+    assert signal.signal(signal.SIGTERM, before) is signal.SIG_IGN

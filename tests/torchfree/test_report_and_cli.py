@@ -1,5 +1,6 @@
 import io
 import json
+from importlib.metadata import version
 
 import pytest
 from builders import measurement, profile, trial, workload
@@ -144,6 +145,10 @@ def test_show_prints_what_was_kept(tmp_path):
     assert "inductor freezing=True" in shown.stdout
     as_json = CliRunner().invoke(cli.app, ["show", str(tmp_path), "--json"])
     assert from_json(as_json.stdout, Document) == document
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert CliRunner().invoke(cli.app, ["--version"]).stdout == f"autocompile {version('torch-autocompile')}\n"
 
 
 def test_schema_is_printed():
