@@ -69,7 +69,7 @@ def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> Compile
     if differs:
         grave = grave_of(found := (Mismatch("weights", differs), *found))
     if grave and asked.on_mismatch == "error":
-        remedy = starting.either(grave[0].remedy, "tune it again for what is here")
+        remedy = starting.either(grave[0].remedy, "tune it again here")
         raise InvalidRecommendation(grave[0].message, where=str(path), remedy=remedy)
     if manifest.device_type == "cpu":
         settle_heap()

@@ -93,8 +93,10 @@ class Cluster:
             return False
 
     def others(self):
-        """The children of this process that are no part of the cluster."""
-        return {one.pid for one in psutil.Process().children(recursive=True) if not self.is_beneath(one)}
+        """The children of this process that are no part of the cluster. One that was killed shows no environment."""
+        own = {process.pid for process in self.running.values()}
+        children = psutil.Process().children(recursive=True)
+        return {one.pid for one in children if one.pid not in own and not self.is_beneath(one)}
 
     def is_there(self, words):
         return self.there in words

@@ -278,4 +278,4 @@ def test_a_curve_that_is_not_finite_is_none():
     bench = Bench("mlp", "AdamW", "")
     step = bench.step(NotFinite)
     step.done = 20
-    assert "off eager's by inf" in bench.judged(step).fault
+    assert "deviates from eager's by inf" in bench.judged(step).fault

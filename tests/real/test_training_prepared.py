@@ -518,7 +518,7 @@ def test_another_type_of_device_is_trained_as_it_is(recommend):
 def test_a_runtime_that_lacks_something_here_leaves_the_rest(recommend, monkeypatch):
     directory = recommend("mlp", replace(TRACED, autocast="bfloat16"))
     monkeypatch.setattr(type(kind("inductor")), "lacks", lambda _self, _device: "there is no C++ compiler here")
-    with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler here; it is trained without the compiler"):
+    with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler here; the model is trained without the compiler"):
         step, model, _optimizer = prepared(directory, "mlp")
     assert step.model is model
     assert trained(step, "mlp") == pytest.approx(by_hand("mlp", amp=True)[0], rel=1e-6)
@@ -656,7 +656,7 @@ def test_what_is_wrong_with_what_was_given_is_one_line(recommend):
     model = model_of("mlp")
     optimizer = adamw(model.parameters())
     loss = LEARNERS["mlp"].loss
-    with pytest.raises(UsageError, match="prepare: the loss is missing; give loss="):
+    with pytest.raises(UsageError, match="prepare: the loss is missing; pass loss="):
         autocompile.prepare(directory, model, optimizer)
     with pytest.raises(UsageError, match="a function cannot be trained"):
         autocompile.prepare(directory, loss, optimizer, loss=loss)
