@@ -10,7 +10,7 @@ import pytest
 from clusters import PATIENCE_S, Cluster, check_a_kill, check_a_run, wait_until
 
 from autocompile.core.errors import InvalidValue
-from autocompile.runner.cluster.ray import RayEngine
+from autocompile.runner.cluster.ray import RayEngine, has_token
 
 # Ray creates its sockets here, and their paths must be short.
 _SCRATCH = "/tmp"
@@ -70,6 +70,7 @@ def free_port():
 @pytest.fixture(scope="module")
 def cluster():
     with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_AUTH_MODE", "disabled")  # else it depends on whether this user has a token
         patched.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "2")  # by default half a minute
         patched.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")  # else Ray's client server crashes in gRPC as it forks
         yield from own_cluster()
@@ -94,3 +95,18 @@ def test_where_no_cluster_answers_one_line_says_so():
     with pytest.raises(InvalidValue, match=r"no Ray cluster answers at 127\.0\.0\.1:") as told:
         RayEngine(f"127.0.0.1:{free_port()}")
     assert "\n" not in str(told.value)
+
+
+def test_a_token_is_found_where_ray_looks_for_one(tmp_path, monkeypatch):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not has_token()
+    for name, value in (("RAY_AUTH_TOKEN", "secret"), ("RAY_AUTH_TOKEN_PATH", str(tmp_path / "own"))):
+        (tmp_path / "own").write_text("secret")
+        with monkeypatch.context() as patched:
+            patched.setenv(name, value)
+            assert has_token()
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("secret")
+    assert has_token()

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -114,6 +115,8 @@ class RayLink:
 def _imported(where: str) -> Any:
     """Import and return Ray. Raises InvalidValue if it is not installed, or already in use."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if has_token():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # gRPC's fork handlers are not needed here
     try:
         import grpc  # noqa: F401, PLC0415  Ray Client needs it in addition to Ray
@@ -125,6 +128,18 @@ def _imported(where: str) -> Any:
         remedy = "call ray.shutdown() first, or tune from the command line"
         raise InvalidValue("this process already uses Ray", where=where, remedy=remedy)
     return ray
+
+
+def has_token() -> bool:
+    """Return whether this user has a token for Ray clusters.
+
+    `ray start` requires the token if there is one, and drivers on the cluster send it. Ray Client sends it only in the
+    mode that says so, and otherwise waits until it times out (seen with Ray 2.60).
+    """
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return True
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return (Path(path) if path else Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _check_answer(address: str, where: str) -> None:
