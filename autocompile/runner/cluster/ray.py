@@ -46,7 +46,7 @@ class RayEngine:
 
     def workers(self) -> Mapping[str, Here | str]:
         try:
-            nodes = [node for node in self._ray.nodes() if node["Alive"]]
+            nodes = [node for node in _connected(self._ray).nodes() if node["Alive"]]
         except Exception as fault:
             raise RunnerError(f"{self.name}: it does not report its nodes: {_said(fault)}") from fault
         self._nodes = {f"node {node['NodeID'][:8]}": node["NodeID"] for node in nodes}
@@ -56,7 +56,7 @@ class RayEngine:
     def link(self, worker: str) -> RayLink:
         try:
             actor = self._at(worker, AgentOnTheNode, max_concurrency=2).remote()
-            self._ray.get(actor.is_there.remote(), timeout=_WORKERS_S)
+            _connected(self._ray).get(actor.is_there.remote(), timeout=_WORKERS_S)
         except Exception as fault:
             raise RunnerError(f"no agent can be started there: {_said(fault)}") from fault
         return RayLink(self._ray, actor)
@@ -71,11 +71,11 @@ class RayEngine:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  an extra
 
         place = NodeAffinitySchedulingStrategy(self._nodes[worker], soft=False)
-        return self._ray.remote(what).options(num_cpus=0, scheduling_strategy=place, **options)
+        return _connected(self._ray).remote(what).options(num_cpus=0, scheduling_strategy=place, **options)
 
     def _answer(self, reference: Any) -> Here | str:
         try:
-            told: Here = self._ray.get(reference, timeout=_WORKERS_S)
+            told: Here = _connected(self._ray).get(reference, timeout=_WORKERS_S)
         except Exception as fault:  # the node has gone, or this package cannot be imported there
             return _said(fault)
         return told
@@ -100,16 +100,16 @@ class RayLink:
 
     def call(self, request: bytes, timeout_s: float) -> bytes:
         try:
-            answer: bytes = self._ray.get(self._actor.call.remote(request, timeout_s), timeout=timeout_s)
+            answer: bytes = _connected(self._ray).get(self._actor.call.remote(request, timeout_s), timeout=timeout_s)
         except Exception as fault:  # whatever Ray raises for a node that is gone
             raise MachineLost(f"it no longer answers: {_said(fault)}") from fault
         return answer
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
-            self._ray.get(self._actor.close.remote(), timeout=_CLOSING_S)
+            _connected(self._ray).get(self._actor.close.remote(), timeout=_CLOSING_S)
         with contextlib.suppress(Exception):
-            self._ray.kill(self._actor)
+            _connected(self._ray).kill(self._actor)
 
 
 def _imported(where: str) -> Any:
@@ -127,6 +127,13 @@ def _imported(where: str) -> Any:
     if ray.is_initialized():
         remedy = "call ray.shutdown() first, or tune from the command line"
         raise InvalidValue("this process already uses Ray", where=where, remedy=remedy)
+    return ray
+
+
+def _connected(ray: Any) -> Any:
+    """Return Ray. Raises ConnectionError if the connection is lost: most calls would start a cluster here, then."""
+    if not ray.is_initialized():
+        raise ConnectionError("the connection to the cluster is lost")
     return ray
 
 
