@@ -12,7 +12,7 @@ from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
 from autocompile.core.words import words_of
 from autocompile.runtime.catalogue import kind_of, serving_of
-from autocompile.search.reserve import kept_at_first_s, kept_for_later_s, limits_of
+from autocompile.search.reserve import kept_at_first_s, kept_from_trial_s, limits_of
 from autocompile.search.run import Bench
 
 # The baseline, and one candidate to compare with it.
@@ -22,7 +22,7 @@ ENOUGH_TO_COMPARE = 2
 def allowance(bench: Bench, known: Sequence[Trial], plan: Plan) -> tuple[Limits, str]:
     """Return a trial's limits, and the reason for its limit on compiling: no time left, or it cannot pay off."""
     if any(kind_of(trial.plan).compiles and trial.measurement for trial in known):
-        kept = kept_for_later_s(bench, known, to_come=serving_of(plan).is_packed)
+        kept = kept_from_trial_s(bench, known, to_come=serving_of(plan).is_packed)
     else:  # no finals are needed yet
         kept = kept_at_first_s(plan)
     limits = limits_of(bench, bench.ledger.left_s(keeping_s=kept))

@@ -125,6 +125,9 @@ class Packing:
         phases_s = added(packed.phases_s, measured.phases_s)
         if isinstance(measured, Failure):
             drop(self.bench, self.plan)
+            if measured.kind == "timeout":  # both halves share one limit
+                took = f"{sum(phases_s.values()):.1f} s, packing included"
+                measured = replace(measured, message=f"killed after {took}, while in phase {measured.stage}")
             return replace(measured, phases_s=phases_s)
         return with_packing(replace(measured, phases_s=phases_s), packed.phases_s.get("compile", 0.0))
 

@@ -24,6 +24,11 @@ _FRESH_START_S = 4.0
 _PACKING_GUESS_S = 8.0
 # As these figures are guesses, packing starts if at least 75% of the guessed time is left.
 _AT_LEAST = 0.75
+# While no candidate is clearly faster than the baseline, the finals have little to compare: the search gets this share
+# of their time.
+_FOR_SEARCH = 0.5
+# A trial that has begun may take this share of the finals' time. To end it would waste the time that it has taken.
+_FOR_A_TRIAL = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,22 @@ def kept_for_packing_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool =
 
 def kept_for_later_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool) -> float:
     """Return the seconds that the search leaves: the share of the finals, and the time for packing."""
-    finals_s = bench.settings.strategy.stages.finals * bench.ledger.budget_s
+    return _finals_s(bench, trials) + kept_for_packing_s(bench, trials, to_come=to_come)
+
+
+def kept_from_trial_s(bench: Bench, trials: Sequence[Trial], *, to_come: bool) -> float:
+    """Return the seconds that a trial leaves: those that the search leaves, without a part of the finals' share."""
+    finals_s = (1 - _FOR_A_TRIAL) * _finals_s(bench, trials)
     return finals_s + kept_for_packing_s(bench, trials, to_come=to_come)
+
+
+def _finals_s(bench: Bench, trials: Sequence[Trial]) -> float:
+    """Return the seconds for the finals: fewer while nothing is clearly faster than the baseline."""
+    finals_s = bench.settings.strategy.stages.finals * bench.ledger.budget_s
+    baseline = next((c for c in bench.contenders(trials) if c.origin == "baseline"), None)
+    best = bench.best(trials)
+    is_faster = baseline is not None and best is not None and beats(best, baseline, bench.spread_over(trials))
+    return finals_s if is_faster else finals_s * (1 - _FOR_SEARCH)
 
 
 def kept_at_first_s(plan: Plan) -> float:

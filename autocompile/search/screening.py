@@ -24,7 +24,7 @@ from autocompile.search.wanted import FIRST_GUESS_S, Wanted, claim_next, known_k
 from autocompile.space.space import Space
 
 # If plain `torch.compile` takes more than this share of the search, candidates that compile sooner are tried first.
-_PLAIN_SHARE = 0.3
+_PLAIN_SHARE = 0.2
 _SOONER = 0.75
 # On the log scale: a candidate that is predicted to be faster than plain by this much replaces it, if time allows only
 # one of the two.

@@ -6,10 +6,10 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path += [str(HERE.parent / "amortized"), str(HERE.parent)]
 
-from machine import by_cores, named  # noqa: E402
+from machine import by_instructions, named  # noqa: E402
 from workloads import workload  # noqa: E402  the models of studies/amortized
 
-SPACE = HERE / "space.toml"
+SPACES = {path.stem: path for path in sorted((HERE / "spaces").glob("*.toml"))}
 
 
 def minilm():
@@ -60,4 +60,4 @@ PORTFOLIO = {
 
 def machine_name() -> str:
     """Return the folder name for this kind of machine and version of torch."""
-    return named(by_cores())
+    return named(by_instructions())

@@ -2,6 +2,7 @@
 
     python studies/trust/aa.py --verdicts 100            # quiet machine
     python studies/trust/aa.py --verdicts 100 --busy     # while another process is busy
+    python studies/trust/aa.py --verdicts 12 --lanes     # while two lanes of the same run compile
 
 Each verdict compares the baseline with a candidate that builds the same program, in three fresh processes each. The
 measurements are appended to results/, so an interrupted recording can be continued. `python studies/trust/table.py`
@@ -21,10 +22,11 @@ from pathlib import Path
 from workloads import workloads
 
 from autocompile.core.estimate import Estimate
-from autocompile.core.job import Acceptance, Limits, ProfileTask, Timing, TrialTask
+from autocompile.core.job import Acceptance, CompileTask, Limits, ProfileTask, Timing, TrialTask
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
 from autocompile.core.profile import Profile
+from autocompile.core.runner import PendingReply
 from autocompile.core.tolerance import published_tolerance
 from autocompile.runner.local import LocalRunner
 from autocompile.search.errand import reply_to
@@ -35,7 +37,7 @@ sys.path.append(str(HERE.parent))
 
 from machine import by_processor, described, device_type, results_path  # noqa: E402
 
-PROCESSES = 3
+PROCESSES, COMPILERS = 3, 2
 TIMING = Timing(precision=0.02, limit_s=0.6)
 
 
@@ -44,13 +46,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verdicts", type=int, default=100)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--lanes", action="store_true")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
-    condition = "busy" if arguments.busy else "quiet"
+    condition = "busy" if arguments.busy else "lanes" if arguments.lanes else "quiet"
     path = results_of(arguments.results)
     done = [row for row in read_rows(path) if row["kind"] == "aa" and row["condition"] == condition]
     with tempfile.TemporaryDirectory() as directory, beside(busy=arguments.busy):
-        bench = Bench(Path(directory))
+        bench = Bench(Path(directory), compilers=COMPILERS if arguments.lanes else 0)
         with bench.runner:
             names = list(workloads())
             for number in range(len(done), arguments.verdicts):
@@ -61,10 +64,10 @@ def main() -> None:
 
 
 class Bench:
-    """The three workloads, spooled and profiled on one runner."""
+    """The three workloads, spooled and profiled on one runner, on which so many `compilers` are always at work."""
 
-    def __init__(self, directory: Path) -> None:
-        self.runner = LocalRunner(directory / "jobs", directory / "toolchain")
+    def __init__(self, directory: Path, compilers: int) -> None:
+        self.runner = LocalRunner(directory / "jobs", directory / "toolchain", workers=max(1, compilers))
         self.workloads = {n: spool(model, inputs, directory / n, name=n) for n, (model, inputs) in workloads().items()}
         self.references = {name: str(directory / name / "reference.pt") for name in self.workloads}
         for name, workload in self.workloads.items():
@@ -77,6 +80,18 @@ class Bench:
             )
             if not isinstance(reply, Profile):
                 sys.exit(f"{name}: {reply}")
+        self._compiling: list[PendingReply | None] = [None] * compilers
+        if compilers:
+            self.runner.preload(next(iter(self.workloads.values())))
+
+    def _keep_compiling(self) -> None:
+        """Give every lane that is idle something to compile."""
+        for lane, pending in enumerate(self._compiling):
+            if pending is None or pending.is_done():
+                names = [*self.workloads]
+                task = CompileTask(self.workloads[names[lane % len(names)]], Plan(runtime="inductor"))
+                self.runner.forget(f"lane{lane}")
+                self._compiling[lane] = self.runner.submit(task, Limits(300.0), cache=f"lane{lane}", exclusive=False)
 
     def verdict(self, name: str, number: int) -> dict[str, object]:
         """Measure the baseline and its double once, with their processes interleaved."""
@@ -91,6 +106,7 @@ class Bench:
                     Acceptance(published_tolerance("")),
                     1000 * number + 10 * process + position,
                 )
+                self._keep_compiling()
                 reply = reply_to(self.runner, task, Limits(120.0), Measurement, cache="trial")
                 if not isinstance(reply, Measurement):
                     sys.exit(f"{name}: {reply}")

@@ -9,7 +9,7 @@ from typing import Any
 from replay import CHANGES, claims, judged
 
 HERE = Path(__file__).parent
-CONDITIONS = ("quiet", "busy")
+CONDITIONS = ("quiet", "busy", "lanes")
 Row = dict[str, Any]
 
 
@@ -41,7 +41,8 @@ def identical(rows: list[Row]) -> None:
     if not rows:
         return
     print("### Verdicts between identical programs\n")
-    print("These verdicts ignore that noise was detected. autocompile itself calls nothing faster on a noisy host.\n")
+    print("These verdicts ignore that noise was detected. autocompile itself calls nothing faster on a noisy host. In")
+    print("`lanes`, two lanes of the same run compile all the time, and are paused while a program is timed.\n")
     print("| host | model | one call | verdicts | false wins | false losses | median interval | noise detected |")
     print("|---|---|---|---|---|---|---|---|")
     for condition in CONDITIONS:

@@ -60,7 +60,7 @@ def main() -> None:
     """Record, or print the README."""
     optuna.logging.disable_default_handler()
     if sys.argv[1:] == ["record"]:
-        for directory in sorted((POLICY / "results").iterdir()):
+        for directory in sorted((POLICY / "results" / "settings").iterdir()):
             record(directory)
     else:
         print_readme()

@@ -10,10 +10,10 @@ from autocompile.space.usual import Feature, Usual, feature
 NAME = "aot"
 
 USUAL: dict[Feature, Usual] = {
-    # Python checks nothing at a call. Exporting takes a quarter more time, and another process loads the result.
-    feature(runtime=NAME): Usual(-0.03, 0.1, cost=0.4, cost_deviation=0.3),
+    # Python checks nothing at a call. The model is exported, and the program is also compiled and linked as a whole.
+    feature(runtime=NAME): Usual(-0.15, 0.15, cost=0.8, cost_deviation=0.5),
     # All weights are constants, so matrix products use them packed. Compiling takes no longer than on live weights.
-    feature(freezing=True, runtime=NAME): Usual(-0.08, 0.2, cost=-0.1, cost_deviation=0.1),
+    feature(freezing=True, runtime=NAME): Usual(-0.08, 0.2, cost=-0.1, cost_deviation=0.2),
     # Loops over known sizes are unrolled and tiled: a small ConvNeXt takes 0.87 of the time.
-    feature(sizes="fixed", runtime=NAME): Usual(-0.06, 0.08),
+    feature(sizes="fixed", runtime=NAME): Usual(-0.06, 0.08, cost=-0.25, cost_deviation=0.2),
 }

@@ -20,7 +20,7 @@ USUAL_IN_TRAINING_ON_CPU: dict[Feature, Usual] = {
     feature(amp="bf16", mode="max-autotune-no-cudagraphs"): Usual(0.0, 0.1, cost_deviation=0.1),
 }
 USUAL: dict[Feature, Usual] = {
-    feature(runtime=NAME): Usual(-0.3, 0.5, cost=1.3),
+    feature(runtime=NAME): Usual(-0.3, 0.5, cost=1.9, cost_deviation=0.6),
     feature(mode="max-autotune"): Usual(0.0, 0.15, cost=0.7),
     feature(mode="max-autotune-no-cudagraphs"): Usual(0.0, 0.15, cost=0.7),
     feature(mode="reduce-overhead"): Usual(-0.1, 0.4, cost=0.1),
