@@ -3,9 +3,9 @@
     python studies/workers/same.py record     # about half an hour; run nothing else meanwhile
     python studies/workers/same.py > studies/workers/same.md
 
-The clusters are a dask cluster and a Ray cluster on this machine, with two workers each. As all of them share this
-machine, autocompile uses them as two lanes: two candidates are compiled at the same time, and one is timed. Each run
-has the same seed and tries the whole space of `SPACE`. After a run, the winners of all runs of a workload are compared
+The clusters are a dask cluster with two workers and a Ray cluster with one node, all on this machine. autocompile uses
+dask's two workers as two lanes: two candidates are compiled at the same time, and one is timed. A Ray node is one lane.
+Each run has the same seed and tries the whole space of `SPACE`. After a run, the winners of all runs of a workload are compared
 in new processes, all in turn (`compare`). Needs `pip install -e ".[dev]"`.
 """
 
@@ -67,13 +67,7 @@ class TwoDaskWorkers(Dask):
         return address
 
 
-class TwoRayWorkers(Ray):
-    """A Ray cluster on one machine that runs two tasks at a time."""
-
-    cpus = 2
-
-
-WAYS = ("1 worker", "2 workers", "dask, two workers", "Ray, two workers")
+WAYS = ("1 worker", "2 workers", "dask, two workers", "Ray, one node")
 
 
 def main() -> None:
@@ -144,7 +138,7 @@ def workers_of(way: str, directory: Path) -> Iterator[int | str]:
                 dask.end(role)
         return
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as short:
-        ray = TwoRayWorkers(Path(short))
+        ray = Ray(Path(short))
         try:
             yield f"ray://{ray.ready()}"
         finally:
