@@ -17,7 +17,7 @@ import msgspec
 import psutil
 
 from autocompile.core.errors import RunnerError
-from autocompile.core.protocol import EVENTS_VARIABLE, LOG_FILE
+from autocompile.core.protocol import EVENTS_VARIABLE, LOG_FILE, REPLY_FILE
 from autocompile.runner.pausing import pause_tree, resume_tree, worked_s
 
 _SERVER_START_S = 300.0
@@ -28,7 +28,8 @@ class Launcher(Protocol):
     """Starts one child at a time and reports its events.
 
     Events are `{"phase": name}` while the child runs and `{"exited": code}` when it ends. The code is negative for a
-    signal. Each event has the time `at` which it was received, on `time.monotonic`.
+    signal. If the child ended without a reply because the process that started it ended, `lost` is true, and a child
+    can be started again. Each event has the time `at` which it was received, on `time.monotonic`.
     """
 
     def start(self, directory: Path) -> None:
@@ -67,17 +68,32 @@ class Launcher(Protocol):
 class ForkServer:
     """Forks children from one process that has imported torch and Inductor: 2.6 s per trial instead of 9.5 s.
 
-    (Same work, measured on 2 cores with torch 2.13; see ARCHITECTURE.md.)
+    (Same work, measured on 2 cores with torch 2.13; see ARCHITECTURE.md.) If the server is killed, the next `start`
+    starts another one.
     """
 
     def __init__(self, log: Path, scratch: Path) -> None:
         self._log, self._scratch = log, scratch
         self._child: int | None = None
+        self._directory = Path()
+        self._imports: dict[str, object] = {}
         self._serve()
 
     def start(self, directory: Path) -> None:
-        self._child = None
-        self._send({"run": str(directory)})
+        self._child, self._directory = None, directory
+        try:
+            self._fork()
+        except RunnerError:
+            if self._process.poll() is None:  # it runs, but does not answer
+                raise
+            self.close()
+            self._serve()
+            if self._imports:
+                self._import()
+            self._fork()
+
+    def _fork(self) -> None:
+        self._send({"run": str(self._directory)})
         self._child = int(self._expect("started")["started"])
 
     def next_event(self, timeout_s: float) -> Event | None:
@@ -85,9 +101,19 @@ class ForkServer:
             event = self._events.get(timeout=max(0.0, timeout_s))
         except queue.Empty:
             return None
-        if event is None:
+        if event is not None:
+            return event
+        if self._child is None:
+            self.close()
             raise RunnerError(f"the process that starts trials ended: {_tail(self._log)}")
-        return event
+        return self._without_server(self._child)
+
+    def _without_server(self, child: int) -> Event:
+        """Return how a child ended whose server ended before it: by its reply, as nothing else has its exit code."""
+        kill_tree(child)
+        self._child = None
+        has_replied = (self._directory / REPLY_FILE).exists()
+        return {"exited": 0 if has_replied else -signal.SIGKILL, "lost": not has_replied, "at": time.monotonic()}
 
     def kill(self) -> None:
         if self._child is None:  # interrupted before the server reported the child's id: the server kills the child
@@ -107,9 +133,14 @@ class ForkServer:
         return worked_s(self._child) if self._child is not None else 0.0
 
     def preload(self, modules: tuple[str, ...], search_path: tuple[str, ...]) -> None:
-        self._send({"preload": modules, "search_path": search_path})
+        self._imports = {"preload": modules, "search_path": search_path}
+        self._import()
+
+    def _import(self) -> None:
+        self._send(self._imports)
         if self._expect("preloaded")["preloaded"]:
             return
+        self._imports = {}
         self.close()
         self._serve()
 

@@ -62,6 +62,7 @@ class LocalRunner:
         self._caches = directory / "caches" if _plain(directory) else scratch / "caches"
         self._seed = seed if _plain(seed) else scratch / "toolchain"
         self._count = 0
+        self._first_users: dict[Path, str] = {}
         self._workers = workers
         self._on_phase = on_phase
         self._on_disturbance = on_disturbance
@@ -156,10 +157,16 @@ class LocalRunner:
         return self._seed if name == "toolchain" else self._caches / name
 
     def _prepare(self, job: Job) -> None:
-        """Make a directory for the job, and its compiler cache with the present contents of the toolchain's cache."""
+        """Make a directory for the job, and its compiler cache with the present contents of the toolchain's cache.
+
+        A job that is repeated starts with a new cache, too, if it was the first to use it.
+        """
         Path(job.directory).mkdir()
         cache = Path(job.cache_directory)
+        if self._first_users.get(cache) == job.name:
+            shutil.rmtree(cache, ignore_errors=True)
         if not cache.exists():
+            self._first_users[cache] = job.name
             self._seed_anew(cache)
         cache.mkdir(parents=True, exist_ok=True)
 

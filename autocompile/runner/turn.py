@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Turn:
     """A task's turn on a lane, as a `core.runner.PendingReply`.
 
-    `had_company`: whether other children ran at the same time as its child.
+    `had_company`: whether other children ran at the same time as its child. `was_lost`: whether its first child ended
+    because the process that started it did.
     """
 
     def __init__(self, turns: Turns, job: Job, *, exclusive: bool) -> None:
@@ -26,7 +27,7 @@ class Turn:
         self.outcome: Reply | RunnerError | None = None
         self.submitted = time.monotonic()
         self.ended = 0.0
-        self.had_company = False
+        self.had_company = self.was_lost = False
         self._turns = turns
 
     def answer(self) -> Reply:

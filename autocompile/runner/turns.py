@@ -227,7 +227,12 @@ class Turns:
         return True
 
     def _handle(self, lane: Lane, turn: Turn, course: Course, event: Event) -> None:
-        if "exited" in event:
+        if event.get("lost") and not turn.was_lost:
+            turn.was_lost = True
+            lane.leave()
+            self._repeat(turn, event["at"], suffix="again")
+            self._begin_waiting()
+        elif "exited" in event:
             self._finish(lane, turn, _reply(turn, course, int(event["exited"]), event["at"]), event["at"])
         elif "phase" in event:
             course.enter(str(event["phase"]), event["at"])
@@ -246,14 +251,18 @@ class Turns:
         self._begin_waiting()
 
     def _again(self, turn: Turn, at: float) -> None:
-        """Repeat a disturbed timing before all other turns. From now on, no other child runs during a timing."""
-        assert turn.course is not None
+        """Repeat a disturbed timing. From now on, no other child runs during a timing."""
         if self.beside == "go on":
             self._on_disturbance()
         self.beside = "pause" if can_pause() else "wait"
+        self._repeat(turn, at, suffix="alone")
+
+    def _repeat(self, turn: Turn, at: float, *, suffix: str) -> None:
+        """Run a turn once more, in a new directory, before all other turns."""
+        assert turn.course is not None
         left_s = max(1.0, turn.course.began + turn.job.limits.total_s - at)
         limits = replace(turn.job.limits, total_s=left_s)
-        turn.job = replace(turn.job, directory=f"{turn.job.directory}-alone", limits=limits)
+        turn.job = replace(turn.job, directory=f"{turn.job.directory}-{suffix}", limits=limits)
         turn.course, turn.had_company = None, False
         self._waiting.appendleft(turn)
 

@@ -7,10 +7,12 @@ import sys
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from autocompile.core.job import Timing
 from autocompile.trial.clock import timing
@@ -127,6 +129,16 @@ def test_the_median_lies_within_its_interval(samples):
 def test_an_interval_needs_samples():
     with pytest.raises(ValueError, match="no samples"):
         median_interval([])
+
+
+def test_the_interval_of_a_median_is_scipys():
+    generator = np.random.default_rng(0)
+    for count in range(1, 120):
+        samples = generator.normal(size=count)
+        expected = stats.quantile_test(samples, p=0.5).confidence_interval(confidence_level=0.95)
+        interval = median_interval(samples.tolist())
+        assert interval.low == (samples.min() if np.isnan(expected.low) else expected.low)
+        assert interval.high == (samples.max() if np.isnan(expected.high) else expected.high)
 
 
 def test_the_watch_reads_this_host():

@@ -1,9 +1,11 @@
 """Trials in real child processes: what they measure, and how each kind of failure ends."""
 
+import contextlib
 import runpy
 import signal
 import subprocess
 import sys
+import time
 
 import models
 import psutil
@@ -205,6 +207,49 @@ def test_a_child_can_be_spawned_where_none_can_be_forked(tmp_path):
         ended = reply_to(runner, CaptureTask(str(slow), str(tmp_path / "workload")), Limits(15.0), cache="capture")
         assert isinstance(ended, Failure)
         assert ended.kind == "timeout"
+
+
+@pytest.mark.parametrize(("dies", "begun"), [("server", 1), ("server and child", 2), ("idle server", 1)])
+def test_a_server_that_is_killed_is_replaced_and_what_it_ran_is_not_lost(tmp_path, dies, begun):
+    marks, script = tmp_path / "marks", tmp_path / "script.py"
+    script.write_text(
+        f"import time, torch\nopen({str(marks)!r}, 'a').write('begun ')\ntime.sleep(1.5)\n"
+        "model = torch.sin\ninputs = torch.ones(3)\n"
+    )
+    before = servers()
+    with LocalRunner(tmp_path / "jobs", tmp_path / "seed") as runner:
+        (served_by,) = servers() - before
+        if dies == "idle server":
+            kill_and_wait(served_by)
+        task = CaptureTask(str(script), str(tmp_path / "workload"))
+        pending = runner.submit(task, Limits(60.0), cache="capture", exclusive=False)
+        if dies != "idle server":
+            wait_until(marks.exists)
+            child = served_by.children() if "child" in dies else []
+            for process in (served_by, *child):
+                kill_and_wait(process)
+        assert isinstance(pending.answer(), Workload)
+        assert marks.read_text().split() == ["begun"] * begun
+        after = reply_to(runner, CaptureTask(str(script), str(tmp_path / "after")), Limits(60.0), cache="capture")
+        assert isinstance(after, Workload)
+    assert servers() <= before
+
+
+def servers():
+    return {one for one in psutil.Process().children() if "autocompile.trial.server" in " ".join(one.cmdline())}
+
+
+def kill_and_wait(process):
+    process.kill()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.wait(60)
+
+
+def wait_until(happened):
+    until = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_a_model_without_a_tensor_output_is_refused(laboratory):

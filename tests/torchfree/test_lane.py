@@ -17,7 +17,7 @@ TASK, AMPLE = ToolchainTask("cpu"), Limits(60.0)
 
 
 class Scripted:
-    """A launcher whose children do as they are told: `ends`, `stays`, or an exception to raise while it is followed."""
+    """A launcher whose children do as they are told: `ends`, `stays`, `lost`, or an exception to raise meanwhile."""
 
     def __init__(self, *children):
         self.children = deque(children)
@@ -35,9 +35,11 @@ class Scripted:
         self.running, self.child = directory.name, child
         self.events.append({"phase": "toolchain"})
         if child == "ends":
-            reply = Toolchain(float(directory.name), "AVX2")
+            reply = Toolchain(float(directory.name.split("-")[0]), "AVX2")
             (directory / REPLY_FILE).write_bytes(to_json(reply))
             self.events.append({"exited": 0})
+        elif child == "lost":
+            self.events.append({"exited": -9, "lost": True})
 
     def next_event(self, timeout_s):
         if not self.events:
@@ -97,6 +99,26 @@ def test_who_is_done_first_is_told(runner_with):
     assert runner.first_done([third, second, first]) is first
     assert runner.first_done([third, second]) is second
     assert not third.is_done()
+
+
+def test_a_task_that_is_lost_with_the_process_that_started_it_is_repeated_before_others(runner_with, tmp_path):
+    runner, launcher = runner_with("stays", "lost", "ends", "ends")
+    before, lost, other = submit(runner), submit(runner, cache="new"), submit(runner)
+    before.cancel()
+    half_filled = tmp_path / "jobs" / "caches" / "new" / "left"
+    half_filled.write_text("by the first child")
+    assert other.answer() == Toolchain(3.0, "AVX2")
+    assert lost.answer() == Toolchain(2.0, "AVX2")
+    assert launcher.started == ["0001", "0002", "0002-again", "0003"]
+    assert not half_filled.exists()
+
+
+def test_a_task_that_is_lost_twice_has_failed(runner_with):
+    runner, launcher = runner_with("lost", "lost", "ends")
+    lost, other = submit(runner), submit(runner)
+    assert isinstance(lost.answer(), Failure)
+    assert other.answer() == Toolchain(2.0, "AVX2")
+    assert launcher.started == ["0001", "0001-again", "0002"]
 
 
 def test_a_cache_is_made_when_its_turn_comes(runner_with, tmp_path):
