@@ -5,8 +5,8 @@
 
 The clusters are a dask cluster with two workers and a Ray cluster with one node, all on this machine. autocompile uses
 dask's two workers as two lanes: two candidates are compiled at the same time, and one is timed. A Ray node is one lane.
-Each run has the same seed and tries the whole space of `SPACE`. After a run, the winners of all runs of a workload are compared
-in new processes, all in turn (`compare`). Needs `pip install -e ".[dev]"`.
+Each run has the same seed and tries the whole space of `SPACE`. Afterwards, the winners of a
+workload are timed in turn in one process. Needs `pip install -e ".[dev]"`.
 """
 
 import argparse

@@ -9,8 +9,8 @@ from __future__ import annotations
 from autocompile.runtime.inductor.dimensions import NAME
 from autocompile.space.usual import Feature, Usual, feature
 
-# Matrix products, which no compiler speeds up, are a larger part of a step than of a call. Compiling takes longer,
-# because it includes the backward pass.
+# Matrix products, which no compiler speeds up, are a larger part of a step than of a call. The cost is relative to the
+# baseline's trial, which takes longer for steps.
 USUAL_IN_TRAINING_ON_CPU: dict[Feature, Usual] = {
     feature(runtime=NAME): Usual(-0.03, 0.2, cost=1.5),
     feature(scope="with-loss"): Usual(0.0, 0.08, cost=0.05),
