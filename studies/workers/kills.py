@@ -44,7 +44,7 @@ from autocompile.tuning import Request, tune  # noqa: E402
 from autocompile.workload.spool import spool  # noqa: E402
 
 LATEST_S = 12.0
-RESULTS = HERE / "results" / "kills.jsonl"
+RESULTS = HERE / "results" / "kills" / "kills.jsonl"
 CASES = (("this machine", "lane"), ("dask", "worker"), ("dask", "scheduler"), ("ray", "head"))
 RAY = {"RAY_AUTH_MODE": "disabled", "RAY_CLIENT_RECONNECT_GRACE_PERIOD": "2", "GRPC_ENABLE_FORK_SUPPORT": "0"}
 
@@ -60,6 +60,7 @@ def main() -> None:
 def record(times: int) -> None:
     """Record the repetitions that are not recorded yet."""
     os.environ.update(RAY)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     rows = rows_of(RESULTS)
     for where, victim in CASES:
         done = sum((row["where"], row["victim"]) == (where, victim) for row in rows)

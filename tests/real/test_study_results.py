@@ -34,8 +34,8 @@ def machine(monkeypatch):
     ("study", "cpu", "naming"),
     [
         *((name, EPYC, "by_instructions") for name in ("generation", "portfolio", "scripts", "training")),
-        *((name, XEON, "by_instructions") for name in ("scripts", "training")),
-        *((name, XEON, "by_cores") for name in ("amortized", "scope", "startup", "workers")),
+        *((name, XEON, "by_instructions") for name in ("scripts", "training", "workers")),
+        *((name, XEON, "by_cores") for name in ("amortized", "scope", "startup")),
         *(("trust", cpu, "by_processor") for cpu in (EPYC, XEON)),
     ],
 )
@@ -45,10 +45,15 @@ def test_what_was_recorded_on_such_a_machine_is_found(machine, study, cpu, namin
     assert recorded.exists()
 
 
-@pytest.mark.parametrize("cpu", [EPYC, XEON])
-def test_so_are_the_studies_that_name_it_otherwise(machine, cpu):
+@pytest.mark.parametrize(("space", "cpu"), [("runtimes", ("AMD EPYC", "avx2")), ("settings", XEON)])
+def test_so_are_the_spaces_of_the_policy(machine, space, cpu):
     here = machine(*cpu)
-    assert (STUDIES / "policy" / "results" / here.named(here.by_cores())).is_dir()
+    assert (STUDIES / "policy" / "results" / space / here.named(here.by_instructions())).is_dir()
+
+
+@pytest.mark.parametrize("cpu", [EPYC, XEON])
+def test_so_is_the_study_that_names_it_otherwise(machine, cpu):
+    here = machine(*cpu)
     kind = here.by_processor().replace(" Processor", "")
     assert (STUDIES / "delivery" / "results" / f"{here.named(kind)}.jsonl").exists()
 
