@@ -139,6 +139,8 @@ def following(
     left_s = search_time_s(bench, trials, untried)
     # A candidate that takes longer than is left must not keep the others from being tried.
     affordable = [candidate for candidate in untried if forecast.seconds(candidate) <= left_s]
+    if not evidence.trains and _only_plain_could_compile(space, trials, untried, affordable):
+        return f"{format_duration(left_s)} left before the finals: only torch.compile alone is tried, in their time"
     reason = _reason_to_stop(bench, archive, untried, is_time_left=bool(affordable))
     if reason:
         return reason
@@ -153,6 +155,15 @@ def following(
 
 def _without(hopeless: set[tuple[str, Value]], candidates: Sequence[Candidate]) -> list[Candidate]:
     return [candidate for candidate in candidates if not hopeless & set(candidate.values.items())]
+
+
+def _only_plain_could_compile(
+    space: Space, trials: Sequence[Trial], untried: Sequence[Candidate], affordable: Sequence[Candidate]
+) -> bool:
+    """Whether nothing compiled was measured and none fits, so that plain `torch.compile` needs the finals' time."""
+    if space.plain_compile() not in untried or any(kind_of(t.plan).compiles and t.measurement for t in trials):
+        return False
+    return not any(kind_of(space.plan(candidate)).compiles for candidate in affordable)
 
 
 def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:

@@ -17,7 +17,7 @@ _SCRATCH = "/tmp"
 
 
 class Ray(Cluster):
-    engine, there, cpus = "ray", "(node ", 1
+    engine, there = "ray", "(node "
 
     def __init__(self, directory):
         super().__init__(directory)
@@ -28,7 +28,7 @@ class Ray(Cluster):
             self.end_all()
             self.port = free_port()
             options = ["--head", "--port", 0, "--ray-client-server-port", self.port]
-            options += ["--num-cpus", self.cpus, "--num-gpus", 0, "--object-store-memory", 80 << 20, "--temp-dir"]
+            options += ["--num-cpus", 1, "--num-gpus", 0, "--object-store-memory", 80 << 20, "--temp-dir"]
             options += [self.directory, "--include-dashboard=false", "--disable-usage-stats", "--block"]
             self.start("head", "ray.scripts.scripts", "start", *options)
             wait_until(self.answers)

@@ -71,10 +71,10 @@ def test_a_short_budget_leaves_an_artifact_or_the_headline_says_why_not(budget_s
 
 
 def test_what_was_packed_and_not_timed_is_kept_and_called_that():
-    document, runner = run(runner=only_cached(load_s=50.0), budget_s=80.0, strategy="quick", goal=FOREVER)
+    document, runner = run(runner=only_cached(load_s=50.0), budget_s=60.0, strategy="quick", goal=FOREVER)
     artifact = document.artifact
     assert (artifact.serving, artifact.untimed) == (CARRIED, "the budget ended first")
-    assert runner.clock.now <= 80.0
+    assert runner.clock.now <= 60.0
     untimed = f"Packed and verified (inductor from its cache), but not timed after loading: {artifact.untimed}."
     assert untimed in headline(document)
     assert "packed and verified, but not timed after loading" in as_text(document).split("Artifact", 1)[1]
@@ -140,13 +140,13 @@ def test_a_first_compile_is_not_started_where_nothing_would_be_left_to_pack_it()
 
 
 def test_an_artifact_that_was_not_timed_is_measured_when_it_is_verified():
-    document, _ = run(runner=only_cached(load_s=50.0), budget_s=80.0, strategy="quick", goal=FOREVER)
+    document, _ = run(runner=only_cached(load_s=50.0), budget_s=60.0, strategy="quick", goal=FOREVER)
     found = again(document, usual, artifact=measurement(0.5))
     assert (found.verdict, found.then_as_configured) == ("good", True)
     assert found.then == document.winner.speedup
     assert "so the earlier speed-up is of compiling in the process" in "\n".join(recheck_lines(found))
     assert again(document, usual, artifact=measurement(0.9)).verdict == "regression"
-    timed, _ = run(runner=only_cached(), budget_s=80.0, strategy="quick", goal=FOREVER)
+    timed, _ = run(runner=only_cached(), budget_s=60.0, strategy="quick", goal=FOREVER)
     assert not again(timed, usual, artifact=measurement(0.3)).then_as_configured
 
 
