@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
+from autocompile.interrupts import interrupt
+
 # The exit status of a process that a signal ended is this number plus the signal's.
 _SIGNALLED = 128
 
@@ -30,4 +32,5 @@ class Stopping:
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler):
             handler(signal.SIGINT, frame)
-        raise KeyboardInterrupt
+        else:
+            interrupt()

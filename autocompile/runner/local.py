@@ -21,7 +21,7 @@ from autocompile.core.job import Job, Limits, Task
 from autocompile.core.runner import MachineEntry, PendingReply
 from autocompile.core.workload import Workload
 from autocompile.host import can_fork
-from autocompile.runner.interrupts import Interrupts
+from autocompile.interrupts import Interrupts
 from autocompile.runner.lane import Lane
 from autocompile.runner.launchers import ForkServer, Launcher, Spawner
 from autocompile.runner.turn import Turn

@@ -23,6 +23,7 @@ from autocompile.core.errors import RunnerError
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.serde import from_json, to_json
 from autocompile.core.trial import Trial
+from autocompile.interrupts import uninterrupted
 from autocompile.search.study.opening import close_storage, open_study, shown
 
 # Attributes of a study: each final of a trial, with its position, and a failure that a final found.
@@ -216,7 +217,8 @@ class KeptStudy:
         if patient:
             return self._patiently(call)
         try:
-            return call()
+            with uninterrupted():
+                return call()
         except StorageInternalError:
             self._storage.remove_session()
             raise
@@ -226,7 +228,8 @@ class KeptStudy:
         began = time.monotonic()
         while True:
             try:
-                return call()
+                with uninterrupted():
+                    return call()
             except StorageInternalError as fault:
                 if isinstance(fault.__cause__, DataError | IntegrityError | ProgrammingError):
                     raise

@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from sqlalchemy.pool import NullPool
 
 from autocompile.core.errors import InvalidValue
+from autocompile.interrupts import uninterrupted
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -48,7 +49,8 @@ def open_storage(url: str | None) -> BaseStorage:
     if url is None:
         return InMemoryStorage()
     try:
-        return _opened(_with_driver(url))
+        with uninterrupted():
+            return _opened(_with_driver(url))
     except InvalidValue:
         raise
     except Exception as fault:  # any exception of the database's driver
@@ -59,9 +61,10 @@ def open_storage(url: str | None) -> BaseStorage:
 def open_study(name: str, storage: BaseStorage, url: str | None) -> optuna.Study:
     """Open the study of this name, or create it. Raises InvalidValue, which says what to do."""
     try:
-        return optuna.create_study(
-            study_name=name, storage=storage, sampler=RandomSampler(), direction="minimize", load_if_exists=True
-        )
+        with uninterrupted():
+            return optuna.create_study(
+                study_name=name, storage=storage, sampler=RandomSampler(), direction="minimize", load_if_exists=True
+            )
     except Exception as fault:  # any exception of the database's driver
         close_storage(storage)
         said, remedy = _explained(fault, url or "")
@@ -71,8 +74,9 @@ def open_study(name: str, storage: BaseStorage, url: str | None) -> optuna.Study
 def close_storage(storage: BaseStorage) -> None:
     """Close its connections."""
     if isinstance(storage, RDBStorage):
-        storage.remove_session()
-        storage.engine.dispose()
+        with uninterrupted():
+            storage.remove_session()
+            storage.engine.dispose()
 
 
 def _opened(url: URL) -> BaseStorage:
