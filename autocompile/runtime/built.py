@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch.utils import _pytree as pytree
 from autocompile.core.plan import Plan
 from autocompile.workload.call import Call
 from autocompile.workload.tf32 import products_as
+
+_NOTHING = nullcontext()
 
 
 class Built(Call):
@@ -28,7 +31,8 @@ class Built(Call):
         self._products = products_as(plan.float32)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with torch.no_grad(), self._products:
+        # To enter `no_grad` costs microseconds, which callers that did so already need not pay again.
+        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING, self._products:
             if self._autocast is None:
                 return self.model(*args, **kwargs)
             # Autocast is entered outside of the compiled region: inside it, the compiler could not use its cache.

@@ -30,8 +30,11 @@ def outermost_calls(passed: Pass) -> Iterator[None]:
     that thread.
     """
     before, depth = nn.Module.__call__, _Depth()
+    is_torchs_own = before is nn.Module._wrapped_call_impl  # noqa: SLF001
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if depth.inside and is_torchs_own and module._compiled_call_impl is None:  # noqa: SLF001
+            return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001  as `before` does, with one Python frame less
         if depth.inside or isinstance(module, ScriptModule) or is_tracing():  # type: ignore[no-untyped-call]
             return before(module, *args, **kwargs)
         depth.inside = True
@@ -52,6 +55,8 @@ def uncompiled(module: Any) -> Any:
 
     The compiler is not imported, because that takes a second.
     """
+    if type(module).__name__ != "OptimizedModule":  # the quick answer
+        return module
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     kind = getattr(compiler, "OptimizedModule", None)
     return module._orig_mod if kind is not None and isinstance(module, kind) else module  # noqa: SLF001

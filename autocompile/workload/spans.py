@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+# Without CUDA in torch, no call need ask for a GPU.
+_MAY_USE_GPU = torch.backends.cuda.is_built()  # type: ignore[no-untyped-call]
 # At most this many spans are pending before the oldest one is awaited.
 _MOST_PENDING = 256
 
@@ -33,7 +35,7 @@ class Spans:
 
     def begin(self) -> Any:
         """Return a timestamp to pass to `end`."""
-        return _stamp() if self.count and _uses_gpu() else time.perf_counter()
+        return _stamp() if _MAY_USE_GPU and self.count and _uses_gpu() else time.perf_counter()
 
     def end(self, began: Any) -> None:
         """Record the end of the span that began at this timestamp."""
