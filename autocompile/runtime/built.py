@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -13,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.plan import Plan
 from autocompile.workload.call import Call
+from autocompile.workload.copying import copied
 from autocompile.workload.tf32 import products_as
 
 _NOTHING = nullcontext()
@@ -64,4 +64,4 @@ def _sharing_copy(model: nn.Module, *, own_buffers: bool, own_images: bool) -> n
     """Copy a module's structure but share its tensors, except buffers or 4-D tensors if these are to be copied."""
     shared = [*model.parameters(), *([] if own_buffers else model.buffers())]
     memo = {id(tensor): tensor for tensor in shared if not (own_images and tensor.dim() == 4)}
-    return copy.deepcopy(model, memo)
+    return copied(model, memo)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from torch import nn
 from autocompile.core.plan import Plan
 from autocompile.runtime.base import Trainable
 from autocompile.runtime.recomputation import recompute
+from autocompile.workload.copying import copied
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Loss
 
@@ -26,7 +26,7 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
     trains copies of the parameters, which start with the baseline's values. Raises InvalidWorkload if the optimizer
     does not have the implementation that the plan names.
     """
-    module = copy.deepcopy(step.module) if isolate or plan != Plan() else step.module
+    module = copied(step.module) if isolate or plan != Plan() else step.module
     if plan.memory_format:
         module.to(memory_format=getattr(torch, plan.memory_format))  # type: ignore[call-overload]
     recompute(module, plan.recomputed)

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from autocompile.workload.copying import copied
 from autocompile.workload.samples import Sample
 from autocompile.workload.step import Step
 
@@ -46,10 +47,10 @@ class Call(Step):
             if id(parameter) not in copies:  # deepcopy of a parameter loses memory that it shares with a buffer
                 data = copy.deepcopy(parameter.data, copies)
                 copies[id(parameter)] = type(parameter)(data, parameter.requires_grad)
-        other.model, other.module = copy.deepcopy((self.model, self.module), copies)
+        other.model, other.module = copied((self.model, self.module), copies)
         return other
 
     def in_float64(self) -> Call:
         """Return the same call in double precision. A function computes in the precision of its arguments."""
-        model = copy.deepcopy(self.model).double() if isinstance(self.model, nn.Module) else self.model
+        model = copied(self.model).double() if isinstance(self.model, nn.Module) else self.model
         return Call(model, device_type=self.device_type)

@@ -46,5 +46,6 @@ def test_candidates_are_packed_and_measured_there_and_the_winner_is_served(clust
 
 
 @pytest.mark.parametrize(("victim", "doing"), [("worker", "compiling"), ("scheduler", "measuring")])
-def test_a_study_goes_on_when_one_of_the_cluster_is_killed_at_work(cluster, tmp_path, victim, doing):
+def test_a_study_goes_on_when_one_of_the_cluster_is_killed_at_work(cluster, tmp_path, victim, doing, caplog):
     check_a_kill(cluster, tmp_path, victim, doing)
+    assert not [record for record in caplog.records if record.exc_info], "dask logs a traceback"

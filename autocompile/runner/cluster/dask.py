@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from autocompile.runner.cluster.link import Process
 from autocompile.runner.cluster.messages import Here
 
 _CONNECTING_S, _WORKERS_S, _CLOSING_S = 10, 30, 15.0
+# The logger of dask's client, which logs tracebacks when a scheduler is gone. The run reports that itself, in a line.
+_CLIENT = "distributed.client"
 
 
 class DaskEngine:
@@ -24,6 +27,7 @@ class DaskEngine:
             remedy = "pip install 'torch-autocompile[dask]'"
             raise InvalidValue("dask is not installed", where=where, remedy=remedy) from None
         self.name = f"dask://{address}"
+        logging.getLogger(_CLIENT).addFilter(_without_traceback)
         try:
             self._client: Any = Client(f"tcp://{address}", timeout=_CONNECTING_S)
         except (OSError, TimeoutError) as fault:
@@ -47,6 +51,7 @@ class DaskEngine:
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._client.close(timeout=_CLOSING_S)
+        logging.getLogger(_CLIENT).removeFilter(_without_traceback)
 
 
 class DaskLink:
@@ -65,6 +70,10 @@ class DaskLink:
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._actor.close().result(timeout=_CLOSING_S)
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    return not record.exc_info
 
 
 def _first_line(fault: object) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
+from autocompile.workload.copying import copied
 from autocompile.workload.observation import NORM, Observation
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.state import State
@@ -210,14 +211,14 @@ class TrainingStep(Step):
         Call this only on a step that is not compiled, such as the baseline. The copy's gradients are cleared, as at the
         beginning of a step.
         """
-        return self._with(*copy.deepcopy((self.model, self.module)), self.recipe)
+        return self._with(*copied((self.model, self.module)), self.recipe)
 
     def in_float64(self) -> TrainingStep:
         """Return a copy with parameters, buffers and optimizer state in float64, without autocast and compiler.
 
         Its scaler is disabled.
         """
-        module = copy.deepcopy(self.module).double()
+        module = copied(self.module).double()
         other = self._with(module, module, self.recipe.in_float64())
         other.autocast, other.float32, other.widens = "", "", True
         other.scaler = scaler_for("", self.device_type)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from torch.optim.optimizer import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.words import Words, words_of
+from autocompile.workload.copying import copied
 from autocompile.workload.outermost import uncompiled
 from autocompile.workload.own_autocast import is_wrapped_otherwise, unwrap
 from autocompile.workload.training.recipe import Recipe, calls_its_closure, recipe_of, stateless_recipe_of
@@ -149,7 +149,7 @@ class Lessons:
         try:
             with self._recorder.paused():
                 recipe = recipe_of(lesson.optimizer, dict(lesson.module.named_parameters()))
-                module = copy.deepcopy(lesson.module)
+                module = copied(lesson.module)
                 unwrap(module)
                 lesson.pending = module, recipe
         except InvalidWorkload as fault:
