@@ -35,7 +35,7 @@ def _compile_bounds(bench: Bench, known: Sequence[Trial], plan: Plan, left_s: fl
 
     The calls of that pass are not start-up, so their time is added.
     """
-    yield left_s, f"it was still compiling when the {format_duration(left_s)} left before packing were over"
+    yield left_s, f"compiling took longer than the {format_duration(left_s)} that were left for it"
     goal = bench.settings.goal
     if plan == Plan():
         return

@@ -248,4 +248,4 @@ def _bound(ahead: Ahead, failure: Failure) -> str:
     """Return why compiling was ended: it took too long itself, or the time of the whole search was over."""
     if failure.phases_s.get("compile", 0.0) >= ahead.limits.compile_s:
         return ahead.bound
-    return f"it was still compiling when the {format_duration(ahead.limits.total_s)} left for the search were over"
+    return f"compiling took longer than the {format_duration(ahead.limits.total_s)} that were left for it"
