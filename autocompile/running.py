@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     except UsageError as fault:
         print(f"autocompile: {fault}", file=sys.stderr)
         sys.exit(2)
+    raised = False
     try:
         with served.applied(), loader.applied():
             replaces = served.replaces if isinstance(served, ServedFunction) else None
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     except SystemExit:
         raise
     except BaseException as fault:
+        raised = True
         # Shown once, by the script's own excepthook if it has one. Raising again gives the interpreter's exit status.
         shown = fault.with_traceback(_of_the_script(fault.__traceback__))
         sys.excepthook(type(fault), shown, shown.__traceback__)
@@ -55,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
         raise
     finally:
         with suppress(Exception):  # the script may have closed or replaced its streams
-            _tell(document, served, loader)
+            _tell(document, served, loader, raised=raised)
 
 
 def _served(document: Document, directory: Path, script: ScriptPlace) -> Served:
@@ -69,11 +71,11 @@ def _served(document: Document, directory: Path, script: ScriptPlace) -> Served:
     return TrainedScript(directory) if document.workload.training else ServedScript(directory)
 
 
-def _tell(document: Document, served: Served, loader: ServedLoader) -> None:
+def _tell(document: Document, served: Served, loader: ServedLoader, *, raised: bool) -> None:
     """Print what was served."""
     with suppress(Exception):
         sys.stdout.flush()
-    lines = [*service_lines(document, served.services(), served.others), *loader.lines()]
+    lines = [*service_lines(document, served.services(), served.others, raised=raised), *loader.lines()]
     print("\n".join(f"autocompile: {line}" for line in lines), file=sys.__stderr__, flush=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import typer
 
@@ -26,15 +27,35 @@ app.command("doctor")(doctor.doctor)
 app.command("schema")(schema.schema)
 
 
+# What the parser raises. Recent versions of typer have their own copy of click, older ones import it.
+_Misuse: Any = typer.BadParameter.__base__
+
+
 def main() -> None:
     """Run a command. A fault that the user can fix is printed as one line on standard error, with exit status 2."""
     from autocompile.core.errors import AutocompileError, UsageError
 
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except _Misuse as fault:
+        if told := _told(fault):
+            print(told, file=sys.stderr)
+        sys.exit(2)
     except UsageError as fault:
         print(f"autocompile: {fault}", file=sys.stderr)
         sys.exit(2)
     except AutocompileError as fault:
         print(f"autocompile: {fault}", file=sys.stderr)
         sys.exit(1)
+
+
+def _told(misuse: Any) -> str:
+    """Return a wrong command line's fault and remedy in one line; without a command, the help."""
+    if type(misuse).__name__ == "NoArgsIsHelpError":
+        return str(misuse.ctx.get_help()).strip()  # typer prints it itself and returns nothing
+    command = misuse.ctx.command_path if misuse.ctx else "autocompile"
+    said = misuse.format_message().rstrip(".")
+    takes_arguments = misuse.ctx is not None and any(one.name == "arguments" for one in misuse.ctx.command.params)
+    if type(misuse).__name__ == "NoSuchOption" and takes_arguments:
+        return f"{command}: {said}; put the script's own arguments after `--`, or see `{command} --help`"
+    return f"{command}: {said}; see `{command} --help`"

@@ -23,11 +23,17 @@ def run(
     from autocompile.core.errors import UsageError
     from autocompile.workload.capture.place import script_place
 
+    own = _without_separator(arguments or [])
     read_document(recommendation)
     as_module = str(script) == "-m"
-    if as_module and not arguments:
+    if as_module and not own:
         raise UsageError("needs a module's name", where="-m", remedy="give one: autocompile run rec/ -m pkg.train")
-    script_place(arguments[0] if as_module and arguments else str(script), as_module=as_module)
-    command = [sys.executable, "-P", "-m", "autocompile.running", str(recommendation), str(script), *(arguments or ())]
+    script_place(own[0] if as_module else str(script), as_module=as_module)
+    command = [sys.executable, "-P", "-m", "autocompile.running", str(recommendation), str(script), *own]
     sys.stdout.flush()
     os.execv(sys.executable, command)  # noqa: S606  replaces this process by the script's
+
+
+def _without_separator(arguments: list[str]) -> list[str]:
+    """Return the arguments without a leading `--`, which the other commands need before a script's arguments."""
+    return arguments[1:] if arguments[:1] == ["--"] else arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -78,11 +79,12 @@ def tune(
     stopping = Stopping()
     stopping.install()
     document = _run(source, request, stopping, quiet=quiet)
-    _show(document, output, as_json=json)
+    as_given = shlex.join([*(["-m"] if as_module else []), str(script), *(arguments or ())])
+    _show(document, output, as_given, as_json=json)
     sys.exit(_status(document, stopping))
 
 
-def _show(document: Document, output: Path, *, as_json: bool) -> None:
+def _show(document: Document, output: Path, script: str, *, as_json: bool) -> None:
     from autocompile.core.serde import to_json
     from autocompile.report.brief import brief
     from autocompile.report.text import terminal
@@ -91,7 +93,7 @@ def _show(document: Document, output: Path, *, as_json: bool) -> None:
         print(to_json(document, indent=2).decode())
     else:
         terminal().print(brief(document, str(output)))
-        print("\n" + "\n".join(_kept(document, output)))
+        print("\n" + "\n".join(_kept(document, output, script)))
 
 
 def _status(document: Document, stopping: Stopping) -> int:
@@ -115,20 +117,20 @@ def _watching(seconds: str, calls: int, module: str, function: str) -> Watching:
     return Watching(parse_duration(seconds, where="--watch"), calls, module, function)
 
 
-def _kept(document: Document, output: Path) -> Iterator[str]:
-    """Yield where the results are kept, and how to use them."""
+def _kept(document: Document, output: Path, script: str) -> Iterator[str]:
+    """Yield where the results are kept, and how to use them. `script`: the script and its arguments, as given."""
     from autocompile.core.protocol import SCRIPT_LOG
 
-    yield f"Kept in {output}; {_use_of(document, output)}"
+    yield f"Kept in {output}; {_use_of(document, output, script)}"
     if (output / SCRIPT_LOG).exists():
         yield f"Output of the script while it was watched: {output / SCRIPT_LOG}"
 
 
-def _use_of(document: Document, output: Path) -> str:
+def _use_of(document: Document, output: Path, script: str) -> str:
     """Return how to use the recommendation."""
     training = document.workload.training
     if document.workload.script:
-        return f"run the script with it: autocompile run {output} SCRIPT"
+        return f"run the script with it: autocompile run {shlex.quote(str(output))} {script}"
     if training is None:
         return f"load it with autocompile.load({str(output)!r}, model)"
     loss = "" if training.own_loss else ", loss=loss"

@@ -62,7 +62,7 @@ def _figure_lines(profile: Profile, workload: HasParameters) -> Iterator[str]:
         f"{profile.outside_kernels_share:.0%} of a {words.one} outside kernels"
     )
     yield (
-        f"{profile.kernels_per_call} kernels a {words.one}, median {profile.median_kernel_us:.3g} µs; "
+        f"{profile.kernels_per_call} kernels a {words.one}, median {format_ms(profile.median_kernel_us / 1e3)}; "
         f"{workload.parameter_count:,} parameters ({format_bytes(workload.parameter_bytes)}); "
         f"peak memory {format_bytes(profile.peak_memory_bytes)}"
     )

@@ -91,7 +91,7 @@ class LiveProgress:
     def on_decision(self, decision: Decision) -> None:
         """Confirm at once that the user stopped the run; other decisions are only in the final report."""
         if decision.subject == "the run":
-            self._console.print(Text(f"{decision.reason}; a moment, please"))
+            self._console.print(Text(f"{decision.reason}: this takes a moment"))
 
     def on_notice(self, notice: str) -> None:
         """Print a notice at once, above the live display."""

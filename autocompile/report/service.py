@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from autocompile.core.document import Document
+from autocompile.core.plan import EAGER
 from autocompile.core.service import Service
 from autocompile.core.words import TRAINS, words_of
 
 
-def service_lines(document: Document, services: Sequence[Service], others: Mapping[str, str]) -> Iterator[str]:
-    """Yield what was served and how fast, next to the recommendation's own figures; or why nothing was served."""
-    if not services:
+def service_lines(
+    document: Document, services: Sequence[Service], others: Mapping[str, str], *, raised: bool = False
+) -> Iterator[str]:
+    """Yield what was served and how fast, next to the recommendation's own figures; or why nothing was served.
+
+    `raised`: whether the script ended with an exception, which is then why it did not call the model.
+    """
+    if not services and raised:
+        yield "the script raised an exception before it called what was tuned"
+    elif not services:
         script = document.workload.script
         what = script.function if script and script.function else "the model that was tuned"
         yield f"the script did not call {what}{' as it was tuned' * (what in others)}, so nothing was changed"
@@ -43,6 +51,11 @@ def _times(document: Document, service: Service) -> Iterator[str]:
     is_known = service.mean_ms is not None and (service.kind != "training" or document.workload.device == "cpu")
     mean = "" if not is_known else f"{service.mean_ms:.3g} ms a {one} after the first, "
     baseline = document.baseline.latency_ms
-    eager = "" if baseline is None else f"; eager took {baseline:.3g} ms a {one} when it was tuned"
+    # Nothing was changed, so a difference would only be noise.
+    eager = (
+        ""
+        if baseline is None or service.label == EAGER
+        else f"; eager took {baseline:.3g} ms a {one} when it was tuned"
+    )
     included = "" if service.kind in TRAINS else ", loading included"
     yield f"  {mean}{service.first_s:.2g} s for the first one{included}{eager}"

@@ -94,12 +94,14 @@ def conclude(
         candidate=claim.candidate,
         plan=claim.plan,
         origin=claim.origin,
-        outcome=_with_cache(claim.plan, outcome),
+        outcome=_with_cache(claim.plan, _explained(outcome, bound)),
         changes=len(space.changes(claim.candidate)),
         finals=finals,
     )
     if isinstance(trial.outcome, Failure):
-        _write_down(bench, trial, trial.outcome, bound)
+        bench.runner.forget(trial.plan.key)
+        action = "stopped" if trial.outcome.kind == "timeout" else "failed"
+        bench.ledger.decide(action, trial.label, trial.outcome.message)
     elif trial.outcome.decided:
         drop(bench, trial.plan)
         bench.ledger.decide(
@@ -151,12 +153,9 @@ def _rival(bench: Bench, known: Sequence[Trial], plan: Plan) -> float:
     return best_s / baseline_seconds(known) * (1 + 2 * scatter_of(measured).margin(1))
 
 
-def _write_down(bench: Bench, trial: Trial, failure: Failure, bound: str) -> None:
-    bench.runner.forget(trial.plan.key)
-    ended = failure.kind == "timeout"
-    reason = failure.message
-    if ended:
-        reason = (
-            bound if failure.stage == "compile" else f"the time left for the search was over in phase {failure.stage}"
-        )
-    bench.ledger.decide("stopped" if ended else "failed", trial.label, reason)
+def _explained(outcome: Outcome, bound: str) -> Outcome:
+    """Say why a trial was stopped, if it was, instead of when: `bound` is the reason for the limit on compiling."""
+    if not isinstance(outcome, Failure) or outcome.kind != "timeout" or not bound:
+        return outcome
+    is_compiling = outcome.stage == "compile"
+    return replace(outcome, message=bound if is_compiling else "the time that was left for the search was over")

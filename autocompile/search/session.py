@@ -85,7 +85,7 @@ def _searched(bench: Bench, archive: Archive, around: Surroundings, profile: Pro
         if isinstance(stop, RunnerError):
             bench.ledger.decide("stopped", "the search", f"{stop}; the trials so far are judged")
         else:
-            bench.ledger.decide("stopped", "the run", "stopped by the user; the trials so far are judged")
+            bench.ledger.decide("stopped", "the run", "interrupted; the trials measured so far are judged")
     return _measured_trials(bench, archive), stopped
 
 

@@ -14,11 +14,11 @@ class Block(nn.Module):
         super().__init__()
         self.parts = nn.ModuleDict({"first": nn.Linear(4, 4), "second": nn.Linear(4, 4)})
         parts, layers, first = self.parts, [self.parts["first"], self.parts["second"]], self.parts["first"].forward
-        inner = lambda x: parts["first"](x)  # noqa: E731
+        inner = lambda x: parts["first"](x) * 1  # noqa: E731
         self.by_module = lambda x: parts["second"](torch.relu(parts["first"](x)))
         self.by_self = lambda x, scale=2.0: scale * self.parts["first"](x)
         self.by_list = lambda x: sum(layer(x) for layer in layers)
-        self.by_method = lambda x: first(x)
+        self.by_method = lambda x: first(x) * 1
         self.by_function = lambda x: inner(x) + 1
         self.plain = lambda x: x.clone()
 

@@ -1,6 +1,7 @@
 """`autocompile run` on the command line: an unmodified script with a recommendation applied."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -157,7 +158,7 @@ def test_an_inference_loop_is_tuned_and_run_as_it_is(tmp_path):
     tune = ("tune", script, "--budget", "400s", "--strategy", "quick.toml", "--calls", "1000000")
     ran = command(*tune, "--", *arguments, "watched.csv", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "autocompile run rec SCRIPT" in ran.stdout
+    assert f"autocompile run rec {script} {shlex.join(arguments)} watched.csv" in ran.stdout
     assert not (tmp_path / "watched.csv").exists()
     ran = command("run", "rec", script, *arguments, "served.csv", cwd=tmp_path)
     assert (ran.returncode, ran.stdout) == (0, plain.stdout)

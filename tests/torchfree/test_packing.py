@@ -249,11 +249,11 @@ def test_a_start_that_fails_leaves_the_configuration():
 def test_ctrl_c_while_a_cache_is_timed_keeps_it_as_not_timed():
     runner = Interrupted(usual, FakeClock(), packs=cached().packs)
     document, _ = tuned(runner)
-    assert (document.artifact.serving, document.artifact.untimed) == (CARRIED, "stopped by the user")
+    assert (document.artifact.serving, document.artifact.untimed) == (CARRIED, "interrupted")
     assert open_manifest(runner.directory, document.artifact.digest).serving == CARRIED
     assert not document.complete
     text = " ".join(as_text(document).split())
-    assert "Packed and verified (inductor from its cache), but not timed after loading: stopped by the user." in text
+    assert "Packed and verified (inductor from its cache), but not timed after loading: interrupted." in text
     assert "Stopped: interrupted by the user; this is the best so far." in text
 
 

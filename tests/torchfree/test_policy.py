@@ -117,7 +117,7 @@ def test_the_most_gain_for_a_second_comes_first():
     quick = SPACE.candidate(runtime="inductor", freezing=True)
     choice = choose(Forecast(SPACE, SEEN, trials), SPACE, [slow, quick], Stakes(math.log(0.5), 1e4))
     assert choice.candidate == quick
-    assert "the highest expected gain for its time, among 2 untried" in choice.reason
+    assert "the highest expected improvement per second, among 2 untried" in choice.reason
 
 
 def test_where_many_processes_load_what_was_compiled_each_pays_a_share():
@@ -181,7 +181,7 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     )
     assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
     assert not any(plan.autocast and not plan.is_eager for plan in runner.ran)
-    assert any("the highest expected gain for its time" in line for line in said(document, "chosen"))
+    assert any("the highest expected improvement per second" in line for line in said(document, "chosen"))
 
 
 @pytest.mark.parametrize(("busy", "starves"), [(0.6, True), (0.66, True), (0.67, False), (0.9, False)])

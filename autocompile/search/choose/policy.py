@@ -123,13 +123,15 @@ def choose(
         return gain * _chance(forecast, candidate, stakes.memory) / seconds
 
     expected, seconds, candidate = max(predicted[len(out) :], key=worth)
-    most = "the highest expected gain for its time" if stakes.keeps_memory else "the most likely to meet max_memory"
+    most = (
+        "the highest expected improvement per second" if stakes.keeps_memory else "the most likely to meet max_memory"
+    )
     fastest = min(predicted[len(out) :], key=lambda prediction: prediction[0].mean)
     is_fastest = stakes.keeps_memory and fastest[0].mean < min(best, expected.mean)
     is_last_chance = is_fastest and seconds + fastest[1] > left_s
     if is_last_chance:
         expected, seconds, candidate = fastest
-        most = f"the highest expected gain, with no time for it later, as {format_duration(left_s)} are left"
+        most = f"the highest expected improvement, with no time for it later, as {format_duration(left_s)} are left"
     speed = math.exp(-expected.mean)
     reason = (
         f"expected {speed:.2f}x (±{expected.deviation:.0%}) in about {format_duration(seconds)}: "

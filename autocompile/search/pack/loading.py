@@ -54,7 +54,7 @@ def measure_loaded(bench: Bench, trial: Trial, artifact: Path, processes: int, e
         except RunnerError as fault:
             return AsLoaded(tuple(measured), untimed="" if measured else str(fault), stopped=str(fault))
         except KeyboardInterrupt:  # the runner has ended the process
-            return AsLoaded(tuple(measured), untimed="" if measured else "stopped by the user", stopped=INTERRUPTED)
+            return AsLoaded(tuple(measured), untimed="" if measured else "interrupted", stopped=INTERRUPTED)
         if isinstance(reply, Measurement):
             measured.append(reply)
         elif reply.kind != "timeout":

@@ -145,7 +145,7 @@ def _carried(bench: Bench, trial: Trial, packing: Packing) -> Delivered:
         bench.ledger.decide("skipped", f"packing as {serving_of(trial.plan)}", loaded.fault)
         return configured(bench, trial, loaded.fault)
     if loaded.stopped:
-        bench.ledger.decide("stopped", "packing", "stopped by the user while the artifact was timed")
+        bench.ledger.decide("stopped", "packing", "interrupted while the artifact was timed")
     assert trial.measurement is not None
     if not loaded.measured:  # compiling from that cache, and the compiler's import
         start_s = trial.measurement.startup.import_s + made.phases_s.get("compile", 0.0)
