@@ -10,8 +10,8 @@ from autocompile.report.learned import learned_words
 from autocompile.search.recheck import Recheck
 
 _WORDS = {
-    "good": "still correct, and not slower than before, beyond noise",
-    "regression": "correct, but slower than before, beyond noise",
+    "good": "still correct, and no slower than before (within noise)",
+    "regression": "still correct, but slower than before, by more than noise explains",
     "unusable": "no longer usable on this machine; tune it again",
     "wrong": "no longer correct",
 }
@@ -20,7 +20,8 @@ _WORDS = {
 def recheck_lines(found: Recheck) -> Iterator[str]:
     """Yield the verdict, both speed-ups, and what differs on the host."""
     yield f"{found.label}: {_WORDS[found.verdict]}"
-    yield f"  speed-up over eager then {_figure(found.then)}, now {_figure(found.now) if found.now else 'not measured'}"
+    now = _figure(found.now) if found.now else "not measured"
+    yield f"  speed-up over eager: {_figure(found.then)} when it was tuned, {now} now"
     if found.learned is not None:
         yield f"  {learned_words(found.learned)}"
     if found.generated is not None:

@@ -309,7 +309,7 @@ def test_a_recommendation_measured_again():
     assert same.now.value == pytest.approx(same.then.value, rel=0.01)
     slower = again(document, lambda _plan: (0.6, 8.0))
     assert slower.verdict == "regression"
-    assert "slower than before, beyond noise" in "\n".join(recheck_lines(slower))
+    assert "slower than before, by more than noise explains" in "\n".join(recheck_lines(slower))
     wrong = again(document, lambda _plan: failure("wrong_result", "verify", "output is off"))
     assert (wrong.verdict, wrong.fault) == ("wrong", "wrong result: output is off")
     foreign = again(document, lambda _plan: failure("invalid", "build", "packed with torch 2.13.0, and this is 2.14.0"))
