@@ -1,11 +1,12 @@
 """Tune the same workloads with one worker, with two, and on clusters; compare the winners and the times.
 
     python studies/workers/same.py record     # about half an hour; run nothing else meanwhile
+    python studies/workers/same.py record --ways "1 worker" "Ray, two nodes"    # a row of its own for each workload
     python studies/workers/same.py > studies/workers/same.md
 
-The clusters are a dask cluster with two workers and a Ray cluster with one node, all on this machine. autocompile uses
-dask's two workers as two lanes: two candidates are compiled at the same time, and one is timed. A Ray node is one lane.
-Each run has the same seed and tries the whole space of `SPACE`. Afterwards, the winners of a
+The clusters are a dask cluster with two workers and a Ray cluster with one node or two, all on this machine.
+autocompile uses two workers or nodes of one machine as two lanes: two candidates are compiled at the same time, and one
+is timed. Each run has the same seed and tries the whole space of `SPACE`. Afterwards, the winners of a
 workload are timed in turn in one process. Needs `pip install -e ".[dev]"`.
 """
 
@@ -67,30 +68,50 @@ class TwoDaskWorkers(Dask):
         return address
 
 
-WAYS = ("1 worker", "2 workers", "dask, two workers", "Ray, one node")
+class TwoRayNodes(Ray):
+    """A Ray cluster with two nodes."""
+
+    def ready(self) -> str:
+        """Start the second node, too."""
+        address = super().ready()
+        head = (self.directory / "ray_current_cluster").read_text().strip()
+        options = ("--num-cpus", 1, "--num-gpus", 0, "--object-store-memory", 80 << 20, "--disable-usage-stats")
+        self.start("second", "ray.scripts.scripts", "start", "--address", head, *options, "--block")
+        time.sleep(15)
+        return address
+
+    def end_all(self) -> None:
+        """End the second node first."""
+        self.end("second")
+        super().end_all()
+
+
+WAYS = ("1 worker", "2 workers", "dask, two workers", "Ray, one node", "Ray, two nodes")
 
 
 def main() -> None:
     """Record, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", nargs="?", choices=["record"])
-    if parser.parse_args().action == "record":
-        record()
+    parser.add_argument("--ways", choices=WAYS, nargs="*", default=WAYS)
+    arguments = parser.parse_args()
+    if arguments.action == "record":
+        record(tuple(arguments.ways))
     else:
         print_table()
 
 
-def record() -> None:
-    """Record the workloads that are not recorded yet."""
+def record(ways: tuple[str, ...]) -> None:
+    """Record the workloads that are not recorded yet in these ways."""
     os.environ.update(RAY)
     path = results_path(HERE / "results" / "same", by_instructions(), described("cpu", "cores", "torch"))
-    known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
+    rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     for name in WORKLOADS:
-        if name in known:
+        if any(row["workload"] == name and set(ways) <= set(row["runs"]) for row in rows):
             continue
         with tempfile.TemporaryDirectory(prefix="same", dir="/tmp", ignore_cleanup_errors=True) as directory:
-            runs = {way: tuned(name, way, Path(directory)) for way in WAYS}
-            apart = compared(name, {way: Path(directory) / way for way in WAYS})
+            runs = {way: tuned(name, way, Path(directory)) for way in ways}
+            apart = compared(name, {way: Path(directory) / way for way in ways})
         with path.open("a") as stream:
             stream.write(json.dumps({"workload": name, "runs": runs, "relative_time": apart}) + "\n")
         print(name, runs, apart, flush=True)
@@ -138,7 +159,7 @@ def workers_of(way: str, directory: Path) -> Iterator[int | str]:
                 dask.end(role)
         return
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as short:
-        ray = Ray(Path(short))
+        ray = TwoRayNodes(Path(short)) if "two" in way else Ray(Path(short))
         try:
             yield f"ray://{ray.ready()}"
         finally:
@@ -160,7 +181,7 @@ def compared(name: str, recommendations: dict[str, Path]) -> dict[str, float]:
         for _ in range(ROUNDS):
             for way in order.sample([*served], len(served)):
                 seconds[way].append(block(served[way], inputs))
-    first = seconds[WAYS[0]]
+    first = next(iter(seconds.values()))
     return {way: median(own / one for own, one in zip(found, first, strict=True)) for way, found in seconds.items()}
 
 
