@@ -55,9 +55,8 @@ _postponement = _Postponement()
 
 def interrupt() -> None:
     """Raise KeyboardInterrupt, from a signal handler. Within `uninterrupted`, only the second call raises it."""
-    if _postponement.blocks and not _postponement.came:
-        _postponement.came = True
-    else:
+    was_postponed, _postponement.came = _postponement.came, bool(_postponement.blocks)
+    if was_postponed or not _postponement.blocks:
         raise KeyboardInterrupt
 
 

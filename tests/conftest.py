@@ -1,9 +1,15 @@
 """Fixtures for all tests. Tests in tests/real run torch and are marked `real`."""
 
+import os
 import signal
 
 import pytest
 from places import REPOSITORY
+
+# Where several processes test side by side, each has its share of the cores. With more threads than cores, threads wait
+# for each other, and an operator can take ten times as long. This precedes the import of torch.
+if (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
 
 # Files that take minutes, the longest first. They start first, so that no process waits for one of them at the end.
 LONG = (

@@ -51,11 +51,17 @@ def main() -> None:
 
 def _told(misuse: Any) -> str:
     """Return a wrong command line's fault and remedy in one line; without a command, the help."""
+    said: str = misuse.format_message().strip().rstrip(".")
     if type(misuse).__name__ == "NoArgsIsHelpError":
-        return str(misuse.ctx.get_help()).strip()  # typer prints it itself and returns nothing
-    command = misuse.ctx.command_path if misuse.ctx else "autocompile"
-    said = misuse.format_message().rstrip(".")
+        return said  # empty if rich has printed it
+    command = misuse.ctx.command_path if misuse.ctx else " ".join(["autocompile", *_named_command()])
     takes_arguments = misuse.ctx is not None and any(one.name == "arguments" for one in misuse.ctx.command.params)
     if type(misuse).__name__ == "NoSuchOption" and takes_arguments:
         return f"{command}: {said}; put the script's own arguments after `--`, or see `{command} --help`"
-    return f"{command}: {said}; see `{command} --help`"
+    return f"{command}: {said}{' See' if said.endswith('?') else '; see'} `{command} --help`"
+
+
+def _named_command() -> list[str]:
+    """Return the command on the command line. The parser does not name it for every fault."""
+    known = {one.name for one in app.registered_commands}
+    return [word for word in sys.argv[1:2] if word in known]

@@ -23,12 +23,13 @@ def run(
     from autocompile.core.errors import UsageError
     from autocompile.workload.capture.place import script_place
 
-    own = _without_separator(arguments or [])
     read_document(recommendation)
-    as_module = str(script) == "-m"
+    as_module, own = str(script) == "-m", arguments or []
     if as_module and not own:
         raise UsageError("needs a module's name", where="-m", remedy="give one: autocompile run rec/ -m pkg.train")
     script_place(own[0] if as_module else str(script), as_module=as_module)
+    named, given = (own[:1], own[1:]) if as_module else ([], own)
+    own = [*named, *_without_separator(given)]
     command = [sys.executable, "-P", "-m", "autocompile.running", str(recommendation), str(script), *own]
     sys.stdout.flush()
     os.execv(sys.executable, command)  # noqa: S606  replaces this process by the script's

@@ -15,10 +15,10 @@ def service_lines(
 ) -> Iterator[str]:
     """Yield what was served and how fast, next to the recommendation's own figures; or why nothing was served.
 
-    `raised`: whether the script ended with an exception, which is then why it did not call the model.
+    `raised`: whether the script ended with an exception.
     """
-    if not services and raised:
-        yield "the script raised an exception before it called what was tuned"
+    if not services and raised and not others:
+        yield "the script ended early, before it called what was tuned"
     elif not services:
         script = document.workload.script
         what = script.function if script and script.function else "the model that was tuned"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, MutableMapping
+from contextlib import suppress
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeVar
 
@@ -18,42 +19,48 @@ def copied(model: T, memo: dict[int, Any] | None = None) -> T:
 
     `copy.deepcopy` shares functions. If a module holds a function that refers to a module of the model, such as
     `self.mlpf = lambda x: m.c_proj(m.act(m.c_fc(x)))`, then the copy would still compute with the original's weights.
-    Here the copy's function refers to the copies.
+    Here the copy's function refers to the copies, through its closure or its default values. Functions are found among
+    a module's attributes, and in lists and dicts among these, such as its hooks. Functions in other objects are shared.
     """
     memo = {} if memo is None else memo
     made = copy.deepcopy(model, memo)
     modules = {id(one): one for one in memo.values() if isinstance(one, nn.Module)}
     for module in modules.values():
-        held = vars(module)
-        for name, value in held.items():
-            if isinstance(value, FunctionType):
-                held[name] = _on_copies(value, memo)
+        _replace_functions(vars(module), memo)
+        for value in list(vars(module).values()):
+            if isinstance(value, list | dict):
+                _replace_functions(value, memo)
     return made
+
+
+def _replace_functions(holder: MutableMapping[Any, Any] | list[Any], memo: dict[int, Any]) -> None:
+    for key, value in list(enumerate(holder) if isinstance(holder, list) else holder.items()):
+        if isinstance(value, FunctionType):
+            holder[key] = _on_copies(value, memo)
 
 
 def _on_copies(function: FunctionType, memo: dict[int, Any]) -> FunctionType:
     """Return the function with the copies in place of what it refers to; the function itself if nothing was copied."""
-    cells = function.__closure__ or ()
-    memo[id(function)] = function  # it may refer to itself
-    replaced = tuple(_replaced(cell, memo) for cell in cells)
-    if all(one is cell for one, cell in zip(replaced, cells, strict=True)):
+    if id(function) in memo:
+        known: FunctionType = memo[id(function)]
+        return known
+    closure = function.__closure__ or ()
+    cells = tuple(CellType() for _ in closure)
+    made = FunctionType(function.__code__, function.__globals__, function.__name__, closure=cells or None)
+    memo[id(function)] = made  # it may refer to itself
+    differs = False
+    for cell, own in zip(cells, closure, strict=True):
+        with suppress(ValueError):  # a variable without a value
+            cell.cell_contents = _copy_of(own.cell_contents, memo)
+            differs |= cell.cell_contents is not own.cell_contents and cell.cell_contents is not made
+    given = function.__defaults__, function.__kwdefaults__
+    made.__defaults__, made.__kwdefaults__ = (_copy_of(one, memo) for one in given)
+    if not differs and made.__defaults__ is given[0] and made.__kwdefaults__ is given[1]:
+        memo[id(function)] = function
         return function
-    made = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, closure=replaced
-    )
-    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
-    vars(made).update(vars(function))
-    memo[id(function)] = made
+    made.__qualname__, made.__module__, made.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    vars(made).update({name: _copy_of(value, memo) for name, value in vars(function).items()})
     return made
-
-
-def _replaced(cell: CellType, memo: dict[int, Any]) -> CellType:
-    try:
-        held = cell.cell_contents
-    except ValueError:  # the variable has no value yet
-        return cell
-    made = _copy_of(held, memo)
-    return cell if made is held else CellType(made)
 
 
 def _copy_of(held: Any, memo: dict[int, Any]) -> Any:
@@ -70,4 +77,4 @@ def _copy_of(held: Any, memo: dict[int, Any]) -> Any:
 
 
 def _parts(held: Any) -> Iterable[Any]:
-    return held.values() if isinstance(held, Mapping) else held
+    return held.values() if isinstance(held, dict) else held

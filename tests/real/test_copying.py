@@ -20,10 +20,14 @@ class Block(nn.Module):
         self.by_list = lambda x: sum(layer(x) for layer in layers)
         self.by_method = lambda x: first(x) * 1
         self.by_function = lambda x: inner(x) + 1
+        self.by_default = lambda x, layer=self.parts["first"]: layer(x)
+        self.acts = [lambda x: self.parts["first"](x)]
         self.plain = lambda x: x.clone()
+        self.register_forward_hook(lambda _module, _args, output: [*output, first(output[0])])
 
     def forward(self, x):
-        return [f(x) for f in (self.by_module, self.by_self, self.by_list, self.by_method, self.by_function)]
+        functions = (self.by_module, self.by_self, self.by_list, self.by_method, self.by_default, *self.acts)
+        return [*(f(x) for f in functions), self.by_function(x)]
 
 
 def with_zeros(block):
@@ -36,21 +40,30 @@ def test_functions_of_a_copy_use_its_modules():
     block, x = Block(), torch.ones(2, 4)
     before = block(x)
     other = with_zeros(copied(block))
-    assert [float(one.detach().abs().max()) for one in other(x)] == [0.0, 0.0, 0.0, 0.0, 1.0]
+    assert [float(one.detach().abs().max()) for one in other(x)] == [0.0] * 6 + [1.0, 0.0]
     torch.testing.assert_close(block(x), before)
     assert other.plain is block.plain
 
 
-def test_a_function_that_refers_to_itself_is_copied():
-    block = nn.Linear(2, 2)
+def test_functions_that_refer_to_themselves_or_each_other_are_copied():
+    block, holder, x = nn.Linear(2, 2), nn.Module(), torch.ones(1, 2)
 
     def halved(x, times):
         return halved(x, times - 1) / 2 if times else block(x)
 
-    holder = nn.Module()
-    holder.block, holder.halved = block, halved
-    x = torch.ones(1, 2)
-    torch.testing.assert_close(copied(holder).halved(x, 2), block(x) / 4)
+    def even(x, times):
+        return odd(x, times - 1) if times else block(x)
+
+    def odd(x, times):
+        return even(x, times - 1)
+
+    holder.block, holder.halved, holder.even = block, halved, even
+    before = block(x)
+    other = with_zeros(copied(holder))
+    for made in (other.halved(x, 2), other.even(x, 2)):
+        torch.testing.assert_close(made, torch.zeros(1, 2))
+    torch.testing.assert_close(holder.halved(x, 2), before / 4)
+    torch.testing.assert_close(holder.even(x, 2), before)
 
 
 def test_the_reference_in_float64_is_wholly_in_float64():

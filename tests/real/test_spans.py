@@ -41,6 +41,7 @@ class Gpu:
             "is_current_stream_capturing": lambda: self.capturing,
         }.items():  # fmt: skip
             monkeypatch.setattr(torch.cuda, name, value)
+        monkeypatch.setattr(spans, "_MAY_USE_GPU", True)
         monkeypatch.setattr(spans, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def call(self, seconds):

@@ -167,6 +167,14 @@ def test_schema_is_printed():
         (["tune", __file__, "--workers", "many"], "autocompile: --workers: 'many' is not a number of workers; give a"),
         (["tune", __file__, "--strategy", "fast"], "autocompile: strategy: there is no strategy 'fast'"),
         (["tune", __file__, "--output", __file__], "is a file; choose another output directory"),
+        (
+            ["tune", __file__, "--layers", "4"],
+            "put the script's own arguments after `--`, or see `autocompile tune --help`",
+        ),
+        (["show", "rec", "--call", "4"], "autocompile show: No such option: --call"),
+        (["export", "rec"], "autocompile export: Missing argument 'script'; see `autocompile export --help`"),
+        (["tune", __file__, "--budget"], "requires an argument; see `autocompile tune --help`"),
+        (["tunes"], "No such command 'tunes'"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(arguments, said, monkeypatch, capsys, tmp_path):
@@ -179,6 +187,26 @@ def test_bad_input_is_one_line_and_status_2(arguments, said, monkeypatch, capsys
     assert said in error
     assert len(error.strip().splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        ([__file__, "--layers", "4"], [__file__, "--layers", "4"]),
+        ([__file__, "--", "--layers", "4"], [__file__, "--layers", "4"]),
+        ([__file__, "4", "--", "5"], [__file__, "4", "--", "5"]),
+        (["-m", "json.tool", "--", "--indent", "4"], ["-m", "json.tool", "--indent", "4"]),
+    ],
+)
+def test_run_takes_a_scripts_arguments_with_or_without_dashes(given, passed, monkeypatch):
+    started = []
+    monkeypatch.setattr("sys.argv", ["autocompile", "run", "rec", *given])
+    monkeypatch.setattr("autocompile.artifact.directory.read_document", lambda _directory: None)
+    monkeypatch.setattr("os.execv", lambda _program, command: started.append(command))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert started[0][-len(passed) - 1 :] == ["rec", *passed]
 
 
 def test_finals_are_shown_as_such():

@@ -27,12 +27,13 @@ class DaskEngine:
             remedy = "pip install 'torch-autocompile[dask]'"
             raise InvalidValue("dask is not installed", where=where, remedy=remedy) from None
         self.name = f"dask://{address}"
-        logging.getLogger(_CLIENT).addFilter(_without_traceback)
         try:
             self._client: Any = Client(f"tcp://{address}", timeout=_CONNECTING_S)
         except (OSError, TimeoutError) as fault:
             remedy = "start one with `dask scheduler`, and workers with `dask worker`"
             raise InvalidValue(f"no dask scheduler answers at {address}", where=where, remedy=remedy) from fault
+        self._quiet = _WithoutTracebacks()
+        logging.getLogger(_CLIENT).addFilter(self._quiet)
 
     def workers(self) -> Mapping[str, Here | str]:
         try:
@@ -51,7 +52,7 @@ class DaskEngine:
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self._client.close(timeout=_CLOSING_S)
-        logging.getLogger(_CLIENT).removeFilter(_without_traceback)
+        logging.getLogger(_CLIENT).removeFilter(self._quiet)
 
 
 class DaskLink:
@@ -72,8 +73,14 @@ class DaskLink:
             self._actor.close().result(timeout=_CLOSING_S)
 
 
-def _without_traceback(record: logging.LogRecord) -> bool:
-    return not record.exc_info
+class _WithoutTracebacks(logging.Filter):
+    """Leaves out tracebacks, and records that have nothing else."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info:
+            record.exc_info = None
+            return bool(record.getMessage())
+        return True
 
 
 def _first_line(fault: object) -> str:

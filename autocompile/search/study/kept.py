@@ -65,7 +65,8 @@ class KeptStudy:
     def __init__(self, name: str, storage: BaseStorage, url: str | None) -> None:
         self.name, self._storage, self._url = name, storage, url
         self._study = open_study(name, storage, url)
-        self._id = storage.get_study_id_from_name(name)
+        with uninterrupted():
+            self._id = storage.get_study_id_from_name(name)
         self._parsed: dict[str, Any] = {}
         self._seen: list[FrozenTrial] = []
         self._told: dict[int, Kept] | None = None
@@ -220,7 +221,7 @@ class KeptStudy:
             with uninterrupted():
                 return call()
         except StorageInternalError:
-            self._storage.remove_session()
+            self._end_session()
             raise
 
     def _patiently(self, call: Callable[[], T]) -> T:
@@ -239,8 +240,12 @@ class KeptStudy:
                         f"the storage {where} has not answered for {_PATIENCE_S / 60:.0f} minutes; "
                         "run the same command again when it is back, to continue"
                     ) from None
-            self._storage.remove_session()
+            self._end_session()
             time.sleep(_PAUSE_S)
+
+    def _end_session(self) -> None:
+        with uninterrupted():
+            self._storage.remove_session()
 
 
 def facts_of(trial: Trial) -> dict[str, Any]:

@@ -212,7 +212,7 @@ def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Ite
     )
     if entry.whole:
         uses = own.lesson.words.counted(entry.calls) if own.lesson else "call" + "s" * (entry.calls != 1)
-        yield f"the verdict is for {entry.calls:,} {uses}, as many as the script made; use --calls N for another number"
+        yield f"the script made {entry.calls:,} {uses}: without --calls or --horizon, the verdict is for that many"
     if own.generated is not None and own.generated.prefill_s:
         yield from _of_generating(own.generated)
     for other in subjects:
