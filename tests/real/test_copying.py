@@ -21,7 +21,7 @@ class Block(nn.Module):
         self.by_method = lambda x: first(x) * 1
         self.by_function = lambda x: inner(x) + 1
         self.by_default = lambda x, layer=self.parts["first"]: layer(x)
-        self.acts = [lambda x: self.parts["first"](x)]
+        self.acts = [lambda x: self.parts["first"](x) * 1]
         self.plain = lambda x: x.clone()
         self.register_forward_hook(lambda _module, _args, output: [*output, first(output[0])])
 
