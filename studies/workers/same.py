@@ -28,7 +28,7 @@ sys.path += [str(HERE.parent), str(HERE.parent / "amortized"), str(HERE.parent.p
 
 from machine import by_instructions, described, results_path  # noqa: E402
 from test_dask import Dask  # noqa: E402
-from test_ray import Ray  # noqa: E402
+from test_ray import Ray, free_port  # noqa: E402
 from workloads import workload  # noqa: E402  the models of studies/amortized
 
 import autocompile  # noqa: E402
@@ -73,10 +73,11 @@ class TwoRayNodes(Ray):
 
     def ready(self) -> str:
         """Start the second node, too."""
+        self.own_port = free_port()
         address = super().ready()
-        head = (self.directory / "ray_current_cluster").read_text().strip()
-        options = ("--num-cpus", 1, "--num-gpus", 0, "--object-store-memory", 80 << 20, "--disable-usage-stats")
-        self.start("second", "ray.scripts.scripts", "start", "--address", head, *options, "--block")
+        options = ["--address", f"127.0.0.1:{self.own_port}", "--num-cpus", 1, "--num-gpus", 0]
+        options += ["--object-store-memory", 80 << 20, "--disable-usage-stats", "--block"]
+        self.start("second", "ray.scripts.scripts", "start", *options)
         time.sleep(15)
         return address
 

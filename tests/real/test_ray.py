@@ -22,12 +22,13 @@ class Ray(Cluster):
     def __init__(self, directory):
         super().__init__(directory)
         self.port = free_port()
+        self.own_port = 0  # of the head, which other nodes join; 0 is any that is free
 
     def ready(self):
         if not self.is_running("head"):
             self.end_all()
             self.port = free_port()
-            options = ["--head", "--port", 0, "--ray-client-server-port", self.port]
+            options = ["--head", "--port", self.own_port, "--ray-client-server-port", self.port]
             options += ["--num-cpus", 1, "--num-gpus", 0, "--object-store-memory", 80 << 20, "--temp-dir"]
             options += [self.directory, "--include-dashboard=false", "--disable-usage-stats", "--block"]
             self.start("head", "ray.scripts.scripts", "start", *options)
