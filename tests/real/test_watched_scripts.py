@@ -280,7 +280,7 @@ def test_what_it_prints_is_shown_while_it_runs(watch, tmp_path):
     assert isinstance(reply, Workload), reply
     notes = " ".join(reply.notes)
     assert "by sys.exit(3), after its calls were recorded" in notes
-    assert "the script made 1 call: without --calls or --horizon, the verdict is for that many" in notes
+    assert "; without --calls or --horizon, the verdict is for 1 call" in notes
 
 
 def test_a_module_is_run_within_its_package(tmp_path):

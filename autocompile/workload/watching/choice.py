@@ -206,13 +206,12 @@ def _named(subjects: Sequence[Subject], name: str, names: Mapping[str, Any], whe
 
 def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Iterator[str]:
     ended = "until it ended" if entry.whole else "and then stopped"
+    uses = own.lesson.words.counted(entry.calls) if own.lesson else "call" + "s" * (entry.calls != 1)
+    counts = f"; without --calls or --horizon, the verdict is for {entry.calls:,} {uses}" if entry.whole else ""
     yield (
         f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was {own.told}, which took "
-        f"{entry.share:.0%} of that time"
+        f"{entry.share:.0%} of that time{counts}"
     )
-    if entry.whole:
-        uses = own.lesson.words.counted(entry.calls) if own.lesson else "call" + "s" * (entry.calls != 1)
-        yield f"the script made {entry.calls:,} {uses}: without --calls or --horizon, the verdict is for that many"
     if own.generated is not None and own.generated.prefill_s:
         yield from _of_generating(own.generated)
     for other in subjects:
