@@ -154,7 +154,7 @@ def test_what_the_script_does_to_its_model_is_told(watch):
     assert isinstance(reply, Workload), reply
     assert (reply.script.autocast, reply.script.is_compiled, reply.script.with_gradients) == ("bfloat16", True, True)
     assert reply.script.module == "Net"
-    assert len(reply.notes) == 5
+    assert len(reply.notes) == 4
 
 
 def test_what_a_script_forks_ends_with_the_script(watch, tmp_path):
