@@ -32,7 +32,7 @@ from autocompile.core.environment import Environment
 from autocompile.core.errors import InvalidWorkload, NotExportable
 from autocompile.core.export import Export
 from autocompile.core.job import CaptureTask, Limits, Watching
-from autocompile.core.notices import of_disturbance, of_load, of_refused, of_workload
+from autocompile.core.notices import of_calls, of_disturbance, of_load, of_refused, of_workload
 from autocompile.core.progress import Listener
 from autocompile.core.protocol import SCRIPT_LOG
 from autocompile.core.runner import Runner
@@ -90,6 +90,7 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
         if output:
             check_same_workload(output, bench.workload)
             _keep_log(bench.workload, output)
+        bench.ledger.notice(of_calls(bench.workload, request.settings.goal, bench.settings.goal))
         document = run_study(bench)
         if output:
             write_recommendation(output, document, bench.artifact, as_page(document))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from autocompile.core.goal import Goal
 from autocompile.core.outcome import Contamination
 from autocompile.core.profile import Profile
 from autocompile.core.serde import Record
 from autocompile.core.units import format_ms
+from autocompile.core.words import words_of
 from autocompile.core.workload import Workload
 
 # If other processes use a larger share of the machine, timings take longer and are less precise.
@@ -37,6 +39,13 @@ def of_workload(workload: Workload) -> Iterator[Notice]:
         yield Notice("script", workload.notes[0])
     if workload.left_out:
         yield Notice("inputs", workload.left_out)
+
+
+def of_calls(workload: Workload, given: Goal, used: Goal) -> Iterator[Notice]:
+    """Yield a notice if the goal that is `used` has the number of calls of the script, as the `given` one has none."""
+    if used.calls is not None and used.calls != given.calls:
+        counted = f"{used.calls:,} {words_of(workload.kind).counted(used.calls)}"
+        yield Notice("calls", f"the verdict is for {counted}, as many as the script makes; for others, give --calls N")
 
 
 def of_training(workload: Workload) -> Iterator[Notice]:

@@ -33,8 +33,9 @@ def outermost_calls(passed: Pass) -> Iterator[None]:
     is_torchs_own = before is nn.Module._wrapped_call_impl  # noqa: SLF001
 
     def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        # As `before` does it, with one Python frame less: there are many inner calls.
         if depth.inside and is_torchs_own and module._compiled_call_impl is None:  # noqa: SLF001
-            return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001  as `before` does, with one Python frame less
+            return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001
         if depth.inside or isinstance(module, ScriptModule) or is_tracing():  # type: ignore[no-untyped-call]
             return before(module, *args, **kwargs)
         depth.inside = True

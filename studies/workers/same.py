@@ -6,8 +6,8 @@
 
 The clusters are a dask cluster with two workers and a Ray cluster with one node or two, all on this machine.
 autocompile uses two workers or nodes of one machine as two lanes: two candidates are compiled at the same time, and one
-is timed. Each run has the same seed and tries the whole space of `SPACE`. Afterwards, the winners of a
-workload are timed in turn in one process. Needs `pip install -e ".[dev]"`.
+is timed. Each run has the same seed and tries the whole space of `SPACE`. Afterwards, the winners of a workload are
+timed in turn in one process. Needs `pip install -e ".[dev]"`.
 """
 
 import argparse

@@ -4,9 +4,11 @@ from builders import profile, workload
 from fakes import FakeClock, FakeRunner
 from test_search import run, usual
 
-from autocompile.core.notices import of_compiling, of_load, of_profile, of_workload
+from autocompile.core.goal import Goal
+from autocompile.core.notices import of_calls, of_compiling, of_load, of_profile, of_workload
 from autocompile.core.outcome import Contamination
 from autocompile.core.progress import Silence
+from autocompile.core.workload import ScriptEntry
 from autocompile.search.ledger import Ledger
 
 DROPOUT = ("3 Dropout modules are active (first: encoder.drop)",)
@@ -38,6 +40,14 @@ def test_training_mode_is_told_where_it_matters():
     )
     (parts,) = words(of_workload(workload(active_in_training=DROPOUT)))
     assert parts.startswith("parts of the model are in training mode: 3 Dropout")
+
+
+def test_a_verdict_for_as_many_calls_as_the_script_makes_says_so():
+    seen = workload(script=ScriptEntry("Net", 1_200, 10.0, 0.9, True))
+    (told,) = words(of_calls(seen, Goal(), Goal().for_script(seen.script)))
+    assert told == "the verdict is for 1,200 calls, as many as the script makes; for others, give --calls N"
+    for given in (Goal(calls=50), Goal(horizon="1h"), Goal(objective="latency")):
+        assert words(of_calls(seen, given, given.for_script(seen.script))) == []
 
 
 def test_what_was_left_out_of_batches_is_told():

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # both import transformers
     from autocompile.workload.generating.generation import Generation
     from autocompile.workload.generating.seen import Generated
 
+# With fewer calls than this, the report notes that tuning gains little.
+_FEW = 10
 # Modules that take less than this share of the script's time are not reported.
 _WORTH_TELLING = 0.05
 # A training is preferred to other calls if it takes at least this share of the longest use's time.
@@ -206,12 +208,13 @@ def _named(subjects: Sequence[Subject], name: str, names: Mapping[str, Any], whe
 
 def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Iterator[str]:
     ended = "until it ended" if entry.whole else "and then stopped"
-    uses = own.lesson.words.counted(entry.calls) if own.lesson else "call" + "s" * (entry.calls != 1)
-    counts = f"; without --calls or --horizon, the verdict is for {entry.calls:,} {uses}" if entry.whole else ""
     yield (
         f"the script was watched for {entry.seconds:.1f} s {ended}: {entry.module} was {own.told}, which took "
-        f"{entry.share:.0%} of that time{counts}"
+        f"{entry.share:.0%} of that time"
     )
+    if entry.whole and entry.calls < _FEW:
+        uses = own.lesson.words.many if own.lesson else "calls"
+        yield f"tuning gains little for so few {uses}: use --calls N to give the number that a process makes"
     if own.generated is not None and own.generated.prefill_s:
         yield from _of_generating(own.generated)
     for other in subjects:
