@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autocompile.artifact.directory import write_recommendation
+from autocompile.artifact.directory import check_output, read_document, write_recommendation
+from autocompile.artifact.integrity import PROMPTS
 from autocompile.artifact.load import load
 from autocompile.artifact.module import CompiledModule
 from autocompile.core.candidate import Value
@@ -90,7 +91,12 @@ class Recommendation:
 
         Raises OutputConflict if the directory contains anything else.
         """
-        write_recommendation(Path(directory), self.document, self._artifact, as_page(self.document))
+        prompts, into = self._artifact / PROMPTS, Path(directory)
+        check_output(into)
+        if prompts.is_dir():
+            document = read_document(prompts)
+            write_recommendation(into / PROMPTS, document, prompts, as_page(document))
+        write_recommendation(into, self.document, self._artifact, as_page(self.document))
 
     def export(
         self, to: str, directory: str | Path, *, budget: str | float | timedelta = "10m", progress: bool = True

@@ -21,11 +21,13 @@ from autocompile.artifact.directory import (
     check_output,
     check_same_workload,
     check_workload,
+    is_of_workload,
     read_document,
     working_directory,
     write_recommendation,
 )
 from autocompile.artifact.exported import check_export_directory, put_export
+from autocompile.artifact.integrity import PROMPTS
 from autocompile.artifact.store import deliver
 from autocompile.core.document import Document, WorkloadEntry
 from autocompile.core.environment import Environment
@@ -48,6 +50,7 @@ from autocompile.search.errand import reply_to
 from autocompile.search.export import export as write_export
 from autocompile.search.export import usable_format
 from autocompile.search.ledger import Ledger
+from autocompile.search.prompts import Tuned, keep_time_for_prompts, with_prompts
 from autocompile.search.recheck import Recheck, recheck
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
@@ -91,12 +94,24 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
             check_same_workload(output, bench.workload)
             _keep_log(bench.workload, output)
         bench.ledger.notice(of_calls(bench.workload, request.settings.goal, bench.settings.goal))
-        document = run_study(bench)
+        keep_time_for_prompts(bench)
+        document, prompts = with_prompts(bench, run_study(bench))
+        if prompts and (output or request.keep):
+            _keep_prompts(output or Path(str(request.keep)), prompts)
         if output:
             write_recommendation(output, document, bench.artifact, as_page(document))
         elif request.keep:
             deliver(bench.artifact, Path(request.keep))
     return document
+
+
+def _keep_prompts(directory: Path, prompts: Tuned) -> None:
+    """Write the recommendation for prompts into its directory within that of the whole recommendation."""
+    own = directory / PROMPTS
+    directory.mkdir(parents=True, exist_ok=True)
+    if not is_of_workload(own, prompts.document.workload.fingerprint):
+        shutil.rmtree(own, ignore_errors=True)
+    write_recommendation(own, prompts.document, prompts.artifact, as_page(prompts.document))
 
 
 def _keep_log(workload: Workload, output: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from autocompile.artifact.integrity import MANIFEST
+from autocompile.artifact.integrity import MANIFEST, PROMPTS
 from autocompile.artifact.store import deliver, is_store
 from autocompile.core.document import SCHEMA_VERSION, Document
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
@@ -24,7 +24,7 @@ from autocompile.scratch import Scratch, claim, clear
 DOCUMENT, SNIPPET, REPORT, STUDY, WORK = (
     "recommendation.json", "snippet.py", "report.html", "study.db", ".work",
 )  # fmt: skip
-_OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK, SCRIPT_LOG})
+_OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK, SCRIPT_LOG, PROMPTS})
 _OWNER = "pid"
 _ELSEWHERE = "choose another output directory, or empty this one"
 
@@ -95,6 +95,14 @@ def _is_ours(name: str) -> bool:
 def check_same_workload(directory: Path, workload: Workload) -> None:
     """Raise OutputConflict that names what differs, if the recommendation there is for another workload."""
     _check_same(directory, workload.fingerprint, _what_differs(directory, workload))
+
+
+def is_of_workload(directory: Path, fingerprint: str) -> bool:
+    """Return whether the recommendation in `directory` is for the workload with this fingerprint."""
+    try:
+        return _fingerprint_in(directory) == fingerprint
+    except (OSError, InvalidRecommendation):
+        return False
 
 
 def _check_same(directory: Path, fingerprint: str, differs: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Applies a recommendation to the decode steps of an unchanged script that generates text."""
+"""Applies a recommendation to the decode steps and prompts of an unchanged script that generates text."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from autocompile.artifact.fitting import AppliedScript, Fitting
-from autocompile.artifact.integrity import open_artifact
+from autocompile.artifact.integrity import PROMPTS, open_artifact
 from autocompile.artifact.load import load
-from autocompile.artifact.options import check_served
+from autocompile.artifact.options import Asked, check_served
+from autocompile.core.manifest import Manifest
 from autocompile.core.service import Service
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.replacing import generate_replaced
 
-if TYPE_CHECKING:  # both import transformers, which the script does when it generates
-    from autocompile.artifact.module import Status
+if TYPE_CHECKING:  # the last imports transformers, which the script does when it generates
+    from autocompile.artifact.module import CompiledModule, Status
     from autocompile.artifact.texts import Texts
 
 
@@ -35,7 +36,7 @@ class GeneratedScript(AppliedScript["_Applied"]):
         assert manifest.generation is not None, "a script that generates text"
         entry = manifest.generation
         self._fitting = Fitting(
-            manifest, lambda model: _Applied(directory, model, entry), as_tuned=lambda model: _decoding(model, entry)
+            manifest, lambda model: _Applied(directory, model, manifest), as_tuned=lambda model: _decoding(model, entry)
         )
 
     @contextmanager
@@ -52,15 +53,22 @@ class GeneratedScript(AppliedScript["_Applied"]):
 class _Applied:
     """The recommendation, applied to one model that generates text."""
 
-    def __init__(self, directory: Path, model: nn.Module, entry: GenerationEntry) -> None:
-        from autocompile.artifact.texts import Texts  # noqa: PLC0415  imports transformers
+    def __init__(self, directory: Path, model: nn.Module, manifest: Manifest) -> None:
+        from autocompile.artifact.texts import Part, Texts  # noqa: PLC0415  imports transformers
 
+        assert manifest.generation is not None, "a script that generates text"
+        self._prompts: CompiledModule | None = None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
-            decode = load(directory, _decoding(model, entry))
+            self._decode = load(directory, _decoding(model, manifest.generation))
+            parts = [Part(self._decode, manifest.generation)]
+            if manifest.prompts:
+                entry = _entry_of(directory / PROMPTS, manifest.prompts)
+                self._prompts = load(directory / PROMPTS, _prompting(model, entry), Asked(digest=manifest.prompts))
+                parts.append(Part(self._prompts, entry))
         self._told = tuple(dict.fromkeys(str(one.message) for one in caught))
-        self._decode, self._name = decode, type(model).__name__
-        self.texts: Texts = Texts(model, decode, entry)
+        self._name = type(model).__name__
+        self.texts: Texts = Texts(model, *parts)
 
     def service(self) -> Service:
         """Return the statistics so far."""
@@ -74,7 +82,7 @@ class _Applied:
             first_s=texts.first_s,
             mean_ms=texts.mean_ms,
             left={**texts.left, **{one.reason: one.calls for one in status.fallbacks}},
-            notes=(*filter(None, [rate]), *self._told, *status.notes),
+            notes=(*filter(None, [rate, _of_prompts(self._prompts)]), *self._told, *status.notes),
             kind="generation",
         )
 
@@ -83,3 +91,25 @@ def _decoding(model: nn.Module, entry: GenerationEntry) -> nn.Module:
     from autocompile.workload.generating.generation import decoding_of  # noqa: PLC0415  imports transformers
 
     return decoding_of(model, entry)
+
+
+def _prompting(model: nn.Module, entry: GenerationEntry) -> nn.Module:
+    from autocompile.workload.generating.generation import prompting_of  # noqa: PLC0415  imports transformers
+
+    return prompting_of(model, entry)
+
+
+def _entry_of(directory: Path, digest: str) -> GenerationEntry:
+    entry = open_artifact(directory, digest).manifest.generation
+    assert entry is not None, "an artifact for prompts"
+    return entry
+
+
+def _of_prompts(served: CompiledModule | None) -> str:
+    """Return what served the prompts; "" if they were not tuned."""
+    if served is None:
+        return ""
+    status = served.status
+    calls = ", ".join(f"{count:,} by {runtime}" for runtime, count in status.calls.items())
+    left = "".join(f"; {one.calls:,} not as recommended: {one.reason}" for one in status.fallbacks)
+    return f"prompts as {status.label}: {calls or 'none'}{left}"

@@ -1,32 +1,43 @@
-"""The result of `autocompile.load` if a decode step was tuned: a module that generates text with it."""
+"""The result of `autocompile.load` if generating was tuned: a module that generates text as recommended."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 from torch import nn
 
+from autocompile.artifact.integrity import PROMPTS, Opened, open_artifact
 from autocompile.artifact.module import CompiledModule, Fallback, Status
-from autocompile.artifact.texts import Texts
+from autocompile.artifact.options import Asked
+from autocompile.artifact.texts import Part, Texts
 from autocompile.core.serving import Serving
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.decoding import Decoding
-from autocompile.workload.generating.generation import decoding_of
+from autocompile.workload.generating.generation import decoding_of, prompting_of
+from autocompile.workload.generating.prompting import Prompting
+
+# Loads the artifact of one part of generating, from its directory, for a `Decoding` or a `Prompting`.
+Load = Callable[[Path, Opened, nn.Module, Asked], CompiledModule]
 
 
 class GeneratingModule(CompiledModule):
-    """Generates text like the model that it was loaded with, each decode step as recommended.
+    """Generates text like the model that it was loaded with, each decode step, and each prompt, as recommended.
 
     Its methods, such as `generate`, run on a stand-in for the model, whose decode steps are served. `status` reports
-    how they are served, and `status.fallbacks` which steps the model itself made. Calling this module calls the model.
+    how they are served, and `status.fallbacks` which steps the model itself made. `prompts` is the module that serves
+    prompts, with a `status` of its own, or None if prompts were not tuned. Calling this module calls the model.
     """
 
-    def __init__(self, decode: CompiledModule, model: nn.Module, entry: GenerationEntry) -> None:
-        texts = _Served(model, decode, entry)
+    prompts: CompiledModule | None
+
+    def __init__(self, model: nn.Module, decode: CompiledModule, entry: GenerationEntry, *prompts: Part) -> None:
+        texts = _Served(model, decode, entry, *prompts)
         super().__init__(texts, model, decode._about, decode._tally)  # noqa: SLF001  it replaces the decode module
-        vars(self)["_texts"] = texts
+        vars(self).update(_texts=texts, prompts=next((part.make for part in prompts), None))
 
     @property
     def status(self) -> Status:
@@ -40,18 +51,36 @@ class GeneratingModule(CompiledModule):
         return self.model if standing is None else standing
 
 
-def generating(model: nn.Module, entry: GenerationEntry, load: Callable[[nn.Module], CompiledModule]) -> CompiledModule:
-    """Return a module that generates with the decode step that `load` returns, or that decode step for a `Decoding`."""
-    if isinstance(model, Decoding):
-        return load(model)
-    return GeneratingModule(load(decoding_of(model, entry)), model, entry)
+def generating(model: nn.Module, directory: Path, opened: Opened, asked: Asked, load: Load) -> CompiledModule:
+    """Return a module that generates with what `load` returns for decode steps and, if they were tuned, for prompts.
+
+    If `model` is itself a `Decoding` or a `Prompting`, return what `load` returns for it.
+    """
+    entry = opened.manifest.generation
+    assert entry is not None, "an artifact for generating"
+    if isinstance(model, Decoding | Prompting):
+        return load(directory, opened, model, asked)
+    if entry.part == "prompt":
+        return load(directory, opened, prompting_of(model, entry), asked)
+    prompts = _prompt_parts(model, directory / PROMPTS, opened.manifest.prompts, asked, load)
+    return GeneratingModule(model, load(directory, opened, decoding_of(model, entry), asked), entry, *prompts)
+
+
+def _prompt_parts(model: nn.Module, directory: Path, digest: str, asked: Asked, load: Load) -> tuple[Part, ...]:
+    if not digest:
+        return ()
+    opened = open_artifact(directory, digest)
+    entry = opened.manifest.generation
+    assert entry is not None, "an artifact for prompts"
+    own = dataclasses.replace(asked, digest=digest, calls=None)  # the number of calls is that of decode steps
+    return (Part(load(directory, opened, prompting_of(model, entry), own), entry),)
 
 
 class _Served(Texts):
-    """Texts whose decode steps are made by a loaded module."""
+    """Texts whose parts are made by loaded modules."""
 
-    def __init__(self, model: nn.Module, decode: CompiledModule, entry: GenerationEntry) -> None:
-        super().__init__(model, decode, entry)
+    def __init__(self, model: nn.Module, decode: CompiledModule, entry: GenerationEntry, *prompts: Part) -> None:
+        super().__init__(model, Part(decode, entry), *prompts)
         self._server = decode._server  # noqa: SLF001
 
     @property

@@ -21,6 +21,8 @@ from autocompile.core.serde import Record, from_json, to_json, write_atomically
 from autocompile.runtime.files import Files
 
 MANIFEST = "manifest.json"
+# The directory of the recommendation for prompts, within that for decode steps.
+PROMPTS = "prompts"
 _MOST_THREADS = 8
 _AGAIN = "pack it again with `autocompile tune`, or restore the copy that was deployed"
 

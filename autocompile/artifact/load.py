@@ -57,7 +57,7 @@ def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> Comp
         return _load(path, opened, model, asked)
     from autocompile.artifact.generating import generating  # noqa: PLC0415  imports transformers
 
-    return generating(model, manifest.generation, lambda decoding: _load(path, opened, decoding, asked))
+    return generating(model, Path(path), opened, asked, _load)
 
 
 def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> CompiledModule:

@@ -1,10 +1,11 @@
-"""Text generation with a transformers model, whose decode steps are made by something other than the model."""
+"""Text generation with a transformers model, whose decode steps or prompts are computed by something else."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -18,30 +19,40 @@ from autocompile.core.serving import AS_IT_IS, Serving
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.cache_argument import cache_field, cache_in, cache_name_in
 from autocompile.workload.generating.caches import PreallocatedCache
+from autocompile.workload.generating.seen_prompts import options_of, prompt_of
 from autocompile.workload.generating.settings import reason_against
 from autocompile.workload.generating.step_inputs import STEP_INPUTS
 from autocompile.workload.spans import Spans
 
-# Makes a decode step: a call of a `Decoding`.
-Decode = Callable[..., Any]
 _CACHE_FIELD = cache_field(CausalLMOutputWithPast)
 _NO_STAND_IN = "the model's class cannot be subclassed, which is necessary to intercept its calls"
+_OTHER_PROMPT = "prompts of another kind than those that were tuned"
 _OTHER_CACHE = "decode steps of another kind, for example of beam search, or with another cache"
 
 
+@dataclass(frozen=True)
+class Part:
+    """Makes one part of a model's texts, which `entry` describes: calls of a `Decoding`, or calls of a `Prompting`."""
+
+    make: Callable[..., Any]
+    entry: GenerationEntry
+
+
 class Texts:
-    """Replaces `model` while it generates: its decode steps are made by `decode`.
+    """Replaces `model` while it generates: the given `parts`, decode steps or prompts, are made by something else.
 
     If transformers generates token by token, greedily or by sampling (`_sample`), the new cache is replaced by one
-    with preallocated memory. The model itself processes prompts and makes all other calls; `left` counts these, by
-    reason. `texts` is the number of calls of `generate`, which took `seconds`; the first decode step took `first_s`.
+    with preallocated memory. The model itself makes all other calls; `left` counts the calls of the given parts that
+    were of another kind, by reason. `texts` is the number of calls of `generate`, which took `seconds`; the first
+    decode step took `first_s`.
     """
 
     serving: Serving = AS_IT_IS
     label = ""
 
-    def __init__(self, model: nn.Module, decode: Decode, entry: GenerationEntry) -> None:
-        self._model, self._decode, self._entry = model, decode, entry
+    def __init__(self, model: nn.Module, *parts: Part) -> None:
+        self._model, self._any = model, parts[0].entry
+        self._parts = {part.entry.part: part for part in parts}
         self.standing = stand_in(model, self, {"_sample": self._sampling(type(model))})
         self.left: Counter[str] = Counter()
         self.texts, self.tokens, self.seconds = 0, 0, 0.0
@@ -60,20 +71,23 @@ class Texts:
         return generated
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call of the model: a decode step, or another call, such as that for a prompt."""
+        """Make a call of the model: for a prompt, for a decode step, or another one."""
         cache, tokens = cache_in(kwargs), kwargs.get("input_ids")
         if not isinstance(tokens, torch.Tensor) or args:
             return self._model(*args, **kwargs)
         self.tokens += tokens.shape[0]
-        if tokens.shape[1] > 1 or not isinstance(cache, DynamicCache) or not cache.get_seq_length():
-            return self._model(*args, **kwargs)
-        reason = self._reason_against(cache, kwargs)
+        if isinstance(cache, PreallocatedCache) and not cache.get_seq_length():
+            return self._first(cache, kwargs)
+        decode, held = self._parts.get("decode"), isinstance(cache, DynamicCache) and cache.get_seq_length()
+        if decode is None or not held or tokens.shape[1] > 1:
+            return self._model(**kwargs)
+        reason = _reason_against(cache, kwargs, decode.entry)
         if reason:
             self.left[reason] += 1
-            return self._model(*args, **kwargs)
+            return self._model(**kwargs)
         began = self._steps.begin()
         try:
-            return self._step(tokens, cache, kwargs)
+            return _step(decode, tokens, cache, kwargs)
         finally:
             self._steps.end(began)
 
@@ -98,27 +112,42 @@ class Texts:
         def sample(model: Any, *args: Any, **kwargs: Any) -> Any:
             cache = cache_in(kwargs)
             if type(cache) is DynamicCache and not cache.get_seq_length():
-                kwargs[cache_name_in(kwargs)] = PreallocatedCache(self._entry.layers, self._entry.capacity)
+                kwargs[cache_name_in(kwargs)] = PreallocatedCache(self._any.layers, self._any.capacity)
             return before(model, *args, **kwargs)
 
         return sample
 
-    def _reason_against(self, cache: DynamicCache, kwargs: Mapping[str, Any]) -> str:
-        """Return why the model itself has to make this decode step, or ""."""
-        if not isinstance(cache, PreallocatedCache):
-            return _OTHER_CACHE
-        others = {name: repr(value) for name, value in kwargs.items() if name not in STEP_INPUTS and value is not None}
-        if others != self._entry.options:
-            return f"decode steps with {others}, where it was tuned with {self._entry.options}"
-        mask = kwargs.get("attention_mask")
-        return "" if mask is None or mask.dim() == 2 else "decode steps with a mask of four dimensions"
-
-    def _step(self, tokens: torch.Tensor, cache: PreallocatedCache, kwargs: Mapping[str, Any]) -> Any:
-        cache.make_room()
-        length, positions = cache.length, kwargs.get("position_ids")
-        if positions is None:
-            positions = tokens.new_full(tokens.shape, length)
-        mask = cache.mask_of(kwargs.get("attention_mask"))
-        logits, added = self._decode(tokens, positions, mask, tokens.new_full((), length), cache.memory)
-        cache.append(added)
+    def _first(self, cache: PreallocatedCache, kwargs: dict[str, Any]) -> Any:
+        """Make the call for a prompt."""
+        part = self._parts.get("prompt")
+        if part is None:
+            return self._model(**kwargs)
+        found, entry = prompt_of(kwargs), part.entry
+        if found is None or options_of(kwargs) != entry.options or (found.is_padded and not entry.padded):
+            self.left[_OTHER_PROMPT] += 1
+            return self._model(**kwargs)
+        logits, held = part.make(*found.sample(padded=entry.padded).args)
+        cache.append(held)
         return CausalLMOutputWithPast(logits=logits, **{_CACHE_FIELD: cache})
+
+
+def _reason_against(cache: DynamicCache, kwargs: Mapping[str, Any], entry: GenerationEntry) -> str:
+    """Return why the model itself has to make this decode step, or ""."""
+    if not isinstance(cache, PreallocatedCache):
+        return _OTHER_CACHE
+    others = {name: repr(value) for name, value in kwargs.items() if name not in STEP_INPUTS and value is not None}
+    if others != entry.options:
+        return f"decode steps with {others}, where it was tuned with {entry.options}"
+    mask = kwargs.get("attention_mask")
+    return "" if mask is None or mask.dim() == 2 else "decode steps with a mask of four dimensions"
+
+
+def _step(decode: Part, tokens: torch.Tensor, cache: PreallocatedCache, kwargs: Mapping[str, Any]) -> Any:
+    cache.make_room()
+    length, positions = cache.length, kwargs.get("position_ids")
+    if positions is None:
+        positions = tokens.new_full(tokens.shape, length)
+    mask = cache.mask_of(kwargs.get("attention_mask"))
+    logits, added = decode.make(tokens, positions, mask, tokens.new_full((), length), cache.memory)
+    cache.append(added)
+    return CausalLMOutputWithPast(logits=logits, **{_CACHE_FIELD: cache})

@@ -105,10 +105,10 @@ class WorkloadEntry(Record, frozen=True):
     Attributes:
         kind: The unit of work, which the document refers to as a call. `inference`: a call of the model. `training`: a
             training step. `closure`: a call of the closure that the optimizer is given, which computes the loss and its
-            gradients and updates nothing. `generation`: a decode step.
+            gradients and updates nothing. `generation`: a decode step. `prompt`: the call for a prompt.
         training: How the model is trained, else null.
         script: What was seen of the model in a watched script; null if the script defines a workload.
-        generation: How the model generates text, if decode steps were tuned.
+        generation: How the model generates text, if decode steps or prompts were tuned.
         gpus: The GPUs of its tensors; the GPU of `device` comes first.
     """
 
@@ -212,6 +212,26 @@ class LaneEntry(Record, frozen=True):
     machine: str = ""
 
 
+class PromptsEntry(Record, frozen=True):
+    """The result for the prompts of a model that generates, whose own recommendation is in the directory `prompts`.
+
+    Attributes:
+        label: The configuration that won.
+        speedup: Eager's time for a prompt divided by that of this configuration, with its 95% interval.
+        latency_ms: The median time of a call for a prompt.
+        baseline_ms: The same for eager.
+        generated: How whole texts were generated with decode steps and prompts as recommended.
+        left: Why the model itself computes the prompts, or "".
+    """
+
+    label: str = ""
+    speedup: Estimate | None = None
+    latency_ms: float | None = None
+    baseline_ms: float | None = None
+    generated: Generated | None = None
+    left: str = ""
+
+
 class Document(Record, frozen=True):
     """A recommendation as data.
 
@@ -235,6 +255,7 @@ class Document(Record, frozen=True):
         stopped: Why the run ended early: the user interrupted it, or the process that runs the trials failed.
         without_artifact: The best candidate without an artifact; null if the goal's production uses none anyway.
         lanes: What the search did on each lane, in the order in which it ended; empty for a run with one lane.
+        prompts: The result for prompts, if they were tuned after the decode steps.
     """
 
     schema_version: int
@@ -270,3 +291,4 @@ class Document(Record, frozen=True):
     stopped: str = ""
     without_artifact: WithoutArtifact | None = None
     lanes: tuple[LaneEntry, ...] = ()
+    prompts: PromptsEntry | None = None

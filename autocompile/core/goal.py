@@ -13,7 +13,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.serde import Record
 from autocompile.core.tolerance import Tolerance, exactly, published_tolerance
 from autocompile.core.units import parse_duration, parse_limit, parse_size
-from autocompile.core.workload import ScriptEntry
+from autocompile.core.workload import GenerationEntry, ScriptEntry
 
 Deploy = Literal["jit", "artifact"]
 Objective = Literal["time", "latency", "throughput"]
@@ -165,6 +165,14 @@ class Goal:
         """Return the goal for as many calls as the script makes, if that is known and the user set no other number."""
         is_open = self.calls is None and self.horizon is None and self.objective == "time"
         return replace(self, calls=seen.calls) if seen.whole and is_open else self
+
+    def for_prompts(self, seen: GenerationEntry) -> Goal:
+        """Return the goal for the prompts of these texts. A limit on the latency of decode steps does not apply."""
+        calls = None if self.calls is None else max(1, round(self.calls * seen.texts / seen.new_tokens))
+        is_open, ratio = calls is None and self.objective == "time", seen.prefill_share / (1 - seen.prefill_share)
+        horizon = self.horizon_s * ratio if is_open else None
+        percentile = self.percentile if self.objective == "latency" else None
+        return replace(self, calls=calls, horizon=horizon, max_latency=None, percentile=percentile, batch="fixed")
 
     @property
     def loads_artifacts(self) -> bool:

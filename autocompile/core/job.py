@@ -132,7 +132,7 @@ class TrialTask(Record, tag="trial-task", frozen=True):
 
     `artifact`: the directory of a recommendation, which is loaded and measured instead of building the plan; or "".
     `learning_s`: for at most how many seconds the candidate also trains, or generates text, in comparison with eager;
-    0 means not at all.
+    0 means not at all. `prompts`: the directory of a recommendation for prompts, which these texts use too; or "".
     """
 
     workload: Workload
@@ -143,6 +143,7 @@ class TrialTask(Record, tag="trial-task", frozen=True):
     seed: int
     artifact: str = ""
     learning_s: float = 0.0
+    prompts: str = ""
 
 
 class CompileTask(Record, tag="compile-task", frozen=True):

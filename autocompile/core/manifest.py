@@ -95,8 +95,9 @@ class Manifest(Record, frozen=True):
         weight_samples: A digest of a sample of each of these tensors.
         standby: Programs that use the model's own weights, or null.
         training: How the model was trained, if training was tuned.
-        generation: How the model generates text, if decode steps were tuned. `identity` is then that of the decode
-            step, a `Decoding`.
+        generation: How the model generates text, if decode steps or prompts were tuned. `identity` is then that of the
+            decode step, a `Decoding`, or of the call for a prompt, a `Prompting`.
+        prompts: If the prompts were tuned as well, the digest of their artifact, which is in the directory `prompts`.
         signatures: The training steps that were tuned.
         settings: Torch's settings, such as its precision, at the time of tuning and packing.
     """
@@ -119,6 +120,7 @@ class Manifest(Record, frozen=True):
     standby: Standby | None = None
     training: TrainingEntry | None = None
     generation: GenerationEntry | None = None
+    prompts: str = ""
     signatures: tuple[Signature, ...] = ()
     settings: TorchSettings | None = None
 

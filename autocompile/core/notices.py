@@ -5,6 +5,7 @@ Each notice is shown as soon as the fact is known, and kept in the document. The
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from autocompile.core.goal import Goal
@@ -46,6 +47,12 @@ def of_calls(workload: Workload, given: Goal, used: Goal) -> Iterator[Notice]:
     if used.calls is not None and used.calls != given.calls:
         counted = f"{used.calls:,} {words_of(workload.kind).counted(used.calls)}"
         yield Notice("calls", f"the verdict is for {counted}, as many as the script makes; for others, give --calls N")
+
+
+def of_prompts(share: float, enough_s: float) -> Iterator[Notice]:
+    """Yield a notice that the budget is too small for the prompts, which take this share of generating."""
+    said = f"prompts take {share:.0%} of generating, and the budget is too small to tune them as well"
+    yield Notice("prompts", f"{said}; give a budget of {math.ceil(enough_s / 60)}m or more")
 
 
 def of_training(workload: Workload) -> Iterator[Notice]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, Literal
 
 from autocompile.core.serde import Record
+
+# Up to this number of further arguments of one kind are named one by one.
+_FEW = 3
 
 
 class Axis(Record, frozen=True):
@@ -68,14 +74,22 @@ class Program(Record, frozen=True):
 
 
 def accepted_calls(program: Program) -> tuple[str, ...]:
-    """Return the calls that a program takes, one line per argument."""
+    """Return the calls that a program takes: one line per argument, or per row of arguments of one kind."""
     ranges = {axis.name: f"{axis.low}..{axis.high}" for axis in program.axes}
-    return tuple(_argument_line(guard, ranges) for guard in program.guards)
+    rows = [[*row] for _what, row in groupby(program.guards, key=lambda guard: _accepted(guard, ranges))]
+    return tuple(f"{_named(row)}: {_accepted(row[0], ranges)}" for row in rows)
 
 
-def _argument_line(guard: TensorGuard | ConstantGuard, ranges: dict[str, str]) -> str:
-    name = guard.path.split("]", 1)[1].strip("[]'") or guard.path
+def _accepted(guard: TensorGuard | ConstantGuard, ranges: dict[str, str]) -> str:
     if isinstance(guard, ConstantGuard):
-        return f"{name}: {guard.literal}"
+        return guard.literal
     sizes = ", ".join(str(size) if isinstance(size, int) else ranges[size] for size in guard.shape)
-    return f"{name}: {guard.dtype} ({sizes})"
+    return f"{guard.dtype} ({sizes})"
+
+
+def _named(row: Sequence[TensorGuard | ConstantGuard]) -> str:
+    """Return the names of some arguments."""
+    first, *others = (re.sub(r"^kwargs\['([^']*)'\]", r"\1", guard.path) for guard in row)
+    if len(others) < _FEW:
+        return ", ".join((first, *others))
+    return f"{first} to {others[-1]}"

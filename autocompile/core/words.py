@@ -6,7 +6,7 @@ from typing import Literal
 
 from autocompile.core.serde import Record
 
-WorkloadKind = Literal["inference", "training", "closure", "generation"]
+WorkloadKind = Literal["inference", "training", "closure", "generation", "prompt"]
 
 
 class Words(Record, frozen=True):
@@ -38,6 +38,7 @@ _WORDS: dict[WorkloadKind, Words] = {
     "generation": Words(
         "decode step", "decode steps", "decode steps", "a decode step fails by itself", "call model.generate() yourself"
     ),
+    "prompt": Words("prompt", "prompts", "prompts", "a prompt fails by itself", "call model.generate() yourself"),
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from autocompile.core.environment import GpuKind
 from autocompile.core.identity import Identity
 from autocompile.core.pipeline import InputPipeline
@@ -76,9 +78,10 @@ class TrainingEntry(Record, frozen=True):
 
 
 class GenerationEntry(Record, frozen=True):
-    """How a model generates text with transformers' `generate`, whose decode step is tuned.
+    """How a model generates text with transformers' `generate`, one part of which is tuned.
 
     Attributes:
+        part: The part that is tuned: the `decode` steps, or the calls for the `prompt`.
         module: The class of the model.
         texts: The number of calls of `generate` that were observed.
         prompt_tokens: The tokens of the longest prompt.
@@ -86,7 +89,8 @@ class GenerationEntry(Record, frozen=True):
         prefill_share: The share of the time that was spent on prompts.
         capacity: The number of tokens, prompt included, that the cache of a decode step has memory for.
         layers: The number of layers of the cache.
-        options: Further arguments of each call of the model, as Python literals.
+        options: Further arguments of each such call of the model, as Python literals.
+        padded: Whether prompts with padding are tuned, too, so that the tuned call takes a mask.
     """
 
     module: str
@@ -97,6 +101,8 @@ class GenerationEntry(Record, frozen=True):
     capacity: int
     layers: int
     options: dict[str, str] = {}
+    part: Literal["decode", "prompt"] = "decode"
+    padded: bool = False
 
 
 class ScriptEntry(Record, frozen=True):
@@ -131,7 +137,8 @@ class Workload(Record, tag="workload", frozen=True):
 
     Attributes:
         kind: What a sample is. `inference`: a call. `training`: the batches of a step. `closure`: the batches of one
-            call of the closure that the optimizer is given. `generation`: a decode step.
+            call of the closure that the optimizer is given. `generation`: a decode step. `prompt`: the call for a
+            prompt.
         directory: Contains `workload.pt`.
         fingerprint: A digest of the identity and the signatures.
         model_fingerprint: A digest of the identity.
@@ -144,8 +151,10 @@ class Workload(Record, tag="workload", frozen=True):
         active_in_training: The modules that compute something else because they are in training mode, in words.
         training: How the model is trained; null if it is called.
         script: What was seen of the model in a watched script; null if the script defines a workload.
-        generation: How the model generates text, if its decode step is tuned.
+        generation: How the model generates text, if its decode step or its prompts are tuned.
         gpus: The GPUs of its tensors; the GPU of `device` comes first.
+        prompts: The calls for the prompts of the same model, which are tuned after its decode steps; null if they take
+            little time or cannot be tuned.
     """
 
     name: str
@@ -176,6 +185,7 @@ class Workload(Record, tag="workload", frozen=True):
     script: ScriptEntry | None = None
     generation: GenerationEntry | None = None
     gpus: tuple[GpuKind, ...] = ()
+    prompts: Workload | None = None
 
     @property
     def device_type(self) -> str:

@@ -10,6 +10,7 @@ from rich.text import Text
 from autocompile.core.document import Document, TrialEntry
 from autocompile.report.generated import generated_lines
 from autocompile.report.learned import learned_lines
+from autocompile.report.prompts import prompts_lines
 from autocompile.report.text import artifact_lines, headline, plain_text, section, trial_table
 
 # How many rows of the table are shown, in addition to the baseline and plain `torch.compile`.
@@ -35,7 +36,7 @@ def brief(document: Document, kept: str = "") -> RenderableType:
         trial_table(document, rows),
         *_left_out(document.trials, rows),
         *section("Trained", learned_lines(rows)),
-        *section("Generated", generated_lines(rows)),
+        *section("Generated", (*generated_lines(rows), *prompts_lines(document))),
         *section("Start" if document.workload.training else "Artifact", artifact_lines(document)),
         *section("Read on", _further(kept)),
     )

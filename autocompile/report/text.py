@@ -23,6 +23,7 @@ from autocompile.report.lanes import lane_lines
 from autocompile.report.learned import learned_lines
 from autocompile.report.limits import all_break, verdict_words
 from autocompile.report.profile import profile_lines
+from autocompile.report.prompts import prompts_lines, prompts_words
 from autocompile.report.story import story
 from autocompile.report.whole_script import whole_script_words
 from autocompile.search.ledger import measuring_share
@@ -72,7 +73,7 @@ def render(document: Document) -> RenderableType:
         trial_table(document),
         *section("Not measured", _failure_lines(document)),
         *section("Trained", learned_lines(document.trials)),
-        *section("Generated", generated_lines(document.trials)),
+        *section("Generated", (*generated_lines(document.trials), *prompts_lines(document))),
         *section("Profile of the baseline", profile_lines(document.profile, document.workload)),
         *section("Start" if document.workload.training else "Artifact", artifact_lines(document)),
         *section("Why", story(document)),
@@ -110,13 +111,13 @@ def headline(document: Document) -> RenderableType:
         text.append(_batch_words(document))
         text.append(_throughput_words(document))
         text.append(whole_script_words(document))
+    text.append(prompts_words(document))
     if document.open_to:
         text.append(f" The verdict is open: no final for {', '.join(document.open_to)}.", style="yellow")
     is_good = document.artifact.start == "load" or bool(document.workload.training)
     text.append(packed_words(document), style="green" if is_good else "yellow")
     if not document.complete:
-        why = f"{document.stopped}; " if document.stopped else ""
-        text.append(f" Stopped: {why}this is the best so far.", style="yellow")
+        text.append(f" Stopped: {document.stopped or 'early'}; this is the best so far.", style="yellow")
     if winner.contamination and winner.contamination.noisy:
         text.append(f" The host was noisy: {disturbance(winner.contamination)}.", style="yellow")
     return text
@@ -235,8 +236,8 @@ def _break_even_line(before: Segment, segment: Segment, words: Words) -> str:
         sure = f"preferred from {format_count(segment.from_calls)} on, where the difference exceeds the noise"
         return f"{segment.label} measures faster than {before.label} from the first {words.one} on, and is {sure}"
     high = f"to {format_count(segment.from_high)}" if segment.from_high else "or more, perhaps never"
-    line = f"{segment.label} breaks even with {before.label} after {format_count(segment.break_even)} {words.many}"
-    return f"{line} (95%: {format_count(segment.from_low)} {high})"
+    after = f"{format_count(segment.break_even)} {words.many} (95%: {format_count(segment.from_low)} {high})"
+    return f"{segment.label} breaks even with {before.label} after {after}"
 
 
 def envelope_sentence(segments: Sequence[Segment], words: Words) -> str:

@@ -1,4 +1,6 @@
-"""The part of the snippet that generates text with a decode step, in plain torch and transformers.
+"""The part of the snippet that generates text, with a compiled decode step or compiled prompts.
+
+The code needs only torch and transformers.
 
 Does not import torch.
 """
@@ -63,6 +65,72 @@ class DecodeStep(torch.nn.Module):
 CACHE = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 language_model, model = model, DecodeStep(model).eval()
 """
+_PROMPT = """
+import inspect
+
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
+
+
+class First(CacheLayerMixin):
+    \"\"\"An empty layer of the cache. The keys and values of the prompt are stored in it.\"\"\"
+
+    is_compileable, is_sliding = False, False
+
+    def lazy_initialization(self, *states):
+        pass
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        self.keys, self.values, self.is_initialized = key_states, value_states, True
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length):
+        return query_length, 0
+
+    def get_seq_length(self):
+        return 0
+
+    def get_max_length(self):
+        return -1
+
+    get_max_cache_shape = get_max_length  # the method's name before transformers 5.21
+
+
+class Prompt(torch.nn.Module):
+    \"\"\"Takes whole prompts; returns the logits of the next token and the keys and values of all layers.\"\"\"
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self.takes = inspect.signature(model.forward).parameters
+
+    def forward(self, tokens, positions):
+        layers = [First() for _ in range({layers})]
+        given = {{CACHE: Cache(layers=layers), "use_cache": True, "return_dict": True{options}}}
+        if "position_ids" in self.takes:
+            given["position_ids"] = positions
+        logits = self.model(input_ids=tokens, **given).logits
+        return logits, tuple((layer.keys, layer.values) for layer in layers)
+
+
+# `past_key_values` before transformers 5.24
+CACHE = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+language_model, model = model, Prompt(model).eval()
+"""
+_AFTER_PROMPT = """
+
+def generate(ids, new_tokens):
+    \"\"\"Generate greedily from prompts of equal length without padding, [batch, tokens].\"\"\"
+    with torch.no_grad():
+        logits, held = run(ids, torch.arange(ids.shape[1], device=ids.device).expand(ids.shape).contiguous())
+        cache = DynamicCache()
+        for layer, (keys, values) in enumerate(held):
+            cache.update(keys, values, layer)
+        ids = torch.cat([ids, logits[:, -1:].argmax(-1)], dim=1)
+        for _ in range(new_tokens - 1):
+            logits = language_model(input_ids=ids[:, -1:], use_cache=True, **{{CACHE: cache}}).logits
+            ids = torch.cat([ids, logits[:, -1:].argmax(-1)], dim=1)
+    return ids
+"""
 _LOOP = """
 
 def generate(ids, new_tokens):
@@ -89,11 +157,12 @@ def generate(ids, new_tokens):
 
 
 def step_lines(entry: GenerationEntry) -> list[str]:
-    """Return the lines that replace `model` by a decode step of it."""
+    """Return the lines that replace `model` by the tuned part of it: a decode step, or the call for a prompt."""
     options = "".join(f', "{name}": {written}' for name, written in entry.options.items())
-    return _STEP.format(options=options).splitlines()
+    code = _STEP if entry.part == "decode" else _PROMPT
+    return code.format(options=options, layers=entry.layers).splitlines()
 
 
 def loop_lines(entry: GenerationEntry) -> list[str]:
-    """Return the lines that generate text with `run`, the decode step."""
-    return _LOOP.format(capacity=entry.capacity).splitlines()
+    """Return the lines that generate text with `run`, the tuned part."""
+    return (_LOOP if entry.part == "decode" else _AFTER_PROMPT).format(capacity=entry.capacity).splitlines()

@@ -32,7 +32,7 @@ def snippet(
 
     With `training`, the code defines `step(*batches)` from the `model`, the `optimizer` and the `loss`, a function of a
     model and a batch. If `loader` is given, a comment names this setting for the batches. With `generation`, the code
-    also defines `generate(ids, new_tokens)`, for which `run` is the decode step.
+    also defines `generate(ids, new_tokens)`, for which `run` is the decode step, or the call for a prompt.
     """
     own = kind_of(plan).lines(plan)
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]

@@ -59,8 +59,9 @@ class Work:
 class Ledger:
     """Keeps a run's time. `started` is when the run began, on `clock`; the budget is in seconds.
 
-    The budget is wall time. Tasks that run side by side do more seconds of work than pass on the clock. `worked_s`
-    counts the work. `spent_s` counts the time that passed, and divides it equally among the tasks that are under way.
+    The budget is wall time. `kept_s` was taken from it for another run that follows. Tasks that run side by side do
+    more seconds of work than pass on the clock. `worked_s` counts the work. `spent_s` counts the time that passed, and
+    divides it equally among the tasks that are under way.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Ledger:
         started: float | None = None,
     ) -> None:
         self.budget_s = budget_s
+        self.kept_s = 0.0
         self._clock = clock
         self._started = clock() if started is None else started
         self._listener = listener
@@ -92,6 +94,20 @@ class Ledger:
     def left_s(self, *, keeping_s: float = 0.0) -> float:
         """Return the seconds of the budget that are left, without `keeping_s` for later steps; never negative."""
         return max(0.0, self.budget_s - keeping_s - self.elapsed_s)
+
+    def keep(self, seconds: float) -> None:
+        """Take a part of the budget from this run, and keep it for another run that follows."""
+        self.budget_s -= seconds
+        self.kept_s += seconds
+
+    def next(self, share: float) -> Ledger:
+        """Return the ledger of a run that follows now, with this share of what is left and what was kept.
+
+        Notices that were reported in this run are not reported again.
+        """
+        ledger = Ledger(share * (self.left_s() + self.kept_s), self._listener, clock=self._clock)
+        ledger._notices = dict(self._notices)
+        return ledger
 
     def charge(
         self, phases_s: Mapping[str, float], span_s: tuple[float, float], pauses_s: Sequence[tuple[float, float]] = ()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from autocompile.core.candidate import Value
 from autocompile.core.environment import Environment
 from autocompile.core.errors import BudgetTooSmall
 from autocompile.core.goal import Goal
@@ -57,7 +58,8 @@ class Bench:
     """The workload, the environment, the runner, the budget's ledger, the listener and the settings of a run.
 
     `reference` is where the profile writes the reference outputs. `metric` is the path of the user's pickled metric, or
-    "". `artifact` is where the winner is packed.
+    "". `artifact` is where the winner is packed. `first` has values of a candidate that is to be tried first, if it is
+    possible here.
     """
 
     workload: Workload
@@ -69,6 +71,7 @@ class Bench:
     reference: Path
     metric: str = ""
     artifact: Path = Path()
+    first: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def packages(self) -> Path:

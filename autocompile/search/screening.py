@@ -126,10 +126,25 @@ def search(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> 
         reason = SideBySide(bench, space, archive, wanted).run()
     else:
         reason = _one_by_one(bench, space, archive, wanted)
-    is_open = space.plain_runtime in space.open_values["runtime"] and not problem_here(plain(), space.around)
-    if is_open and not any(kind_of(trial.plan).compiles and trial.measurement for trial in archive.trials()):
-        _try_plain(bench, space, archive)  # there is nothing to compare in finals, so use their time
+    if not any(kind_of(trial.plan).compiles and trial.measurement for trial in archive.trials()):
+        _try_soonest(bench, space, archive, evidence)  # there is nothing to compare in finals, so use their time
     bench.ledger.decide("stopped", "search", reason)
+
+
+def _try_soonest(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
+    """Try plain `torch.compile`, or what compiles much sooner if plain `torch.compile` does not fit any more."""
+    forecast, left_s = Forecast(space, evidence, archive.trials()), bench.ledger.left_s()
+    is_open = space.plain_runtime in space.open_values["runtime"] and not problem_here(plain(), space.around)
+    plain_s = forecast.seconds(space.plain_compile()) if is_open else math.inf
+    failed = {trial.plan.runtime for trial in archive.trials() if trial.measurement is None}
+    able = [c for c in untried_programs(bench, space, archive, evidence) if space.plan(c).runtime not in failed]
+    compiled = [candidate for candidate in able if kind_of(space.plan(candidate)).compiles]
+    sooner = [candidate for candidate in compiled if forecast.seconds(candidate) < min(left_s, _SOONER * plain_s)]
+    if plain_s + kept_at_first_s(space.plan(space.plain_compile())) > left_s and sooner:
+        archive.enqueue(min(sooner, key=forecast.seconds), "search", space)
+        one_trial(bench, space, archive)
+    elif is_open:
+        _try_plain(bench, space, archive)
 
 
 def _one_by_one(bench: Bench, space: Space, archive: Archive, wanted: Wanted) -> str:

@@ -19,7 +19,7 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.memory import memory_left, saving_seeds
 from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
-from autocompile.search.choose.seeds import Seed, ordered_seeds, seeds_of_the_script
+from autocompile.search.choose.seeds import Seed, ordered_seeds, seeds_of_the_script, seeds_of_values
 from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.reserve import kept_for_later_s
 from autocompile.search.run import Bench
@@ -38,7 +38,7 @@ class Wanted:
     def __init__(self, bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> None:
         self._bench, self._space, self._archive, self._evidence = bench, space, archive, evidence
         saving = saving_seeds(space) if memory_left(bench.settings.goal, archive.trials()) < 0 else []
-        now = seeds_of_the_script(bench.workload.script, space)
+        now = (*seeds_of_the_script(bench.workload.script, space), *seeds_of_values(bench.first, space))
         self._seeds = deque((*now, *saving, *ordered_seeds(bench.settings.strategy, space, evidence)))
         self._hopeless: set[tuple[str, Value]] = set()
         self._repeats = 0
@@ -140,7 +140,7 @@ def following(
     # A candidate that takes longer than is left must not keep the others from being tried.
     affordable = [candidate for candidate in untried if forecast.seconds(candidate) <= left_s]
     if not evidence.trains and _only_plain_could_compile(space, trials, untried, affordable):
-        return f"{format_duration(left_s)} left before the finals: only torch.compile alone is tried, in their time"
+        return f"{format_duration(left_s)} left before the finals: only one more candidate is compiled, in their time"
     reason = _reason_to_stop(bench, archive, untried, is_time_left=bool(affordable))
     if reason:
         return reason

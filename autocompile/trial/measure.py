@@ -216,19 +216,22 @@ def _learn(trial: _Trial) -> Alongside:
 def _generate(trial: _Trial) -> Generated | Failure | None:
     """Generate texts with the candidate and with eager, if requested. The baseline itself is eager and is skipped."""
     task, entry = trial.task, trial.task.workload.generation
-    if not task.learning_s or task.plan == Plan() or entry is None:
+    if not task.learning_s or entry is None or (task.plan == Plan() and not task.prompts):
         return None
-    # Both import transformers.
-    from autocompile.trial.check.texts import as_it_is, generate_beside, with_steps  # noqa: PLC0415
+    # They import transformers.
+    from autocompile.artifact.texts import Part  # noqa: PLC0415
+    from autocompile.trial.check.texts import as_it_is, generate_beside, loaded_prompts, with_parts  # noqa: PLC0415
     from autocompile.workload.generating.decoding import Decoding  # noqa: PLC0415
+    from autocompile.workload.generating.prompting import Prompting  # noqa: PLC0415
 
-    decoding, step = trial.baseline.step.module, trial.measurand.step
+    part, step = trial.baseline.step.module, trial.measurand.step
     assert isinstance(step, Call)
-    assert isinstance(decoding, Decoding)
+    assert isinstance(part, Decoding | Prompting)
     with trial.phases("verify"):
-        model = decoding.model
+        model = part.model
+        prompts = [loaded_prompts(Path(task.prompts), model)] if task.prompts else []
         eager = as_it_is(model, trial.baseline.apply_threads)
-        own = with_steps(model, step, entry, trial.candidate.apply_threads)
+        own = with_parts(model, [Part(step, entry), *prompts], trial.candidate.apply_threads)
         limit_s = min(task.learning_s, _LEARNING_SHARE * trial.phases.left_s)
         return generate_beside(eager, own, model, unspool_texts(task.workload), limit_s)
 

@@ -9,14 +9,17 @@ with an empty compiler cache, and do the same steps:
 - `pasted` uses the plain torch code of the recommendation, which has to compile.
 
 `step_ms` is the median of the second half of the steps. `full_s` is the time from the start of building the loop until
-the end of the first step that takes at most 1.2 times that median. One row per workload is appended to delivery/ and
-printed.
+the end of the first step that takes at most 1.2 times that median. If `label` is `eager`, nothing has to be compiled on
+this machine, and the start of the two does not differ.
+
+`prepared_over_pasted` compares the speed: in a process for each round, the steps of both alternate, each on a model of
+its own. It is the time of a prepared step divided by that of a pasted one, with its 95% interval: the median over the
+processes. One row per workload is appended to delivery/ and printed.
 """
 
 import argparse
 import itertools
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -28,13 +31,18 @@ from typing import Any
 
 import torch
 from by_hand import Loop
+from one import PRECISION, timed
 from workloads import Workload, device_type, workload
 
 import autocompile
+from autocompile.core.job import Timing
+from autocompile.trial.clock.timing import time_pairs
 
 HERE = Path(__file__).parent
 STEPS = 40
 _FULL = 1.2
+# The longest time for which the steps of both are timed in a process.
+_SECONDS = 20.0
 _COMPILED = """
 [search]
 max_trials = 8
@@ -58,6 +66,9 @@ def main() -> None:
     if sys.argv[1:2] == ["one"]:
         print(json.dumps(one(*sys.argv[2:])))
         return
+    if sys.argv[1:2] == ["paired"]:
+        print(json.dumps(paired(*sys.argv[2:])))
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=["gpt"])
     parser.add_argument("--budget", default="5m")
@@ -78,15 +89,16 @@ def recorded(name: str, budget: str, rounds: int, directory: Path) -> dict[str, 
     """Tune the workload, run its processes in turn, and return the row."""
     rec = directory / "rec"
     label = tuned(workload(name, device_type()), budget, rec, directory)
-    found = [{way: process(name, way, rec) for way in ("prepared", "pasted")} for _ in range(rounds)]
+    found = [{way: process("one", name, way, rec) for way in ("prepared", "pasted")} for _ in range(rounds)]
     full = {way: statistics.median(each[way]["full_s"] for each in found) for way in found[0]}
-    logs = [math.log(each["prepared"]["step_ms"] / each["pasted"]["step_ms"]) for each in found]
+    ratios = sorted((process("paired", name, rec) for _ in range(rounds)), key=lambda each: each["value"])
     losses = [each[way]["losses"] for each in found for way in each]
     return {
         "label": label,
         "full_s": full,
         "start_from_cache_over_cold": full["prepared"] / full["pasted"],
-        "prepared_over_pasted": math.exp(statistics.mean(logs)),
+        "prepared_over_pasted": ratios[len(ratios) // 2],
+        "in_each_process": [each["value"] for each in ratios],
         "losses_differ_by": max(abs(a / b - 1) for own in losses for a, b in zip(own, losses[0], strict=True)),
         "rounds": found,
     }
@@ -105,13 +117,13 @@ def tuned(work: Workload, budget: str, rec: Path, directory: Path) -> str:
     return str(found.document.winner.label)
 
 
-def process(name: str, way: str, rec: Path) -> dict[str, Any]:
-    """Run one process with an empty compiler cache; return what it printed."""
+def process(part: str, *arguments: str | Path) -> dict[str, Any]:
+    """Run one part of this study in a process with an empty compiler cache; return what it printed."""
     with tempfile.TemporaryDirectory() as cache:
         empty = {
             variable: f"{cache}/{variable.lower()}" for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
         }
-        command = [sys.executable, __file__, "one", name, way, str(rec)]
+        command = [sys.executable, __file__, part, *map(str, arguments)]
         done = subprocess.run(command, env={**os.environ, **empty}, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
@@ -130,6 +142,18 @@ def one(name: str, way: str, rec: str) -> dict[str, Any]:
     usual = statistics.median(took[STEPS // 2 :])
     first = next(number for number, step in enumerate(took) if step <= _FULL * usual)
     return {"full_s": marks[first + 1] - began, "step_ms": 1e3 * usual, "losses": losses}
+
+
+def paired(name: str, rec: str) -> dict[str, float]:
+    """Return the time of a prepared step divided by that of a pasted one, with its interval, from alternating steps."""
+    device, threads = device_type(), torch.get_num_threads()
+    loops = {way: built(workload(name, device), way, rec) for way in ("pasted", "prepared")}
+    for batch in itertools.islice(itertools.cycle(workload(name, device).batches), STEPS):
+        for loop in loops.values():
+            loop.step(batch)
+    sides = (timed(loop, workload(name, device).batches, device, threads) for loop in loops.values())
+    ratio = time_pairs(*sides, Timing(PRECISION, _SECONDS), seed=0).ratio
+    return {"value": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
 def built(work: Workload, way: str, rec: str) -> Loop:

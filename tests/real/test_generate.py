@@ -32,7 +32,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 import autocompile
 from autocompile.artifact.integrity import open_manifest, write_manifest
-from autocompile.artifact.texts import Texts
+from autocompile.artifact.texts import Part, Texts
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.job import CaptureTask, Limits
 from autocompile.core.outcome import Failure, Generated, Measurement
@@ -40,7 +40,7 @@ from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
 from autocompile.core.workload import Workload
 from autocompile.runtime.snippet import snippet
-from autocompile.trial.check.texts import as_it_is, generate_beside, with_steps
+from autocompile.trial.check.texts import as_it_is, generate_beside, with_parts
 from autocompile.workload.generating.asked import generation_by
 from autocompile.workload.generating.cache_argument import cache_field
 from autocompile.workload.generating.caches import PreallocatedCache
@@ -91,7 +91,7 @@ def seen(model, **settings):
 
 
 def texts_of(generation, decode=None):
-    return Texts(generation.model, decode or generation.decoding, generation.entry)
+    return Texts(generation.model, Part(decode or generation.decoding, generation.entry))
 
 
 def by(texts, model, **settings):
@@ -250,7 +250,7 @@ def test_a_class_with_a_generate_of_its_own_is_tuned_and_its_methods_are_served(
         steps.append(inputs)
         return generation.decoding(*inputs)
 
-    standing = Texts(model, decode, generation.entry).standing
+    standing = Texts(model, Part(decode, generation.entry)).standing
     assert torch.equal(standing.chat(ids), model.chat(ids))
     assert len(steps) == 4
     found = generate_beside(*sides(generation, generation.decoding), model, generation.texts, 1.0)
@@ -259,7 +259,7 @@ def test_a_class_with_a_generate_of_its_own_is_tuned_and_its_methods_are_served(
 
 def sides(generation, decode):
     model, entry = generation.model, generation.entry
-    return as_it_is(model, lambda: None), with_steps(model, decode, entry, lambda: None)
+    return as_it_is(model, lambda: None), with_parts(model, [Part(decode, entry)], lambda: None)
 
 
 def test_a_cache_that_was_put_in_another_order_is_read_in_that_order():
@@ -320,7 +320,7 @@ def test_other_tokens_than_eagers_are_a_wrong_result(fault):
         return FAULTS[fault](*generation.decoding(*inputs))
 
     eager = as_it_is(model, lambda: None)
-    wrong = with_steps(model, decode, generation.entry, lambda: None)
+    wrong = with_parts(model, [Part(decode, generation.entry)], lambda: None)
     found = generate_beside(eager, wrong, model, generation.texts, 2.0)
     assert isinstance(found, Failure)
     assert found.kind == "wrong_result"
@@ -333,7 +333,7 @@ def test_the_same_tokens_are_counted_and_timed_in_pairs():
     model = made(llama)
     generation = seen(model)
     eager = as_it_is(model, lambda: None)
-    own = with_steps(model, generation.decoding, generation.entry, lambda: None)
+    own = with_parts(model, [Part(generation.decoding, generation.entry)], lambda: None)
     found = generate_beside(eager, own, model, generation.texts, 2.0)
     assert isinstance(found, Generated)
     assert found.tokens >= 2 * 2 * 8  # the prompts, and their tokens in another order

@@ -47,6 +47,12 @@ def seeds_of_the_script(script: ScriptEntry | None, space: Space) -> list[Seed]:
     return [seed] if is_open and space.plan(candidate) == now != Plan() else []
 
 
+def seeds_of_values(values: Mapping[str, Value], space: Space) -> list[Seed]:
+    """Return the candidate with these values, if there are any, as far as they are open here."""
+    is_open = values and all(value in space.open_values[name] for name, value in values.items())
+    return [Seed(space.candidate(**values), "it won for the other part of generating")] if is_open else []
+
+
 def ordered_seeds(strategy: Strategy, space: Space, evidence: Evidence) -> list[Seed]:
     """Return the strategy's seeds that are possible here, the most promising first; ties keep the strategy's order."""
     ranked = []

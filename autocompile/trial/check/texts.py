@@ -1,4 +1,4 @@
-"""Compare `generate` with a candidate's decode step and with the model as it is: tokens, and tokens per second."""
+"""Compare `generate` with a candidate and with the model as it is: tokens, and tokens per second."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers.generation.utils import GenerationMixin
 
-from autocompile.artifact.texts import Decode, Texts
+from autocompile.artifact.integrity import open_manifest
+from autocompile.artifact.load import load
+from autocompile.artifact.options import Asked
+from autocompile.artifact.texts import Part, Texts
 from autocompile.core.outcome import Failure, Generated
-from autocompile.core.workload import GenerationEntry
 from autocompile.trial.clock.intervals import median_interval
+from autocompile.workload.generating.generation import prompting_of
 from autocompile.workload.generating.settings import greedily, planned_tokens
 
 _FEWEST_TOKENS, _FEWEST_PAIRS, _PAIRS = 8, 3, 16
@@ -35,10 +39,17 @@ def as_it_is(model: Any, settle: Callable[[], None]) -> Side:
     return Side(lambda text: GenerationMixin.generate(model, **text), settle)
 
 
-def with_steps(model: Any, decode: Decode, entry: GenerationEntry, settle: Callable[[], None]) -> Side:
-    """Return the same side with each decode step done by `decode`."""
-    texts = Texts(model, decode, entry)
+def with_parts(model: Any, parts: Sequence[Part], settle: Callable[[], None]) -> Side:
+    """Return the same side with these parts, decode steps or prompts, made by something else."""
+    texts = Texts(model, *parts)
     return Side(lambda text: texts.generate(text, GenerationMixin.generate), settle)
+
+
+def loaded_prompts(directory: Path, model: Any) -> Part:
+    """Load the recommendation for the prompts of `model`. Raises what `load` raises, also if it does not fit."""
+    entry = open_manifest(directory).generation
+    assert entry is not None, "an artifact for prompts"
+    return Part(load(directory, prompting_of(model, entry), Asked(on_mismatch="error")), entry)
 
 
 def generate_beside(

@@ -30,9 +30,9 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]  # transformers is 
         return tuple(layer.memory for layer in self.layers)
 
     def append(self, added: Sequence[Pair]) -> None:
-        """Append the keys and values of one token, each [batch, heads, 1, width]."""
+        """Append the keys and values of some tokens, each [batch, heads, tokens, width]."""
         for layer, (keys, values) in zip(self.layers, added, strict=True):
-            layer.update(keys, values)
+            layer.append(keys, values)
 
     def mask_of(self, given: torch.Tensor | None) -> torch.Tensor:
         """Return which of its tokens are attended to, bool, [batch, capacity]: the mask given to `generate`, then ones.
@@ -59,63 +59,96 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]  # transformers is 
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
-    """One layer of the cache: `keys` and `values` are the used part of its memory.
+    """One layer of the cache: `keys` and `values` are views of the used part of its memory, made when they are read.
 
     Other code may replace them, as beam search does. The new tensors are then copied into new memory of the layer.
     """
 
     def __init__(self, capacity: int) -> None:
-        super().__init__()
-        self._capacity = capacity
+        self._capacity, self._length = capacity, 0
         self._memory: Pair | None = None
+        # The keys and the values that other code has put in their place, if any.
+        self._replaced: list[torch.Tensor | None] = [None, None]
+        super().__init__()
+
+    @property
+    def keys(self) -> torch.Tensor | None:
+        """The keys of all tokens, [batch, heads, length, width]; None before the first token."""
+        return self._used(0)
+
+    @keys.setter
+    def keys(self, given: torch.Tensor | None) -> None:
+        self._replace(0, given)
+
+    @property
+    def values(self) -> torch.Tensor | None:
+        """The values of all tokens, [batch, heads, length, width]; None before the first token."""
+        return self._used(1)
+
+    @values.setter
+    def values(self, given: torch.Tensor | None) -> None:
+        self._replace(1, given)
 
     @property
     def memory(self) -> Pair:
         """The keys and values including the unused memory, which contains zeros or old values."""
         held = self.get_seq_length()
         assert held, "nothing was held yet"
-        if self._memory is None or not self._is_within(self._memory):
-            self._move_into(_room(self.keys, self._sized(held)), _room(self.values, self._sized(held)), held)
+        self.make_room(held)
         assert self._memory is not None
         return self._memory
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
+    def get_seq_length(self) -> int:
+        """Return the number of tokens."""
+        replaced = self._replaced[0]
+        return self._length if replaced is None else int(replaced.shape[-2])
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
         """Append keys and values, and return all of them."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        held = self.get_seq_length()
-        length = held + key_states.shape[-2]
-        if held:
-            self.make_room(length)
-        else:
-            self._memory = (_room(key_states, self._sized(length)), _room(value_states, self._sized(length)))
-        assert self._memory is not None
-        keys, values = self._memory
-        keys[:, :, held:length] = key_states
-        values[:, :, held:length] = value_states
-        self.keys, self.values = keys[:, :, :length], values[:, :, :length]
+        self.append(key_states, value_states)
         return self.keys, self.values
+
+    def append(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Append keys and values."""
+        added = key_states.shape[-2]
+        if not self.get_seq_length():
+            self.device, self.dtype, self.is_initialized = key_states.device, key_states.dtype, True
+            self._memory = (_room(key_states, self._sized(added)), _room(value_states, self._sized(added)))
+        else:
+            self.make_room(self.get_seq_length() + added)
+        assert self._memory is not None
+        for memory, states in zip(self._memory, (key_states, value_states), strict=True):
+            memory.narrow(2, self._length, added).copy_(states)
+        self._length += added
 
     def make_room(self, length: int) -> None:
         """Make room for this many tokens. The keys and values are copied if the memory has to grow."""
-        keys, values = self.memory
-        if length > keys.shape[-2]:
-            self._move_into(_room(keys, self._sized(length)), _room(values, self._sized(length)), self.get_seq_length())
+        memory, (other_keys, other_values) = self._memory, self._replaced
+        if memory is not None and other_keys is None and other_values is None and length <= memory[0].shape[2]:
+            return
+        keys, values, held = self.keys, self.values, self.get_seq_length()
+        assert keys is not None
+        assert values is not None
+        self._memory = (_room(keys, self._sized(length)), _room(values, self._sized(length)))
+        for room, states in zip(self._memory, (keys, values), strict=True):
+            room.narrow(2, 0, held).copy_(states)
+        self._length, self._replaced = held, [None, None]
 
-    def _is_within(self, memory: Pair) -> bool:
-        mine: torch.Tensor = self.keys
-        return mine.data_ptr() == memory[0].data_ptr() and mine.shape[0] == memory[0].shape[0]
+    def _used(self, which: int) -> torch.Tensor | None:
+        replaced = self._replaced[which]
+        if replaced is not None or self._memory is None:
+            return replaced
+        return self._memory[which].narrow(2, 0, self._length)
+
+    def _replace(self, which: int, given: torch.Tensor | None) -> None:
+        if given is None:
+            self._memory, self._length = None, 0
+        self._replaced[which] = given
 
     def _sized(self, length: int) -> int:
         while self._capacity < length:
             self._capacity *= 2
         return self._capacity
-
-    def _move_into(self, keys: torch.Tensor, values: torch.Tensor, held: int) -> None:
-        keys[:, :, :held] = self.keys
-        values[:, :, :held] = self.values
-        self._memory = (keys, values)
-        self.keys, self.values = keys[:, :, :held], values[:, :, :held]
 
 
 def _room(like: torch.Tensor, capacity: int) -> torch.Tensor:
@@ -163,6 +196,37 @@ class TracedLayer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_cache_shape(self) -> int:
         """Return the capacity. This was the method's name before transformers 5.21."""
         return self.get_max_length()
+
+
+class FirstLayer(CacheLayerMixin):  # type: ignore[misc]
+    """An empty layer that a compiler can trace. It keeps what the call for a prompt adds: its `keys` and `values`."""
+
+    is_compileable = False
+    is_sliding = False
+
+    def lazy_initialization(self, *_states: torch.Tensor) -> None:
+        """Do nothing: there is nothing to prepare."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Pair:
+        """Keep the keys and values, and return them."""
+        self.keys, self.values, self.is_initialized = key_states, value_states, True
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the length of the prompt, with offset 0."""
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        """Return 0: a prompt is the beginning of its text."""
+        return 0
+
+    def get_max_length(self) -> int:
+        """Return -1: there is no limit."""
+        return -1
+
+    def get_max_cache_shape(self) -> int:
+        """Return -1. This was the method's name before transformers 5.21."""
+        return -1
 
 
 def grown(keys: torch.Tensor, values: torch.Tensor) -> DynamicLayer:

@@ -15,6 +15,7 @@ from autocompile.core.literals import is_literal
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.cache_argument import cache_in
 from autocompile.workload.generating.not_tunable import NotTunable
+from autocompile.workload.generating.seen_prompts import SeenPrompts
 from autocompile.workload.generating.settings import planned_tokens, reason_against
 from autocompile.workload.generating.step_inputs import STEP_INPUTS
 from autocompile.workload.samples import Sample
@@ -26,6 +27,8 @@ _MOST_BYTES = 1024**3
 # A cache's capacity is a multiple of the first number of tokens. If no text was completed, it is planned for no more
 # than the second number.
 _ROUND, _MOST_UNSEEN = 64, 2048
+# Prompts that take less than this share of the time of generating are not tuned.
+_LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,10 @@ def _enlarged(held: torch.Tensor, capacity: int) -> torch.Tensor:
 class Generated:
     """What was seen of one model: `steps` after prompts, which took `seconds`. The prompts took `prefill_s`.
 
-    `texts` are the arguments of the first of its `calls` of `generate`. `left` counts the calls that cannot be tuned,
-    by reason. `autocast` is the dtype of the autocast around its steps, or "". The maximum number of tokens of a text
-    is `longest`, the maximum that was allowed is `planned`, and that of a prompt is `prompt`. `ended` tells whether a
-    text was completed.
+    `prompts` has the calls for prompts. `texts` are the arguments of the first of its `calls` of `generate`. `left`
+    counts the calls that cannot be tuned, by reason. `autocast` is the dtype of the autocast around its steps, or "".
+    The maximum number of tokens of a text is `longest`, the maximum that was allowed is `planned`, and that of a prompt
+    is `prompt`. `ended` tells whether a text was completed.
     """
 
     model: nn.Module
@@ -88,6 +91,7 @@ class Generated:
     longest: int = 0
     planned: int = 0
     ended: bool = False
+    prompts: SeenPrompts = field(default_factory=SeenPrompts)
     _kept: list[Step] = field(default_factory=list)
     _every: int = 1
 
@@ -114,11 +118,21 @@ class Generated:
             texts=self.calls,
             prompt_tokens=self.prompt,
             new_tokens=self.steps,
-            prefill_share=self.prefill_s / (self.prefill_s + self.seconds),
+            prefill_share=self.prefill_share,
             capacity=self._capacity,
             layers=len(self._kept[0].held),
             options=self.options or {},
         )
+
+    @property
+    def prefill_share(self) -> float:
+        """The share of the time of generating that prompts took."""
+        return self.prefill_s / (self.prefill_s + self.seconds)
+
+    @property
+    def prompts_left(self) -> str:
+        """Why prompts are not tuned, or ""."""
+        return "they take little time" if self.prefill_share < _LEAST_SHARE else self.prompts.reason
 
     @property
     def _capacity(self) -> int:
@@ -162,6 +176,8 @@ class Text:
         is_step = bool(held) and isinstance(tokens, torch.Tensor) and tokens.shape[1] == 1
         if is_step and not self._reason:
             self._look(args, kwargs, held)
+        elif not held and not self._reason:
+            self._look_at_prompt(args, kwargs)
         began = when_done()
         try:
             return made(self.model, *args, **kwargs)
@@ -199,6 +215,13 @@ class Text:
         if reason:
             self._reason = reason
             generated.left[reason] += 1
+
+    def _look_at_prompt(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        prompts = self._generated.prompts
+        try:
+            prompts.look(args, kwargs)
+        except Exception as fault:  # arguments of any kind may raise
+            prompts.fault = f"the calls for them cannot be recorded: {type(fault).__name__}: {fault}"
 
     def _measure(self, held: int) -> None:
         generated = self._generated

@@ -225,8 +225,8 @@ def _notes(entry: ScriptEntry, own: Subject, subjects: Sequence[Subject]) -> Ite
 
 
 def _of_generating(generated: Generated) -> Iterator[str]:
-    prompts = generated.prefill_s / (generated.prefill_s + generated.seconds)
-    yield f"prompts took {prompts:.0%} of generating and are not tuned: only decode steps are"
+    left = f" and are not tuned: {generated.prompts_left}" if generated.prompts_left else ""
+    yield f"prompts took {generated.prefill_share:.0%} of generating{left}"
     for reason, count in generated.left.items():
         yield f"{_calls(count)} of generate {'is' if count == 1 else 'are'} not tuned: {reason}"
 

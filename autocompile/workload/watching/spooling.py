@@ -25,12 +25,23 @@ def spool_seen(seen: Chosen, directory: Path, *, name: str, tries_loaders: bool 
         plain = spool_generation(seen.generation, directory, name=name)
     else:
         plain = spool(seen.module, list(seen.inputs), directory, name=name, training=seen.training)
-    kinds = [replace(signature, weight=0.0) for signature in plain.signatures]
     training = entry_of(seen.module, seen.training)[1] if seen.training else ""
-    fingerprint = workload_fingerprint(plain.identity, kinds, training)
+    prompts = plain.prompts and replace(plain.prompts, fingerprint=_fingerprint(plain.prompts), script=seen.entry)
     pipeline = None
     if seen.feeding is not None:
         took, trains = seen.entry.share * seen.entry.seconds, seen.training is not None
         pipeline = seen.feeding.pipeline(directory, took, tries=tries_loaders, trains=trains)
     notes = (*seen.notes, *plain.notes)
-    return replace(plain, script=seen.entry, notes=notes, fingerprint=fingerprint, pipeline=pipeline)
+    return replace(
+        plain,
+        script=seen.entry,
+        notes=notes,
+        fingerprint=_fingerprint(plain, training),
+        pipeline=pipeline,
+        prompts=prompts,
+    )
+
+
+def _fingerprint(workload: Workload, training: str = "") -> str:
+    kinds = [replace(signature, weight=0.0) for signature in workload.signatures]
+    return workload_fingerprint(workload.identity, kinds, training)
