@@ -1,11 +1,14 @@
-"""The models of the study, with random weights: the time of a decode step does not depend on the weights."""
+"""The workloads of the study. Weights are random: the time of a call does not depend on them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-PROMPT, NEW = 32, 64
 
 
 def gpt() -> nn.Module:
@@ -21,19 +24,33 @@ def llama() -> nn.Module:
     return LlamaForCausalLM(LlamaConfig(**TOKENS, **sizes, **heads, vocab_size=8000, max_position_embeddings=512))
 
 
-MODELS = {"gpt": gpt, "llama": llama}
+@dataclass(frozen=True)
+class Workload:
+    """A model, the tokens of each prompt, and the new tokens of each text."""
+
+    model: Callable[[], nn.Module]
+    prompt: int
+    new: int
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The arguments of `generate` besides the prompt."""
+        return {"max_new_tokens": self.new, "min_new_tokens": self.new, "do_sample": False}
+
+    def prompts(self, count: int) -> list[torch.Tensor]:
+        """Return `count` prompts, the same each time."""
+        generator = torch.Generator().manual_seed(1)
+        return [torch.randint(3, 8000, (1, self.prompt), generator=generator) for _ in range(count)]
+
+
+WORKLOADS = {
+    "gpt": Workload(gpt, prompt=32, new=64),
+    "llama": Workload(llama, prompt=32, new=64),
+    "llama-long": Workload(llama, prompt=384, new=24),
+}
 
 
 def made(name: str) -> nn.Module:
     """Return the model, with the same weights each time."""
     torch.manual_seed(0)
-    return MODELS[name]().eval()
-
-
-def prompts(count: int) -> list[torch.Tensor]:
-    """Return `count` prompts of shape [1, 32], the same each time."""
-    generator = torch.Generator().manual_seed(1)
-    return [torch.randint(3, 8000, (1, PROMPT), generator=generator) for _ in range(count)]
-
-
-ASKED = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    return WORKLOADS[name].model().eval()

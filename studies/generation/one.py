@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from models import ASKED, NEW, made, prompts
+from models import WORKLOADS, made
 from torch import nn
 
 import autocompile
@@ -45,18 +45,19 @@ WAYS: dict[str, Callable[[nn.Module, str], Any]] = {"eager": eager, "bf16": bf16
 def main() -> None:
     """Generate and print the measurements."""
     way, name, rec, seconds = sys.argv[1:]
-    model, texts = made(name), prompts(64)
+    work, model = WORKLOADS[name], made(name)
+    texts, asked = work.prompts(64), work.asked
     began = time.perf_counter()
     generating = WAYS[way](model, rec)
-    first = generating.generate(texts[0], **ASKED)[0].tolist()
+    first = generating.generate(texts[0], **asked)[0].tolist()
     first_s = time.perf_counter() - began
     for text in texts[1:3]:
-        generating.generate(text, **ASKED)
+        generating.generate(text, **asked)
     began, count = time.perf_counter(), 0
     while time.perf_counter() - began < float(seconds):
-        generating.generate(texts[3 + count % 60], **ASKED)
+        generating.generate(texts[3 + count % 60], **asked)
         count += 1
-    rate = count * NEW / (time.perf_counter() - began)
+    rate = count * work.new / (time.perf_counter() - began)
     print(json.dumps({"tokens_per_s": rate, "first_s": first_s, "tokens": first}))
 
 

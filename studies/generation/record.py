@@ -4,7 +4,7 @@
     python studies/generation/record.py --only gpt --budget 3m --rounds 4 --seconds 5
     python studies/generation/table.py > studies/generation/README.md
 
-`model.generate` is tuned for an hour of decode steps. Then the ways generate in turn, each in a separate process
+`model.generate` is tuned for an hour of decode steps, and for its prompts if they take at least 10% of the time. Then the ways generate in turn, each in a separate process
 (`one.py`). One row per model is appended to results/. To record a model again, delete its row.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from models import ASKED, MODELS, made, prompts
+from models import WORKLOADS, made
 from one import WAYS
 
 import autocompile
@@ -31,7 +31,7 @@ from machine import by_instructions, results_path  # noqa: E402
 def main() -> None:
     """Record what is not recorded yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=MODELS, nargs="*", default=list(MODELS))
+    parser.add_argument("--only", choices=WORKLOADS, nargs="*", default=list(WORKLOADS))
     parser.add_argument("--budget", default="4m")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0)
@@ -49,11 +49,20 @@ def main() -> None:
 
 def recorded(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the verdict and the measurements of all rounds."""
-    model = made(name)
-    inputs = [{"inputs": prompt, **ASKED} for prompt in prompts(3)]
+    work, model = WORKLOADS[name], made(name)
+    inputs = [{"inputs": prompt, **work.asked} for prompt in work.prompts(3)]
     rec = autocompile.optimize(model.generate, inputs, budget=arguments.budget)
     winner, whole = rec.document.winner, rec.document.winner.generated
     said = {"step": rec.speedup.value, "whole": whole.speedup.value if whole and whole.speedup else None}
+    prompts = rec.document.prompts
+    if prompts is not None:
+        own = prompts.generated.speedup if prompts.generated and prompts.generated.speedup else None
+        said |= {
+            "prompts": prompts.label,
+            "left": prompts.left,
+            "prompt": prompts.speedup.value if prompts.speedup else None,
+            "whole": own.value if own else said["whole"],
+        }
     with tempfile.TemporaryDirectory() as directory:
         rec.save(Path(directory) / "rec")
         rounds = []
