@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.search.archive import Archive
 from autocompile.search.choose.alike import likely_to_fail
 from autocompile.search.judge.contender import Contender, gain, hopeless, open_between
@@ -21,6 +21,8 @@ from autocompile.search.run import Bench
 
 # Two candidates that certainly differ by less than this count as equal: no further process is spent on comparing them.
 _ALIKE = 0.02
+# A new process starts.
+_START_S = 1.0
 # The assumed share of the first pass of an eager candidate that recurs in a new process.
 _FIRST_PASS_SHARE = 0.15
 
@@ -52,10 +54,33 @@ def run_finals(bench: Bench, archive: Archive) -> None:
             reason = f"{format_duration(left)} left before packing, after {len(durations)} processes"
             bench.ledger.decide("skipped", "finals", f"{reason}; {trial.label} would have been next")
             _leave_out(bench, archive, schedule.suspects)
+            _in_time_for_packing(bench, archive)
             return
         began = bench.ledger.elapsed_s
-        _one_final(bench, archive, trial, round_number)
+        _one_final(bench, archive, trial, round_number, left)
         durations.append(bench.ledger.elapsed_s - began)
+
+
+def _in_time_for_packing(bench: Bench, archive: Archive) -> None:
+    """Use the time that was reserved for packing for further finals, as long as the winner needs no packing.
+
+    Only candidates that need no packing either are measured: those that may be as good as the best.
+    """
+    at_most = bench.settings.strategy.finals.at_most
+    while True:
+        trials = {trial.number: trial for trial in archive.trials()}
+        verdict = bench.verdict(list(trials.values()))
+        if serving_of(trials[verdict.winner.number].plan).is_packed:
+            return
+        tied = [trials[c.number] for c in unsettled(verdict, bench.spread_over(list(trials.values())))]
+        open_ = [t for t in tied if not serving_of(t.plan).is_packed and len(t.finals) < at_most]
+        following = min(open_, key=lambda trial: len(trial.finals), default=None)
+        left = bench.ledger.left_s()
+        if following is None or left < _START_S + sum(following.measurements[-1].phases_s.values()):
+            return
+        if not archive.begin_final(following.number):
+            return
+        _one_final(bench, archive, following, len(following.finals), left)
 
 
 def _leave_out(bench: Bench, archive: Archive, suspects: Mapping[int, str]) -> None:
@@ -210,16 +235,16 @@ def _finalists(bench: Bench, archive: Archive) -> list[Trial]:
     return [by_number[c.number] for c in ordered]
 
 
-def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int) -> None:
+def _one_final(bench: Bench, archive: Archive, trial: Trial, round_number: int, left_s: float) -> None:
     """Measure a trial in one more process, with the screening's compiler cache if there is one.
 
-    In its first final, the trial also trains or generates.
+    In its first final, the trial also trains or generates. `left_s`: how long the process may take.
     """
     bench.listener.on_task(f"final {round_number + 1}: {trial.label}")
     seed = 1000 * (round_number + 1) + trial.number
     learning_s = 0.0 if trial.finals else bench.learning_s
     task = bench.trial_task(trial.plan, bench.settings.strategy.finals.timing, seed, learning_s=learning_s)
-    limits = limits_of(bench, _left_s(bench, archive))
+    limits = limits_of(bench, left_s)
     try:
         reply = submit_again(bench, trial.label, task, limits).reply()
         _keep(bench, archive, trial, reply)

@@ -5,7 +5,8 @@
     python studies/generation/table.py > studies/generation/README.md
 
 `model.generate` is tuned for an hour of decode steps, and for its prompts if they take at least 10% of the time. Then
-the ways generate in turn, each in a separate process (`one.py`). One row per model is appended to results/. To record a model again, delete its row.
+the ways generate in turn, each in a separate process (`one.py`). One row per model is appended to results/. To record a
+model again, delete its row.
 """
 
 import argparse

@@ -139,6 +139,21 @@ def test_a_first_compile_is_not_started_where_nothing_would_be_left_to_pack_it()
     assert any("too little to compile" in line for line in said(document, "skipped"))
 
 
+def test_time_for_packing_is_used_for_finals_as_long_as_nothing_has_to_be_packed():
+    def nearly(plan):
+        if plan.autocast:
+            return failure("wrong_result", "verify", "off")
+        return ((0.95 if plan.threads == 1 else 1.0), 0.0) if plan.is_eager else (0.97, 8.0)
+
+    runner = only_cached()
+    runner.answer, runner.pack_s = nearly, {"cache": 30.0}
+    document, _ = run(runner=runner, budget_s=100.0, strategy="quick", goal=FOREVER)
+    assert "left before packing" in said(document, "skipped")[-1]
+    assert document.winner.label == "eager threads=1", "more processes show that 5% are more than noise"
+    assert document.winner.processes == 5
+    assert runner.clock.now <= 100.0
+
+
 def test_an_artifact_that_was_not_timed_is_measured_when_it_is_verified():
     document, _ = run(runner=only_cached(load_s=50.0), budget_s=60.0, strategy="quick", goal=FOREVER)
     found = again(document, usual, artifact=measurement(0.5))
