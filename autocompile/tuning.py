@@ -102,6 +102,8 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
             write_recommendation(output, document, bench.artifact, as_page(document))
         elif request.keep:
             deliver(bench.artifact, Path(request.keep))
+        if output and prompts is None:  # those of an earlier run are not used any more
+            shutil.rmtree(output / PROMPTS, ignore_errors=True)
     return document
 
 

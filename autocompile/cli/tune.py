@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autocompile.cli import options
+from autocompile.cli.naming import named_as_options
 from autocompile.cli.stopping import Stopping
 
 if TYPE_CHECKING:
@@ -61,11 +62,12 @@ def tune(
     from autocompile.tuning import Request, from_script
     from autocompile.workload.capture.place import script_place
 
-    goal = Goal(
-        calls=calls, horizon=horizon, deploy=deploy, processes=processes, objective=objective, percentile=percentile,  # type: ignore[arg-type]
-        max_latency=max_latency, max_startup=max_startup, max_memory=max_memory, tolerance=tolerance,
-        batch=batch_from(batch),
-    )  # fmt: skip
+    with named_as_options():
+        goal = Goal(
+            calls=calls, horizon=horizon, deploy=deploy, processes=processes, objective=objective,  # type: ignore[arg-type]
+            percentile=percentile, max_latency=max_latency, max_startup=max_startup, max_memory=max_memory,
+            tolerance=tolerance, batch=batch_from(batch),
+        )  # fmt: skip
     request = Request(
         settings=Settings(goal, load_strategy(strategy), seed, storage),
         budget_s=parse_duration(budget, where="--budget"),

@@ -167,6 +167,10 @@ class Ledger:
                 self._notices[notice.subject] = notice.text
                 self._listener.on_notice(notice.text)
 
+    def notice_on(self, subject: str) -> str:
+        """Return the notice that was reported on a subject, or ""."""
+        return self._notices.get(subject, "")
+
     @property
     def notices(self) -> tuple[str, ...]:
         """The reported notices, in order."""

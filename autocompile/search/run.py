@@ -183,8 +183,9 @@ class Bench:
     def too_small(self) -> BudgetTooSmall:
         """Return the error to raise if the baseline did not fit into the budget."""
         twice = format_duration(max(60.0, 2 * self.ledger.budget_s))
+        busy = ", while other processes used this machine" if self.ledger.notice_on("host") else ""
         return BudgetTooSmall(
-            f"{format_duration(self.ledger.budget_s)} ended before the baseline was measured",
+            f"{format_duration(self.ledger.budget_s)} ended before the baseline was measured{busy}",
             where="budget",
             remedy=f"give at least twice as much time, {twice}, or smaller inputs",
         )

@@ -163,7 +163,16 @@ def test_schema_is_printed():
         (["profile", "none.py"], "autocompile: none.py: no such script; give the path of a Python file"),
         (["show", "nowhere"], "autocompile: nowhere: contains no recommendation"),
         (["tune", __file__, "--budget", "soon"], "autocompile: --budget: cannot read 'soon' as a duration"),
-        (["tune", __file__, "--calls", "0"], "autocompile: calls: 0 calls is not a number of calls"),
+        (["tune", __file__, "--calls", "0"], "autocompile: --calls: 0 calls is not a number of calls; give 1 or more"),
+        (
+            ["tune", __file__, "--calls", "5", "--horizon", "1h"],
+            "autocompile: --calls and --horizon cannot be combined; give one of the two",
+        ),
+        (
+            ["tune", __file__, "--percentile", "99"],
+            "autocompile: --percentile: neither the objective nor a limit is a latency; "
+            "give --max-latency, or use --objective latency",
+        ),
         (["tune", __file__, "--workers", "many"], "autocompile: --workers: 'many' is not a number of workers; give a"),
         (["tune", __file__, "--strategy", "fast"], "autocompile: strategy: there is no strategy 'fast'"),
         (["tune", __file__, "--output", __file__], "is a file; choose another output directory"),
