@@ -16,7 +16,7 @@ _SEVERAL = "goal"
 @contextmanager
 def named_as_options() -> Iterator[None]:
     """Raise an InvalidValue of a goal again, with the names of options in place of those of arguments."""
-    from autocompile.core.errors import InvalidValue  # noqa: PLC0415  as in all commands
+    from autocompile.core.errors import InvalidValue
 
     try:
         yield
