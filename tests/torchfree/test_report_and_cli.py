@@ -170,7 +170,7 @@ def test_schema_is_printed():
         ),
         (
             ["tune", __file__, "--percentile", "99"],
-            "--percentile: neither the objective nor a limit is a latency; give --max-latency, or use --objective latency",
+            "neither the objective nor a limit is a latency; give --max-latency, or use --objective latency",
         ),
         (["tune", __file__, "--workers", "many"], "autocompile: --workers: 'many' is not a number of workers; give a"),
         (["tune", __file__, "--strategy", "fast"], "autocompile: strategy: there is no strategy 'fast'"),
