@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from autocompile.artifact.directory import check_output, read_document, write_recommendation
-from autocompile.artifact.integrity import PROMPTS
+from autocompile.artifact.directory import check_room, read_document, write_recommendation
 from autocompile.artifact.load import load
 from autocompile.artifact.module import CompiledModule
 from autocompile.core.candidate import Value
@@ -91,11 +90,12 @@ class Recommendation:
 
         Raises OutputConflict if the directory contains anything else.
         """
-        prompts, into = self._artifact / PROMPTS, Path(directory)
-        check_output(into)
-        if prompts.is_dir():
-            document = read_document(prompts)
-            write_recommendation(into / PROMPTS, document, prompts, as_page(document))
+        into, prompts = Path(directory), self.document.prompts
+        check_room(into, self.document)
+        if prompts and prompts.directory:
+            own = self._artifact / prompts.directory
+            document = read_document(own)
+            write_recommendation(into / prompts.directory, document, own, as_page(document))
         write_recommendation(into, self.document, self._artifact, as_page(self.document))
 
     def export(

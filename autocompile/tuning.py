@@ -21,13 +21,12 @@ from autocompile.artifact.directory import (
     check_output,
     check_same_workload,
     check_workload,
-    is_of_workload,
     read_document,
+    remove_prompts,
     working_directory,
     write_recommendation,
 )
 from autocompile.artifact.exported import check_export_directory, put_export
-from autocompile.artifact.integrity import PROMPTS
 from autocompile.artifact.store import deliver
 from autocompile.core.document import Document, WorkloadEntry
 from autocompile.core.environment import Environment
@@ -40,6 +39,7 @@ from autocompile.core.protocol import SCRIPT_LOG
 from autocompile.core.runner import Runner
 from autocompile.core.workload import Workload
 from autocompile.host import current_load, environment, user_cache_directory
+from autocompile.interrupts import uninterrupted
 from autocompile.report.export import readme_of
 from autocompile.report.html import as_page
 from autocompile.runner.cluster.opening import reached
@@ -50,7 +50,7 @@ from autocompile.search.errand import reply_to
 from autocompile.search.export import export as write_export
 from autocompile.search.export import usable_format
 from autocompile.search.ledger import Ledger
-from autocompile.search.prompts import Tuned, keep_time_for_prompts, with_prompts
+from autocompile.search.prompts import Tuned, keep_time_for_prompts, named, with_prompts
 from autocompile.search.recheck import Recheck, recheck
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
@@ -95,25 +95,32 @@ def tune(source: Source, request: Request, listener: Listener) -> Document:
             _keep_log(bench.workload, output)
         bench.ledger.notice(of_calls(bench.workload, request.settings.goal, bench.settings.goal))
         keep_time_for_prompts(bench)
-        document, prompts = with_prompts(bench, run_study(bench))
-        if prompts and (output or request.keep):
-            _keep_prompts(output or Path(str(request.keep)), prompts)
-        if output:
-            write_recommendation(output, document, bench.artifact, as_page(document))
-        elif request.keep:
-            deliver(bench.artifact, Path(request.keep))
-        if output and prompts is None:  # those of an earlier run are not used any more
-            shutil.rmtree(output / PROMPTS, ignore_errors=True)
+        document = run_study(bench)
+        place = output or (Path(request.keep) if request.keep else None)
+        _write(document, bench, output, place)
+        document, prompts = with_prompts(bench, document)
+        with uninterrupted():
+            if prompts and place:
+                _write_prompts(prompts, place)
+                document = named(bench, document, prompts)
+            if document.prompts:
+                _write(document, bench, output, place)
+            if place:
+                remove_prompts(place, but=prompts.directory if prompts else "")
     return document
 
 
-def _keep_prompts(directory: Path, prompts: Tuned) -> None:
-    """Write the recommendation for prompts into its directory within that of the whole recommendation."""
-    own = directory / PROMPTS
-    directory.mkdir(parents=True, exist_ok=True)
-    if not is_of_workload(own, prompts.document.workload.fingerprint):
-        shutil.rmtree(own, ignore_errors=True)
-    write_recommendation(own, prompts.document, prompts.artifact, as_page(prompts.document))
+def _write(document: Document, bench: Bench, output: Path | None, place: Path | None) -> None:
+    """Write the recommendation to the output directory. If there is none, write only the artifact, to `place`."""
+    if output:
+        write_recommendation(output, document, bench.artifact, as_page(document))
+    elif place:
+        deliver(bench.artifact, place)
+
+
+def _write_prompts(prompts: Tuned, place: Path) -> None:
+    """Write the recommendation for prompts into a directory within `place`, that of the whole recommendation."""
+    write_recommendation(place / prompts.directory, prompts.document, prompts.artifact, as_page(prompts.document))
 
 
 def _keep_log(workload: Workload, output: Path) -> None:

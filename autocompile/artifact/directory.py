@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from autocompile.artifact.integrity import MANIFEST, PROMPTS
+from autocompile.artifact.integrity import MANIFEST
 from autocompile.artifact.store import deliver, is_store
 from autocompile.core.document import SCHEMA_VERSION, Document
 from autocompile.core.errors import InvalidRecommendation, OutputConflict
@@ -24,7 +25,8 @@ from autocompile.scratch import Scratch, claim, clear
 DOCUMENT, SNIPPET, REPORT, STUDY, WORK = (
     "recommendation.json", "snippet.py", "report.html", "study.db", ".work",
 )  # fmt: skip
-_OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK, SCRIPT_LOG, PROMPTS})
+_OURS = frozenset({DOCUMENT, SNIPPET, REPORT, MANIFEST, STUDY, f"{STUDY}-journal", WORK, SCRIPT_LOG})
+_OF_PROMPTS = re.compile(r"prompts-[0-9a-f]{12}")
 _OWNER = "pid"
 _ELSEWHERE = "choose another output directory, or empty this one"
 
@@ -66,13 +68,18 @@ def write_recommendation(directory: Path, document: Document, artifact: Path, re
 
     Raises OutputConflict if the directory contains anything else, such as another workload's recommendation.
     """
-    check_output(directory)
-    _check_same(directory, document.workload.fingerprint)
+    check_room(directory, document)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(directory / SNIPPET, document.snippet.encode())
     write_atomically(directory / REPORT, report.encode())
     write_atomically(directory / DOCUMENT, to_json(document, indent=2) + b"\n")
     deliver(artifact, directory)
+
+
+def check_room(directory: Path, document: Document) -> None:
+    """Raise OutputConflict if the directory contains anything but a recommendation for the same workload."""
+    check_output(directory)
+    _check_same(directory, document.workload.fingerprint)
 
 
 def check_output(directory: Path) -> None:
@@ -88,8 +95,11 @@ def check_output(directory: Path) -> None:
 
 def _is_ours(name: str) -> bool:
     return (
-        name in _OURS or is_store(name) or (name.startswith(".") and name.endswith(".part"))
-    )  # the last: half-written by a process that was killed
+        name in _OURS
+        or is_store(name)
+        or _OF_PROMPTS.fullmatch(name) is not None
+        or (name.startswith(".") and name.endswith(".part"))  # half-written by a process that was killed
+    )
 
 
 def check_same_workload(directory: Path, workload: Workload) -> None:
@@ -97,12 +107,11 @@ def check_same_workload(directory: Path, workload: Workload) -> None:
     _check_same(directory, workload.fingerprint, _what_differs(directory, workload))
 
 
-def is_of_workload(directory: Path, fingerprint: str) -> bool:
-    """Return whether the recommendation in `directory` is for the workload with this fingerprint."""
-    try:
-        return _fingerprint_in(directory) == fingerprint
-    except (OSError, InvalidRecommendation):
-        return False
+def remove_prompts(directory: Path, *, but: str = "") -> None:
+    """Remove recommendations for prompts that the recommendation in `directory` does not use, except the one named."""
+    for entry in directory.iterdir():
+        if _OF_PROMPTS.fullmatch(entry.name) and entry.name != but:
+            shutil.rmtree(entry, ignore_errors=True)
 
 
 def _check_same(directory: Path, fingerprint: str, differs: str = "") -> None:

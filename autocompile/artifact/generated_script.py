@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from autocompile.artifact.fitting import AppliedScript, Fitting
-from autocompile.artifact.integrity import PROMPTS, open_artifact
+from autocompile.artifact.integrity import open_artifact, prompts_directory
 from autocompile.artifact.load import load
-from autocompile.artifact.options import Asked, check_served
-from autocompile.core.manifest import Manifest
+from autocompile.artifact.options import check_served
+from autocompile.core.errors import InvalidRecommendation
 from autocompile.core.service import Service
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.replacing import generate_replaced
 
 if TYPE_CHECKING:  # the last imports transformers, which the script does when it generates
-    from autocompile.artifact.module import CompiledModule, Status
+    from autocompile.artifact.module import CompiledModule
     from autocompile.artifact.texts import Texts
 
 
@@ -33,10 +33,15 @@ class GeneratedScript(AppliedScript["_Applied"]):
     def __init__(self, directory: Path) -> None:
         manifest = open_artifact(directory, None).manifest
         check_served(manifest)
-        assert manifest.generation is not None, "a script that generates text"
         entry = manifest.generation
+        assert entry is not None, "a script that generates text"
+        if entry.part != "decode":
+            said = "is only the part for prompts of a recommendation"
+            raise InvalidRecommendation(said, where=str(directory), remedy=f"use {directory.parent}")
+        if manifest.prompts:
+            open_artifact(directory / prompts_directory(manifest.prompts), manifest.prompts)
         self._fitting = Fitting(
-            manifest, lambda model: _Applied(directory, model, manifest), as_tuned=lambda model: _decoding(model, entry)
+            manifest, lambda model: _Applied(directory, model), as_tuned=lambda model: _decoding(model, entry)
         )
 
     @contextmanager
@@ -53,27 +58,19 @@ class GeneratedScript(AppliedScript["_Applied"]):
 class _Applied:
     """The recommendation, applied to one model that generates text."""
 
-    def __init__(self, directory: Path, model: nn.Module, manifest: Manifest) -> None:
-        from autocompile.artifact.texts import Part, Texts  # noqa: PLC0415  imports transformers
+    def __init__(self, directory: Path, model: nn.Module) -> None:
+        from autocompile.artifact.generating import texts_of  # noqa: PLC0415  imports transformers
 
-        assert manifest.generation is not None, "a script that generates text"
-        self._prompts: CompiledModule | None = None
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", RuntimeWarning)
-            self._decode = load(directory, _decoding(model, manifest.generation))
-            parts = [Part(self._decode, manifest.generation)]
-            if manifest.prompts:
-                entry = _entry_of(directory / PROMPTS, manifest.prompts)
-                self._prompts = load(directory / PROMPTS, _prompting(model, entry), Asked(digest=manifest.prompts))
-                parts.append(Part(self._prompts, entry))
+            self._loaded = load(directory, model)
         self._told = tuple(dict.fromkeys(str(one.message) for one in caught))
         self._name = type(model).__name__
-        self.texts: Texts = Texts(model, *parts)
+        self.texts: Texts = texts_of(self._loaded)
 
     def service(self) -> Service:
         """Return the statistics so far."""
-        status: Status = self._decode.status
-        texts = self.texts
+        status, texts = self._loaded.status, self.texts
         rate = f"{texts.texts:,} texts, {texts.tokens / texts.seconds:,.0f} tokens a second" if texts.seconds else ""
         return Service(
             module=self._name,
@@ -81,8 +78,8 @@ class _Applied:
             calls=status.calls,
             first_s=texts.first_s,
             mean_ms=texts.mean_ms,
-            left={**texts.left, **{one.reason: one.calls for one in status.fallbacks}},
-            notes=(*filter(None, [rate, _of_prompts(self._prompts)]), *self._told, *status.notes),
+            left={one.reason: one.calls for one in status.fallbacks},
+            notes=(*filter(None, [rate, _of_prompts(self._loaded.prompts)]), *self._told, *status.notes),
             kind="generation",
         )
 
@@ -91,18 +88,6 @@ def _decoding(model: nn.Module, entry: GenerationEntry) -> nn.Module:
     from autocompile.workload.generating.generation import decoding_of  # noqa: PLC0415  imports transformers
 
     return decoding_of(model, entry)
-
-
-def _prompting(model: nn.Module, entry: GenerationEntry) -> nn.Module:
-    from autocompile.workload.generating.generation import prompting_of  # noqa: PLC0415  imports transformers
-
-    return prompting_of(model, entry)
-
-
-def _entry_of(directory: Path, digest: str) -> GenerationEntry:
-    entry = open_artifact(directory, digest).manifest.generation
-    assert entry is not None, "an artifact for prompts"
-    return entry
 
 
 def _of_prompts(served: CompiledModule | None) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from msgspec.structs import replace
 from torch import nn
 
-from autocompile.artifact.integrity import PROMPTS, Opened, open_artifact
+from autocompile.artifact.integrity import Opened, open_artifact, prompts_directory
 from autocompile.artifact.module import CompiledModule, Fallback, Status
 from autocompile.artifact.options import Asked
 from autocompile.artifact.texts import Part, Texts
@@ -34,10 +35,9 @@ class GeneratingModule(CompiledModule):
 
     prompts: CompiledModule | None
 
-    def __init__(self, model: nn.Module, decode: CompiledModule, entry: GenerationEntry, *prompts: Part) -> None:
-        texts = _Served(model, decode, entry, *prompts)
+    def __init__(self, model: nn.Module, decode: CompiledModule, prompts: CompiledModule | None, texts: Texts) -> None:
         super().__init__(texts, model, decode._about, decode._tally)  # noqa: SLF001  it replaces the decode module
-        vars(self).update(_texts=texts, prompts=next((part.make for part in prompts), None))
+        vars(self).update(_texts=texts, prompts=prompts)
 
     @property
     def status(self) -> Status:
@@ -56,31 +56,47 @@ def generating(model: nn.Module, directory: Path, opened: Opened, asked: Asked, 
 
     If `model` is itself a `Decoding` or a `Prompting`, return what `load` returns for it.
     """
-    entry = opened.manifest.generation
-    assert entry is not None, "an artifact for generating"
+    entry = _entry_of(opened)
     if isinstance(model, Decoding | Prompting):
         return load(directory, opened, model, asked)
     if entry.part == "prompt":
         return load(directory, opened, prompting_of(model, entry), asked)
-    prompts = _prompt_parts(model, directory / PROMPTS, opened.manifest.prompts, asked, load)
-    return GeneratingModule(model, load(directory, opened, decoding_of(model, entry), asked), entry, *prompts)
+    usual, prompts, parts = torch.get_num_threads(), None, []  # each load may set another number of threads
+    if opened.manifest.prompts:
+        within = directory / prompts_directory(opened.manifest.prompts)
+        prompts, part = _prompts(model, within, opened.manifest.prompts, asked, load)
+        parts.append(part)
+        torch.set_num_threads(usual)
+    decode = load(directory, opened, decoding_of(model, entry), asked)
+    steps = Part(decode, entry, opened.manifest.plan.threads)
+    return GeneratingModule(model, decode, prompts, _Served(model, decode, steps, *parts, usual_threads=usual))
 
 
-def _prompt_parts(model: nn.Module, directory: Path, digest: str, asked: Asked, load: Load) -> tuple[Part, ...]:
-    if not digest:
-        return ()
+def texts_of(loaded: CompiledModule) -> Texts:
+    """Return what serves the texts of a module that `generating` returned."""
+    return vars(loaded)["_texts"]  # type: ignore[no-any-return]
+
+
+def _prompts(model: nn.Module, directory: Path, digest: str, asked: Asked, load: Load) -> tuple[CompiledModule, Part]:
+    """Load the part for prompts."""
     opened = open_artifact(directory, digest)
+    entry = _entry_of(opened)
+    alike = dataclasses.replace(asked, digest=digest, calls=None)  # the number of calls is that of decode steps
+    loaded = load(directory, opened, prompting_of(model, entry), alike)
+    return loaded, Part(loaded, entry, opened.manifest.plan.threads)
+
+
+def _entry_of(opened: Opened) -> GenerationEntry:
     entry = opened.manifest.generation
-    assert entry is not None, "an artifact for prompts"
-    own = dataclasses.replace(asked, digest=digest, calls=None)  # the number of calls is that of decode steps
-    return (Part(load(directory, opened, prompting_of(model, entry), own), entry),)
+    assert entry is not None, "an artifact for generating"
+    return entry
 
 
 class _Served(Texts):
     """Texts whose parts are made by loaded modules."""
 
-    def __init__(self, model: nn.Module, decode: CompiledModule, entry: GenerationEntry, *prompts: Part) -> None:
-        super().__init__(model, Part(decode, entry), *prompts)
+    def __init__(self, model: nn.Module, decode: CompiledModule, *parts: Part, usual_threads: int) -> None:
+        super().__init__(model, *parts, usual_threads=usual_threads)
         self._server = decode._server  # noqa: SLF001
 
     @property

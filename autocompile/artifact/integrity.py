@@ -21,8 +21,6 @@ from autocompile.core.serde import Record, from_json, to_json, write_atomically
 from autocompile.runtime.files import Files
 
 MANIFEST = "manifest.json"
-# The directory of the recommendation for prompts, within that for decode steps.
-PROMPTS = "prompts"
 _MOST_THREADS = 8
 _AGAIN = "pack it again with `autocompile tune`, or restore the copy that was deployed"
 
@@ -42,6 +40,14 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 def manifest_digest(directory: Path) -> str:
     """Return the digest of the manifest in `directory`, "sha256:...", which identifies the artifact. Raises OSError."""
     return f"sha256:{hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()}"
+
+
+def prompts_directory(digest: str) -> str:
+    """Return the name of the directory of a recommendation for prompts, within that for decode steps, by its digest.
+
+    As another artifact has another name, a process that loads meanwhile finds the old one or the new one, complete.
+    """
+    return f"prompts-{digest.removeprefix('sha256:')[:12]}"
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,14 @@ _OTHER_CACHE = "decode steps of another kind, for example of beam search, or wit
 
 @dataclass(frozen=True)
 class Part:
-    """Makes one part of a model's texts, which `entry` describes: calls of a `Decoding`, or calls of a `Prompting`."""
+    """Makes one part of a model's texts, which `entry` describes: calls of a `Decoding`, or calls of a `Prompting`.
+
+    `threads`: the number of CPU threads for it; 0 means the usual number.
+    """
 
     make: Callable[..., Any]
     entry: GenerationEntry
+    threads: int = 0
 
 
 class Texts:
@@ -44,15 +48,18 @@ class Texts:
     If transformers generates token by token, greedily or by sampling (`_sample`), the new cache is replaced by one
     with preallocated memory. The model itself makes all other calls; `left` counts the calls of the given parts that
     were of another kind, by reason. `texts` is the number of calls of `generate`, which took `seconds`; the first
-    decode step took `first_s`.
+    decode step took `first_s`. `usual_threads` is the number of CPU threads for what the model itself computes; the
+    default is the present one.
     """
 
     serving: Serving = AS_IT_IS
     label = ""
 
-    def __init__(self, model: nn.Module, *parts: Part) -> None:
+    def __init__(self, model: nn.Module, *parts: Part, usual_threads: int = 0) -> None:
         self._model, self._any = model, parts[0].entry
         self._parts = {part.entry.part: part for part in parts}
+        self._usual = usual_threads or torch.get_num_threads()
+        self._threads: dict[str, int] = {part.entry.part: part.threads or self._usual for part in parts}
         self.standing = stand_in(model, self, {"_sample": self._sampling(type(model))})
         self.left: Counter[str] = Counter()
         self.texts, self.tokens, self.seconds = 0, 0, 0.0
@@ -80,12 +87,12 @@ class Texts:
             return self._first(cache, kwargs)
         decode, held = self._parts.get("decode"), isinstance(cache, DynamicCache) and cache.get_seq_length()
         if decode is None or not held or tokens.shape[1] > 1:
-            return self._model(**kwargs)
+            return self._by_the_model(kwargs)
         reason = _reason_against(cache, kwargs, decode.entry)
         if reason:
-            self.left[reason] += 1
-            return self._model(**kwargs)
+            return self._by_the_model(kwargs, reason)
         began = self._steps.begin()
+        self._settle("decode")
         try:
             return _step(decode, tokens, cache, kwargs)
         finally:
@@ -121,14 +128,27 @@ class Texts:
         """Make the call for a prompt."""
         part = self._parts.get("prompt")
         if part is None:
-            return self._model(**kwargs)
+            return self._by_the_model(kwargs)
         found, entry = prompt_of(kwargs), part.entry
         if found is None or options_of(kwargs) != entry.options or (found.is_padded and not entry.padded):
-            self.left[_OTHER_PROMPT] += 1
-            return self._model(**kwargs)
+            return self._by_the_model(kwargs, _OTHER_PROMPT)
+        self._settle("prompt")
         logits, held = part.make(*found.sample(padded=entry.padded).args)
         cache.append(held)
         return CausalLMOutputWithPast(logits=logits, **{_CACHE_FIELD: cache})
+
+    def _by_the_model(self, kwargs: Mapping[str, Any], reason: str = "") -> Any:
+        """Let the model itself make a call. With a reason, count it as one that was to be served."""
+        if reason:
+            self.left[reason] += 1
+        self._settle("")
+        return self._model(**kwargs)
+
+    def _settle(self, part: str) -> None:
+        """Set the number of CPU threads of a part, or the usual one, if it is another."""
+        threads = self._threads.get(part, self._usual)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
 
 
 def _reason_against(cache: DynamicCache, kwargs: Mapping[str, Any], entry: GenerationEntry) -> str:

@@ -213,9 +213,10 @@ class LaneEntry(Record, frozen=True):
 
 
 class PromptsEntry(Record, frozen=True):
-    """The result for the prompts of a model that generates, whose own recommendation is in the directory `prompts`.
+    """The result for the prompts of a model that generates.
 
     Attributes:
+        directory: The name of the directory of the recommendation for prompts; "" if there is none.
         label: The configuration that won.
         speedup: Eager's time for a prompt divided by that of this configuration, with its 95% interval.
         latency_ms: The median time of a call for a prompt.
@@ -230,6 +231,7 @@ class PromptsEntry(Record, frozen=True):
     baseline_ms: float | None = None
     generated: Generated | None = None
     left: str = ""
+    directory: str = ""
 
 
 class Document(Record, frozen=True):

@@ -169,8 +169,8 @@ class Goal:
     def for_prompts(self, seen: GenerationEntry) -> Goal:
         """Return the goal for the prompts of these texts. A limit on the latency of decode steps does not apply."""
         calls = None if self.calls is None else max(1, round(self.calls * seen.texts / seen.new_tokens))
-        is_open, ratio = calls is None and self.objective == "time", seen.prefill_share / (1 - seen.prefill_share)
-        horizon = self.horizon_s * ratio if is_open else None
+        ratio = float(f"{seen.prefill_share / (1 - seen.prefill_share):.0e}")  # rounded, so that runs share a study
+        horizon = self.horizon_s * ratio if calls is None and self.objective == "time" else None
         percentile = self.percentile if self.objective == "latency" else None
         return replace(self, calls=calls, horizon=horizon, max_latency=None, percentile=percentile, batch="fixed")
 

@@ -97,7 +97,7 @@ class Manifest(Record, frozen=True):
         training: How the model was trained, if training was tuned.
         generation: How the model generates text, if decode steps or prompts were tuned. `identity` is then that of the
             decode step, a `Decoding`, or of the call for a prompt, a `Prompting`.
-        prompts: If the prompts were tuned as well, the digest of their artifact, which is in the directory `prompts`.
+        prompts: If the prompts are served as well, the digest of their artifact, which is in a directory named by it.
         signatures: The training steps that were tuned.
         settings: Torch's settings, such as its precision, at the time of tuning and packing.
     """

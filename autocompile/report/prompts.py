@@ -28,4 +28,5 @@ def prompts_lines(document: Document) -> Iterator[str]:
         return
     if entry.generated is not None:
         yield f"{document.winner.label}, prompts by {entry.label}: {generated_words(entry.generated)}"
-    yield "the directory `prompts` has the whole recommendation for prompts"
+    if entry.directory:
+        yield f"`autocompile show` of its directory {entry.directory} has the report on prompts"

@@ -64,7 +64,8 @@ def run_finals(bench: Bench, archive: Archive) -> None:
 def _in_time_for_packing(bench: Bench, archive: Archive) -> None:
     """Use the time that was reserved for packing for further finals, as long as the winner needs no packing.
 
-    Only candidates that need no packing either are measured: those that may be as good as the best.
+    Only candidates that need no packing either are measured: those that may be as good as the best. At least half of
+    the reserve is left, because a candidate that has to be packed may win after all.
     """
     at_most = bench.settings.strategy.finals.at_most
     while True:
@@ -75,7 +76,7 @@ def _in_time_for_packing(bench: Bench, archive: Archive) -> None:
         tied = [trials[c.number] for c in unsettled(verdict, bench.spread_over(list(trials.values())))]
         open_ = [t for t in tied if not serving_of(t.plan).is_packed and len(t.finals) < at_most]
         following = min(open_, key=lambda trial: len(trial.finals), default=None)
-        left = bench.ledger.left_s()
+        left = bench.ledger.left_s() - kept_for_packing_s(bench, list(trials.values())) / 2
         if following is None or left < _START_S + sum(following.measurements[-1].phases_s.values()):
             return
         if not archive.begin_final(following.number):

@@ -81,6 +81,8 @@ class Ledger:
         self.decisions: list[Decision] = []
         self.lanes: list[LaneEntry] = []
         self._notices: dict[str, str] = {}
+        # The subjects of the notices that the user has seen, also in the run before this one.
+        self._told: set[str] = set()
 
     @property
     def elapsed_s(self) -> float:
@@ -105,9 +107,14 @@ class Ledger:
 
         Notices that were reported in this run are not reported again.
         """
-        ledger = Ledger(share * (self.left_s() + self.kept_s), self._listener, clock=self._clock)
-        ledger._notices = dict(self._notices)
+        ledger = Ledger(share * self.whole_left_s, self._listener, clock=self._clock)
+        ledger._told = set(self._told)
         return ledger
+
+    @property
+    def whole_left_s(self) -> float:
+        """The seconds that are left of the budget, with what was kept; never negative."""
+        return max(0.0, self.budget_s + self.kept_s - self.elapsed_s)
 
     def charge(
         self, phases_s: Mapping[str, float], span_s: tuple[float, float], pauses_s: Sequence[tuple[float, float]] = ()
@@ -163,8 +170,11 @@ class Ledger:
     def notice(self, notices: Iterable[Notice]) -> None:
         """Report notices to the user at once; only the first notice on a subject is reported."""
         for notice in notices:
-            if notice.subject not in self._notices:
-                self._notices[notice.subject] = notice.text
+            if notice.subject in self._notices:
+                continue
+            self._notices[notice.subject] = notice.text
+            if notice.subject not in self._told:
+                self._told.add(notice.subject)
                 self._listener.on_notice(notice.text)
 
     def notice_on(self, subject: str) -> str:

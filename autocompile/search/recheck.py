@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from autocompile.artifact.integrity import PROMPTS
+from autocompile.artifact.integrity import open_manifest
 from autocompile.core.candidate import Candidate
 from autocompile.core.document import Document
 from autocompile.core.estimate import Estimate
@@ -74,7 +74,7 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
         timing = bench.settings.strategy.finals.timing
         task = bench.trial_task(document.winner.plan, timing, round_number, learning_s=learning_s)
         task = replace(task, artifact=str(artifact.resolve())) if _is_packed(document) else task
-        task = replace(task, prompts=str(artifact.resolve() / PROMPTS)) if _has_prompts(document) else task
+        task = replace(task, prompts=_prompts_of(document, artifact.resolve()))
         limits = Limits(total_s=max(1.0, bench.ledger.left_s()), memory_bytes=bench.memory_limit())
         reply = bench.reply_to(task, limits, Measurement, cache="winner")
         bench.listener.on_trial(_trial(document, reply, ()))
@@ -98,8 +98,13 @@ def _is_packed(document: Document) -> bool:
     return document.artifact.serving.is_packed
 
 
-def _has_prompts(document: Document) -> bool:
-    return document.prompts is not None and not document.prompts.left
+def _prompts_of(document: Document, artifact: Path) -> str:
+    """Return the directory of the artifact for prompts, which is checked, or "" if there is none."""
+    if document.prompts is None or document.prompts.left:
+        return ""
+    directory = artifact / document.prompts.directory
+    open_manifest(directory, open_manifest(artifact).prompts)
+    return str(directory)
 
 
 def _speedup(document: Document, measured: list[Measurement]) -> Estimate:

@@ -182,10 +182,11 @@ class Bench:
 
     def too_small(self) -> BudgetTooSmall:
         """Return the error to raise if the baseline did not fit into the budget."""
-        twice = format_duration(max(60.0, 2 * self.ledger.budget_s))
+        whole_s = self.ledger.budget_s + self.ledger.kept_s
+        twice = format_duration(max(60.0, 2 * whole_s))
         busy = ", while other processes used this machine" if self.ledger.notice_on("host") else ""
         return BudgetTooSmall(
-            f"{format_duration(self.ledger.budget_s)} ended before the baseline was measured{busy}",
+            f"{format_duration(whole_s)} ended before the baseline was measured{busy}",
             where="budget",
             remedy=f"give at least twice as much time, {twice}, or smaller inputs",
         )

@@ -219,8 +219,8 @@ def _generate(trial: _Trial) -> Generated | Failure | None:
     if not task.learning_s or entry is None or (task.plan == Plan() and not task.prompts):
         return None
     # They import transformers.
-    from autocompile.artifact.texts import Part  # noqa: PLC0415
-    from autocompile.trial.check.texts import as_it_is, generate_beside, loaded_prompts, with_parts  # noqa: PLC0415
+    from autocompile.artifact.texts import Part, Texts  # noqa: PLC0415
+    from autocompile.trial.check.texts import LoadedPrompts, as_it_is, generate_beside, with_parts  # noqa: PLC0415
     from autocompile.workload.generating.decoding import Decoding  # noqa: PLC0415
     from autocompile.workload.generating.prompting import Prompting  # noqa: PLC0415
 
@@ -228,12 +228,18 @@ def _generate(trial: _Trial) -> Generated | Failure | None:
     assert isinstance(step, Call)
     assert isinstance(part, Decoding | Prompting)
     with trial.phases("verify"):
-        model = part.model
-        prompts = [loaded_prompts(Path(task.prompts), model)] if task.prompts else []
-        eager = as_it_is(model, trial.baseline.apply_threads)
-        own = with_parts(model, [Part(step, entry), *prompts], trial.candidate.apply_threads)
+        trial.baseline.apply_threads()
+        model, own = part.model, Part(step, entry, trial.candidate.threads)
+        prompts = LoadedPrompts(Path(task.prompts), model) if task.prompts else None
+        parts = [own, prompts.part] if prompts else [own]
+        texts = Texts(model, *parts, usual_threads=trial.baseline.threads)
+        sides = as_it_is(model, trial.baseline.apply_threads), with_parts(texts, trial.candidate.apply_threads)
         limit_s = min(task.learning_s, _LEARNING_SHARE * trial.phases.left_s)
-        return generate_beside(eager, own, model, unspool_texts(task.workload), limit_s)
+        generated = generate_beside(*sides, model, unspool_texts(task.workload), limit_s)
+        fault = prompts.fault() or next(iter(texts.left), "") if prompts else ""
+        if fault:
+            return Failure(stage="verify", kind="error", message=f"prompts were not served as recommended: {fault}")
+        return generated
 
 
 def _time(trial: _Trial) -> Pairs:

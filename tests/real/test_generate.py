@@ -259,7 +259,7 @@ def test_a_class_with_a_generate_of_its_own_is_tuned_and_its_methods_are_served(
 
 def sides(generation, decode):
     model, entry = generation.model, generation.entry
-    return as_it_is(model, lambda: None), with_parts(model, [Part(decode, entry)], lambda: None)
+    return as_it_is(model, lambda: None), with_parts(Texts(model, Part(decode, entry)), lambda: None)
 
 
 def test_a_cache_that_was_put_in_another_order_is_read_in_that_order():
@@ -320,7 +320,7 @@ def test_other_tokens_than_eagers_are_a_wrong_result(fault):
         return FAULTS[fault](*generation.decoding(*inputs))
 
     eager = as_it_is(model, lambda: None)
-    wrong = with_parts(model, [Part(decode, generation.entry)], lambda: None)
+    wrong = with_parts(Texts(model, Part(decode, generation.entry)), lambda: None)
     found = generate_beside(eager, wrong, model, generation.texts, 2.0)
     assert isinstance(found, Failure)
     assert found.kind == "wrong_result"
@@ -333,7 +333,7 @@ def test_the_same_tokens_are_counted_and_timed_in_pairs():
     model = made(llama)
     generation = seen(model)
     eager = as_it_is(model, lambda: None)
-    own = with_parts(model, [Part(generation.decoding, generation.entry)], lambda: None)
+    own = with_parts(texts_of(generation), lambda: None)
     found = generate_beside(eager, own, model, generation.texts, 2.0)
     assert isinstance(found, Generated)
     assert found.tokens >= 2 * 2 * 8  # the prompts, and their tokens in another order

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 import autocompile
 from autocompile.artifact.directory import read_document
-from autocompile.artifact.integrity import PROMPTS, manifest_digest, open_manifest, write_manifest
+from autocompile.artifact.integrity import manifest_digest, open_manifest, prompts_directory, write_manifest
 from autocompile.artifact.texts import Part, Texts
 from autocompile.core.errors import InvalidArtifact
 from autocompile.core.outcome import Failure
@@ -112,14 +112,14 @@ def packed(laboratory, always):
     own.profile()
     made_by = own.pack(OPENVINO, Serving("openvino", "load"), cache="prompts")
     assert not isinstance(made_by, Failure), made_by
-    made_by.rename(directory / PROMPTS)
-    digest = manifest_digest(directory / PROMPTS)
+    digest = manifest_digest(made_by)
+    made_by.rename(directory / prompts_directory(digest))
     write_manifest(directory, replace(open_manifest(directory), prompts=digest))
-    return model, directory
+    return model, directory, directory / prompts_directory(digest)
 
 
 def test_what_is_loaded_serves_prompts_and_decode_steps(packed):
-    model, directory = packed
+    model, directory, of_prompts = packed
     loaded = autocompile.load(directory, model)
     ids = unpadded()["inputs"]
     assert torch.equal(loaded.generate(ids, max_new_tokens=20), model.generate(ids, max_new_tokens=20))
@@ -130,12 +130,11 @@ def test_what_is_loaded_serves_prompts_and_decode_steps(packed):
     assert torch.equal(loaded.generate(longer, max_new_tokens=5), model.generate(longer, max_new_tokens=5))
     (fallback,) = loaded.prompts.status.fallbacks
     assert "has shape" in fallback.reason
-    alone = autocompile.load(directory / PROMPTS, model)
+    alone = autocompile.load(of_prompts, model)
     positions = torch.arange(10).expand(2, 10).contiguous()
     torch.testing.assert_close(alone(ids, positions)[0], model(ids).logits[:, -1:], rtol=1e-4, atol=1e-5)
     # The digest of the whole artifact includes the part for prompts.
-    manifest = open_manifest(directory / PROMPTS)
-    write_manifest(directory / PROMPTS, replace(manifest, label="another"))
+    write_manifest(of_prompts, replace(open_manifest(of_prompts), label="another"))
     with pytest.raises(InvalidArtifact, match=r"prompts"):
         autocompile.load(directory, model)
 
@@ -192,7 +191,8 @@ def test_a_script_is_tuned_and_run_with_both(tmp_path):
     assert re.search(r"Prompts( are left to the model itself)?: ", " ".join(tuned.stdout.split())), tuned.stdout
     document = read_document(tmp_path / "rec")
     assert document.prompts is not None
-    assert read_document(tmp_path / "rec" / PROMPTS).workload.kind == "prompt"
+    own = tmp_path / "rec" / document.prompts.directory
+    assert read_document(own).workload.kind == "prompt"
     plain = ran(tmp_path, "script.py")
     run = ran(tmp_path, "-m", "autocompile", "run", "rec", "script.py")
     assert run.returncode == 0, run.stderr
@@ -200,5 +200,8 @@ def test_a_script_is_tuned_and_run_with_both(tmp_path):
     if not document.prompts.left:
         assert re.search(r"prompts as openvino\S*.*: 3 by openvino", run.stderr), run.stderr
         assert document.prompts.generated.tokens > 0
-    shown = ran(tmp_path, "-m", "autocompile", "show", "rec/prompts")
+    shown = ran(tmp_path, "-m", "autocompile", "show", own)
     assert "a prompt" in shown.stdout
+    refused = ran(tmp_path, "-m", "autocompile", "run", own, "script.py")
+    assert refused.returncode == 2
+    assert "is only the part for prompts of a recommendation; use" in refused.stderr

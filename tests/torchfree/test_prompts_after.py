@@ -16,7 +16,7 @@ from autocompile.core.progress import Silence
 from autocompile.core.workload import GenerationEntry
 from autocompile.report.text import as_text
 from autocompile.search.ledger import Ledger
-from autocompile.search.prompts import keep_time_for_prompts, with_prompts
+from autocompile.search.prompts import keep_time_for_prompts, named, with_prompts
 from autocompile.search.run import Bench, Settings
 from autocompile.search.session import run_study
 from autocompile.search.strategy import load_strategy
@@ -74,6 +74,7 @@ def tuned(bench):
 def test_prompts_are_a_study_of_their_own_and_the_manifest_names_its_artifact(tmp_path):
     bench = bench_for(tmp_path)
     document, prompts = tuned(bench)
+    document = named(bench, document, prompts)
     assert document.prompts.label == prompts.document.winner.label != "eager"
     assert (document.prompts.left, document.prompts.generated) == ("", TEXTS)
     assert prompts.document.goal.calls == 1_000_000
@@ -99,15 +100,16 @@ def test_what_won_for_decode_steps_is_tried_first(tmp_path):
             {"texts": failure("wrong_result", "verify", "generate returns other tokens")},
             "wrong result: generate returns",
         ),
-        ({"prompts": lambda plan: (1.0 if plan.is_eager else 1.2, 1.0)}, "leave it eager: "),
+        ({"prompts": lambda plan: (1.0 if plan.is_eager else 1.2, 1.0)}, "no candidate is faster than eager"),
     ],
     ids=["other tokens", "nothing gained"],
 )
 def test_prompts_are_left_to_the_model(tmp_path, answers, why):
     bench = bench_for(tmp_path, **answers)
-    document, _prompts = tuned(bench)
+    document, prompts = tuned(bench)
     assert document.prompts.left.startswith(why)
     assert document.winner.label != "eager"
+    assert named(bench, document, prompts) == document
     assert not open_manifest(bench.artifact).prompts
     assert f"Prompts are left to the model itself: {why}" in " ".join(as_text(document).split())
 
@@ -140,7 +142,7 @@ def test_a_goal_for_decode_steps_becomes_one_for_the_prompts_of_the_same_texts()
     assert Goal(calls=4900).for_prompts(SEEN).calls == 100
     assert Goal(calls=3).for_prompts(SEEN).calls == 1
     an_hour = Goal().for_prompts(SEEN)
-    assert (an_hour.calls, an_hour.horizon_s) == (None, pytest.approx(1200))
+    assert (an_hour.calls, an_hour.horizon_s) == (None, pytest.approx(1080))
     limited = Goal(max_latency="2ms", percentile=95, max_memory="1GB").for_prompts(SEEN)
     assert (limited.max_latency, limited.percentile, limited.max_memory) == (None, None, "1GB")
     assert Goal(objective="latency", percentile=99).for_prompts(SEEN).percentile == 99

@@ -150,7 +150,7 @@ def test_time_for_packing_is_used_for_finals_as_long_as_nothing_has_to_be_packed
     document, _ = run(runner=runner, budget_s=100.0, strategy="quick", goal=FOREVER)
     assert "left before packing" in said(document, "skipped")[-1]
     assert document.winner.label == "eager threads=1", "more processes show that 5% are more than noise"
-    assert document.winner.processes == 5
+    assert document.winner.processes >= 3
     assert runner.clock.now <= 100.0
 
 

@@ -39,17 +39,23 @@ def as_it_is(model: Any, settle: Callable[[], None]) -> Side:
     return Side(lambda text: GenerationMixin.generate(model, **text), settle)
 
 
-def with_parts(model: Any, parts: Sequence[Part], settle: Callable[[], None]) -> Side:
-    """Return the same side with these parts, decode steps or prompts, made by something else."""
-    texts = Texts(model, *parts)
+def with_parts(texts: Texts, settle: Callable[[], None]) -> Side:
+    """Return the side of texts whose parts, decode steps or prompts, are made by something else."""
     return Side(lambda text: texts.generate(text, GenerationMixin.generate), settle)
 
 
-def loaded_prompts(directory: Path, model: Any) -> Part:
-    """Load the recommendation for the prompts of `model`. Raises what `load` raises, also if it does not fit."""
-    entry = open_manifest(directory).generation
-    assert entry is not None, "an artifact for prompts"
-    return Part(load(directory, prompting_of(model, entry), Asked(on_mismatch="error")), entry)
+class LoadedPrompts:
+    """The recommendation for the prompts of `model`, as it is loaded. Raises what `load` raises if it does not fit."""
+
+    def __init__(self, directory: Path, model: Any) -> None:
+        manifest = open_manifest(directory)
+        assert manifest.generation is not None, "an artifact for prompts"
+        self._loaded = load(directory, prompting_of(model, manifest.generation), Asked(on_mismatch="error"))
+        self.part = Part(self._loaded, manifest.generation, manifest.plan.threads)
+
+    def fault(self) -> str:
+        """Return why prompts were not served as recommended, or ""."""
+        return next((fallback.reason for fallback in self._loaded.status.fallbacks), "")
 
 
 def generate_beside(

@@ -101,7 +101,13 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
     def get_seq_length(self) -> int:
         """Return the number of tokens."""
         replaced = self._replaced[0]
-        return self._length if replaced is None else int(replaced.shape[-2])
+        if replaced is None:
+            return self._length
+        return int(replaced.shape[-2]) if replaced.numel() else 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, _value_states: torch.Tensor | None = None) -> None:
+        """Remember what the keys and values are like."""
+        self.device, self.dtype, self.is_initialized = key_states.device, key_states.dtype, True
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_args: Any, **_kwargs: Any) -> Any:
         """Append keys and values, and return all of them."""
@@ -112,7 +118,8 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
         """Append keys and values."""
         added = key_states.shape[-2]
         if not self.get_seq_length():
-            self.device, self.dtype, self.is_initialized = key_states.device, key_states.dtype, True
+            self.lazy_initialization(key_states)
+            self._length, self._replaced = 0, [None, None]
             self._memory = (_room(key_states, self._sized(added)), _room(value_states, self._sized(added)))
         else:
             self.make_room(self.get_seq_length() + added)
