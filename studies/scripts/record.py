@@ -34,8 +34,11 @@ ARGUMENTS = {
     "denoise": [],
     "gan": ["--steps", "300"],
     "waves": [],
+    "fit": ["--steps", "40"],
+    "classify": ["--samples", "32768"],
+    "generate": ["--prompts", "24"],
 }
-WRITES = ("images", "trainer", "denoise")
+WRITES = ("images", "trainer", "denoise", "classify")
 
 
 def main() -> None:
