@@ -57,6 +57,33 @@ def main() -> None:
             held(rows)
             begun(rows)
             failed(rows)
+    delivered(directory.with_name("delivery"))
+
+
+def delivered(directory: Path) -> None:
+    """Print how soon a restarted job is at full speed, and `prepare` compared with the snippet; see `delivery.py`."""
+    files = [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(directory.glob("*.jsonl"))]
+    if not any(rows for _machine, *rows in files):
+        return
+    print("## Delivery: a restarted job, and `prepare` compared with the pasted snippet\n")
+    print(
+        "`delivery.py` records these results and describes the method. `gates` is a recurrence, element by element.\n"
+    )
+    print("| workload, machine | recommended | full speed with an empty cache | with the carried cache | share |")
+    print("|---|---|---|---|---|")
+    rows = [(f"{row['workload']}, {machine['kind']}", row) for machine, *rows in files for row in rows]
+    for name, row in rows:
+        cold_s, warm_s = row["full_s"]["pasted"], row["full_s"]["prepared"]
+        share = f"{row['start_from_cache_over_cold']:.0%}"
+        print(f"| {name} | {row['label']} | {cold_s:.1f} s | {warm_s:.1f} s | {share} |")
+    print()
+    for name, row in rows:
+        ratio, each = row["prepared_over_pasted"], ", ".join(f"{value:.3f}" for value in row["in_each_process"])
+        print(
+            f"{name}: a prepared step takes {ratio['value']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f}) of the "
+            f"time of a pasted one (in each process: {each}). The losses differ by at most "
+            f"{row['losses_differ_by']:.1e}.\n"
+        )
 
 
 def compared(rows: list[Row]) -> None:
