@@ -2,8 +2,8 @@
 
     python studies/training/delivery.py [--only gates] [--rounds 3]     # about five minutes a workload
 
-`gates` is a recurrence of 24 steps of gates, all element by element, in which `torch.compile` gains much on every
-machine; the other workloads are those of `workloads.py`.
+`gates` is a recurrence of 24 steps of gates, all element by element, which a compiler can fuse; the other workloads are
+those of `workloads.py`.
 
 A workload is tuned with `torch.compile` as the only runtime besides eager. Then separate processes start in turn, each
 with an empty compiler cache, and do the same steps:
