@@ -6,7 +6,7 @@ import pytest
 import torch
 from laboratory import Laboratory
 from msgspec.structs import replace
-from test_generate import CACHE, OPENVINO, by, gpt2, llama, made, opt, plainly, prompts, ran, seen
+from test_generate import CACHE, OPENVINO, QUICK, by, gpt2, llama, made, opt, plainly, prompts, ran, seen
 from transformers import DynamicCache
 
 import autocompile
@@ -164,21 +164,6 @@ model = LlamaForCausalLM(config).eval()
 for length in (200, 240, 220):
     text = model.generate((torch.arange(length) % 110 + 3)[None], max_new_tokens=3, do_sample=False)
     print(text[0, -3:].tolist())
-"""
-QUICK = """
-[search]
-max_trials = 2
-[dimensions]
-runtime = ['openvino']
-amp = ['off']
-threads = [0]
-[screening]
-precision = 0.2
-limit_s = 0.5
-[finals]
-candidates = 1
-processes = 1
-limit_s = 0.5
 """
 
 

@@ -50,7 +50,7 @@ def seeds_of_the_script(script: ScriptEntry | None, space: Space) -> list[Seed]:
 def seeds_of_values(values: Mapping[str, Value], space: Space) -> list[Seed]:
     """Return the candidate with these values, if there are any, as far as they are open here."""
     is_open = values and all(value in space.open_values[name] for name, value in values.items())
-    return [Seed(space.candidate(**values), "it won for the other part of generating")] if is_open else []
+    return [Seed(space.candidate(**values), "it won for the decode steps")] if is_open else []
 
 
 def ordered_seeds(strategy: Strategy, space: Space, evidence: Evidence) -> list[Seed]:
