@@ -15,7 +15,8 @@ from autocompile.artifact.integrity import Opened, open_artifact, prompts_direct
 from autocompile.artifact.module import CompiledModule, Fallback, Status
 from autocompile.artifact.options import Asked
 from autocompile.artifact.texts import Part, Texts
-from autocompile.core.serving import Serving
+from autocompile.core.manifest import Manifest
+from autocompile.core.serving import AS_IT_IS, Serving
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.decoding import Decoding
 from autocompile.workload.generating.generation import decoding_of, prompting_of
@@ -68,8 +69,25 @@ def generating(model: nn.Module, directory: Path, opened: Opened, asked: Asked, 
         parts.append(part)
         torch.set_num_threads(usual)
     decode = load(directory, opened, decoding_of(model, entry), asked)
-    steps = Part(decode, entry, opened.manifest.plan.threads)
+    steps = _decode_part(model, decode, opened.manifest)
     return GeneratingModule(model, decode, prompts, _Served(model, decode, steps, *parts, usual_threads=usual))
+
+
+def _decode_part(model: nn.Module, decode: CompiledModule, manifest: Manifest) -> Part:
+    """Return the part for decode steps. If they are to be left to the model, it makes them with transformers' cache.
+
+    The `Decoding` of a model computes the same, but slower, because its cache is separate from that of the model.
+    """
+    assert manifest.generation is not None
+    served, threads = decode._server.label == manifest.label, manifest.plan.threads  # noqa: SLF001
+    if not (served and manifest.plan.leaves_model):
+        return Part(decode, manifest.generation, threads)
+
+    def step(**given: Any) -> Any:
+        decode._tally.served(AS_IT_IS)  # noqa: SLF001
+        return model(**given)
+
+    return Part(step, manifest.generation, threads, is_model=True)
 
 
 def texts_of(loaded: CompiledModule) -> Texts:

@@ -34,22 +34,24 @@ _OTHER_CACHE = "decode steps of another kind, for example of beam search, or wit
 class Part:
     """Makes one part of a model's texts, which `entry` describes: calls of a `Decoding`, or calls of a `Prompting`.
 
-    `threads`: the number of CPU threads for it; 0 means the usual number.
+    `threads`: the number of CPU threads for it; 0 means the usual number. If `is_model`, `make` is called like the
+    model instead.
     """
 
     make: Callable[..., Any]
     entry: GenerationEntry
     threads: int = 0
+    is_model: bool = False
 
 
 class Texts:
     """Replaces `model` while it generates: the given `parts`, decode steps or prompts, are made by something else.
 
     If transformers generates token by token, greedily or by sampling (`_sample`), the new cache is replaced by one
-    with preallocated memory. The model itself makes all other calls; `left` counts the calls of the given parts that
-    were of another kind, by reason. `texts` is the number of calls of `generate`, which took `seconds`; the first
-    decode step took `first_s`. `usual_threads` is the number of CPU threads for what the model itself computes; the
-    default is the present one.
+    with preallocated memory, unless the model makes all parts. The model itself makes all other calls; `left` counts
+    the calls of the given parts that were of another kind, by reason. `texts` is the number of calls of `generate`,
+    which took `seconds`; the first decode step took `first_s`. `usual_threads` is the number of CPU threads for what
+    the model itself computes; the default is the present one.
     """
 
     serving: Serving = AS_IT_IS
@@ -60,7 +62,8 @@ class Texts:
         self._parts = {part.entry.part: part for part in parts}
         self._usual = usual_threads or torch.get_num_threads()
         self._threads: dict[str, int] = {part.entry.part: part.threads or self._usual for part in parts}
-        self.standing = stand_in(model, self, {"_sample": self._sampling(type(model))})
+        sampling = None if all(part.is_model for part in parts) else self._sampling(type(model))
+        self.standing = stand_in(model, self, {"_sample": sampling})
         self.left: Counter[str] = Counter()
         self.texts, self.tokens, self.seconds = 0, 0, 0.0
         self._steps = Spans()
@@ -88,13 +91,13 @@ class Texts:
         decode, held = self._parts.get("decode"), isinstance(cache, DynamicCache) and cache.get_seq_length()
         if decode is None or not held or tokens.shape[1] > 1:
             return self._by_the_model(kwargs)
-        reason = _reason_against(cache, kwargs, decode.entry)
+        reason = "" if decode.is_model else _reason_against(cache, kwargs, decode.entry)
         if reason:
             return self._by_the_model(kwargs, reason)
         began = self._steps.begin()
         self._settle("decode")
         try:
-            return _step(decode, tokens, cache, kwargs)
+            return decode.make(**kwargs) if decode.is_model else _step(decode, tokens, cache, kwargs)
         finally:
             self._steps.end(began)
 

@@ -24,7 +24,7 @@ from autocompile.artifact.step_forms import key_of
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.manifest import Manifest
 from autocompile.core.service import Service
-from autocompile.workload.own_autocast import unwrapped
+from autocompile.workload.own_autocast import is_wrapped, unwrapped
 from autocompile.workload.training.recorded import tensors_of
 
 # Returns the optimizers that currently exist.
@@ -59,6 +59,7 @@ class TrainedModule:
         reason = self._reason_against()
         if reason:
             self._left[reason] += 1
+        if reason or self._is_module_itself():
             output = made(self._module, *args, **kwargs)
         else:
             output = self._output(args, kwargs)
@@ -159,6 +160,12 @@ class TrainedModule:
             warnings.simplefilter("always", RuntimeWarning)
             yield
         self._told += dict.fromkeys(str(one.message) for one in caught)
+
+    def _is_module_itself(self) -> bool:
+        """Return whether the plan now runs the module as the script does, in the same precision."""
+        step, plan = self._step, self._manifest.plan
+        is_module = step is not None and step.model is self._module and not plan.precision
+        return is_module and not torch.is_autocast_enabled(self._manifest.device_type) and not is_wrapped(self._module)
 
     def _output(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._step is not None

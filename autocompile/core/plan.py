@@ -64,6 +64,11 @@ class Plan(Record, frozen=True):
         return self.runtime == EAGER
 
     @property
+    def leaves_model(self) -> bool:
+        """Whether the model runs unchanged, at most with another number of threads."""
+        return msgspec.structs.replace(self, threads=0) == Plan()
+
+    @property
     def key(self) -> str:
         """A short digest. Equal plans have equal keys on every machine, in whatever order their settings are."""
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()[:16]

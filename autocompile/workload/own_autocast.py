@@ -37,6 +37,11 @@ def is_wrapped_otherwise(module: nn.Module) -> bool:
     return hasattr(vars(module).get(_FORWARD), "__wrapped__") and _layers(module) is None
 
 
+def is_wrapped(module: nn.Module) -> bool:
+    """Return whether anything is around its forward()."""
+    return _FORWARD in vars(module)
+
+
 def unwrap(module: nn.Module) -> None:
     """Remove the autocast around its forward(), if there is no other wrapper."""
     if _layers(module):
@@ -46,7 +51,7 @@ def unwrap(module: nn.Module) -> None:
 
 def unwrapped(module: nn.Module) -> AbstractContextManager[None]:
     """Remove that autocast within the context."""
-    return _unwrapped(module) if _FORWARD in vars(module) else nullcontext()
+    return _unwrapped(module) if is_wrapped(module) else nullcontext()
 
 
 @contextmanager

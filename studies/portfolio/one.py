@@ -3,7 +3,8 @@
     python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; default: all ways
 
 Blocks of all ways alternate in random order. A block begins when the threads of the previous way have stopped spinning,
-and its first call is not measured. A speed-up is the median over the rounds of eager's time divided by the way's time
+and its first call is not measured. What is served by OpenVINO or ONNX Runtime is also timed as it serves NumPy arrays,
+as these ways by hand do. A speed-up is the median over the rounds of eager's time divided by the way's time
 in the same round, with its 95% interval.
 """
 
@@ -27,12 +28,13 @@ from workloads import device_type, workload
 
 import autocompile
 from autocompile.heap import settle_heap
+from autocompile.runtime.catalogue import kind
 from autocompile.trial.clock.devices import DEVICES
 from autocompile.trial.clock.intervals import median_interval
 from autocompile.trial.clock.timing import settle
 
 ROUNDS, BLOCK_S = 40, 0.04
-OURS = "autocompile"
+OURS, FOR_ARRAYS = "autocompile", "autocompile_numpy"
 
 
 def main() -> None:
@@ -50,10 +52,19 @@ def main() -> None:
         args, kwargs = arguments_of(inputs)
         module = autocompile.load(directory, model)
         calls[OURS], said[OURS] = tried(lambda: lambda: module(*args, **kwargs), reference)
+        if kind(module.status.runtime).arrays:
+            calls[FOR_ARRAYS], said[FOR_ARRAYS] = tried(lambda: for_arrays(directory, args, kwargs), reference)
         rounds = timed({way: call for way, call in calls.items() if call is not None})
     assert not module.status.fallbacks, module.status
     served = f"{module.status.runtime} {module.status.label}"
     print(json.dumps({"ways": summary(rounds), "rounds_us": in_us(rounds), "built": said, "served": served}))
+
+
+def for_arrays(directory: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+    """Return a call of what `load` serves for NumPy arrays, as the ways by hand with OpenVINO and ONNX Runtime do."""
+    module = autocompile.load(directory, arrays="numpy")
+    own_args, own_kwargs = pytree.tree_map_only(torch.Tensor, torch.Tensor.numpy, (args, kwargs))
+    return lambda: module(*own_args, **own_kwargs)
 
 
 def tried(build: Callable[[], Any], reference: Any) -> tuple[Any, dict[str, Any]]:

@@ -11,7 +11,7 @@ from workloads import WORKLOADS
 from autocompile.trial.clock.intervals import median_interval
 
 HERE = Path(__file__).parent
-OURS = "autocompile"
+OURS, FOR_ARRAYS = "autocompile", "autocompile_numpy"
 # A way by hand is correct within the same limits as candidates (`core/tolerance.py`).
 LIMIT, REDUCED_LIMIT = 1e-5, 1e-2
 # On a GPU, eager also computes convolutions in TF32, which rounds to ten bits.
@@ -42,15 +42,16 @@ def main() -> None:
 
 def compared(rows: list[Row]) -> None:
     """Print a row for each workload, and the geometric mean of each way over all workloads."""
-    ways = [way for way in dict.fromkeys(way for row in rows for way in row["ways"]) if way not in ("eager", OURS)]
+    own = ("eager", OURS, FOR_ARRAYS)
+    ways = [way for way in dict.fromkeys(way for row in rows for way in row["ways"]) if way not in own]
     print(f"| workload | eager | **served** | plan | {' | '.join(ways)} |")
     print("|---|---|---|---|" + "---|" * len(ways))
     for row in rows:
         ours = row["ways"][OURS]
-        own = f"**{ours['speedup']:.2f}x** ({ours['low']:.2f} to {ours['high']:.2f})"
+        served = f"**{ours['speedup']:.2f}x** ({ours['low']:.2f} to {ours['high']:.2f})"
         cells = [_cell(row, way) for way in ways]
         eager = f"{row['ways']['eager']['ms']:.3g} ms"
-        print(f"| {row['workload']} | {eager} | {own} | {row['winner']} | {' | '.join(cells)} |")
+        print(f"| {row['workload']} | {eager} | {served} | {row['winner']} | {' | '.join(cells)} |")
     means = [_mean([row["ways"][way]["speedup"] if _is_right(row, way) else 1.0 for row in rows]) for way in ways]
     own_mean = _mean([row["ways"][OURS]["speedup"] for row in rows])
     print(f"| geometric mean | | **{own_mean:.2f}x** | | {' | '.join(f'{mean:.2f}x' for mean in means)} |\n")
@@ -60,37 +61,43 @@ def compared(rows: list[Row]) -> None:
 def held(rows: list[Row]) -> None:
     """Print the served model against the best way by hand, and the reported speed-up against further processes."""
     print("Served relative to it: the best way by hand is chosen in one half of the rounds and compared in the other")
-    print("half, and the other way round, with the 95% interval; without an interval, in all rounds.\n")
+    print("half, and the other way round, with the 95% interval; without an interval, in all rounds. For arrays: what")
+    print('`load(..., arrays="numpy")` serves, because OpenVINO and ONNX Runtime by hand take and return arrays.')
+    print("Loaded with the model, each call also checks that the model's weights have not changed.\n")
     print("Start: the time of loading and the first call. Memory in MB: the size of the packed artifact, the memory of")
     print("one process that serves it, and the memory of each of four processes that serve it at the same time.\n")
-    columns = "start | packed | alone | each of four"
-    print(f"| workload | best by hand | served relative to it | reported | three more processes | {columns} |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = "reported | three more processes | start | packed | alone | each of four"
+    print(f"| workload | best by hand | served relative to it | for arrays | {columns} |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
-        right = {way: found["speedup"] for way, found in row["ways"].items() if way != OURS and _is_right(row, way)}
+        by_hand = (way for way in row["ways"] if way not in (OURS, FOR_ARRAYS) and _is_right(row, way))
+        right = {way: row["ways"][way]["speedup"] for way in by_hand}
         best = max(right, key=lambda way: right[way])
         said = row["verdict"]
         again = ", ".join(f"{speedup:.2f}x" for speedup in row["again"])
         print(
-            f"| {row['workload']} | {best} {right[best]:.2f}x | {_relative(row, right)} | {said['value']:.2f}x "
+            f"| {row['workload']} | {best} {right[best]:.2f}x | {_relative(row, right, OURS)} | "
+            f"{_relative(row, right, FOR_ARRAYS)} | {said['value']:.2f}x "
             f"({said['low']:.2f} to {said['high']:.2f}) | {again} | {row['startup_s'] * 1e3:.0f} ms | {_memory(row)} |"
         )
     print()
 
 
-def _relative(row: Row, right: dict[str, float]) -> str:
-    """Return the speed of the served model relative to the best of these ways, with its interval.
+def _relative(row: Row, right: dict[str, float], own: str) -> str:
+    """Return the speed of the served model relative to the best of these ways, with its interval; "" if not recorded.
 
     The fastest of several ways that are alike is partly the luckiest. Therefore the best way is chosen in one half of
     the rounds and compared in the other half, and the other way round.
     """
+    if own not in row["ways"]:
+        return ""
     if "rounds_us" not in row:  # recorded before the rounds were
-        return f"{row['ways'][OURS]['speedup'] / max(right.values()):.0%}"
+        return f"{row['ways'][own]['speedup'] / max(right.values()):.0%}"
     rounds, ratios = row["rounds_us"], []
     for start in (0, 1):
         best = min(right, key=lambda way: statistics.median(rounds[way][start::2]))
         ratios += [
-            math.log(b / a) for a, b in zip(rounds[OURS][1 - start :: 2], rounds[best][1 - start :: 2], strict=True)
+            math.log(b / a) for a, b in zip(rounds[own][1 - start :: 2], rounds[best][1 - start :: 2], strict=True)
         ]
     found = median_interval(ratios)
     return "{:.0%} ({:.0%} to {:.0%})".format(*map(math.exp, (found.value, found.low, found.high)))

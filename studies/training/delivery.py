@@ -1,9 +1,10 @@
 """Measure how soon a restarted job reaches full speed: `prepare` with its carried cache against the pasted snippet.
 
-    python studies/training/delivery.py [--only gates] [--rounds 3]     # about five minutes a workload
+    python studies/training/delivery.py [--only diffusion] [--rounds 3]     # about ten minutes a workload
 
-`gates` is a recurrence of 24 steps of gates, all element by element, which a compiler can fuse; the other workloads are
-those of `workloads.py`.
+`gates` is a recurrence of 24 steps of gates, all element by element. `diffusion` fits the conductivity of a plate to
+how heat spreads on it, through 12 steps of a simulation; such operators only move memory, and a compiler fuses them.
+The other workloads are those of `workloads.py`.
 
 A workload is tuned with `torch.compile` as the only runtime besides eager. Then separate processes start in turn, each
 with an empty compiler cache, and do the same steps:
@@ -29,6 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,9 @@ import torch
 from by_hand import Loop
 from one import PRECISION, timed
 from torch import nn
-from workloads import Workload, classified, device_type, sgd, workload
+from torch.nn import functional
+from torch.optim import AdamW
+from workloads import Workload, classified, device_type, fitted, sgd, workload
 
 import autocompile
 from autocompile.core.job import Timing
@@ -74,7 +78,7 @@ def main() -> None:
         print(json.dumps(paired(*sys.argv[2:])))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=["gates"])
+    parser.add_argument("--only", nargs="*", default=["gates", "diffusion"])
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -105,14 +109,44 @@ class Gates(nn.Module):
         return self.leave(state)
 
 
-def work_of(name: str, device: str) -> Workload:
-    """Return a workload, the same at every call."""
-    if name != "gates":
-        return workload(name, device)
-    torch.manual_seed(0)
+class Diffusion(nn.Module):
+    """Steps of diffusion on grids, [batch, size, size], with a conductivity for each cell."""
+
+    def __init__(self, size: int, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+        self.conductivity = nn.Parameter(torch.full((size - 2, size - 2), 0.05))
+
+    def forward(self, grid: torch.Tensor) -> torch.Tensor:
+        for _ in range(self.steps):
+            inner = grid[:, 1:-1, 1:-1]
+            around = grid[:, 2:, 1:-1] + grid[:, :-2, 1:-1] + grid[:, 1:-1, 2:] + grid[:, 1:-1, :-2]
+            grid = functional.pad(inner + self.conductivity * (around - 4.0 * inner), (1, 1, 1, 1))
+        return grid
+
+
+def gates(device: str) -> Workload:
+    """64 sequences of 24 steps of 1024."""
     model = Gates(1024, 10).to(device).train()
     batches = [(torch.randn(64, 24, 1024, device=device), torch.randint(10, (64,), device=device)) for _ in range(4)]
     return Workload(model, tuple(batches), classified, sgd, None, device)
+
+
+def diffusion(device: str) -> Workload:
+    """Four grids of 256 x 256; the true conductivity is twice the initial one."""
+    model, true = (Diffusion(256, 12).to(device).train() for _ in range(2))
+    with torch.no_grad():
+        true.conductivity.mul_(2)
+        grids = [torch.rand(4, 256, 256, device=device) for _ in range(4)]
+        batches = tuple((grid, true(grid)) for grid in grids)
+    return Workload(model, batches, fitted, partial(AdamW, lr=1e-3), None, device)
+
+
+def work_of(name: str, device: str) -> Workload:
+    """Return a workload, the same at every call."""
+    torch.manual_seed(0)
+    own = {"gates": gates, "diffusion": diffusion}.get(name)
+    return workload(name, device) if own is None else own(device)
 
 
 def recorded(name: str, budget: str, rounds: int, directory: Path) -> dict[str, Any]:

@@ -372,6 +372,20 @@ def test_what_is_loaded_generates_the_same_tokens_by_the_program(packed):
     assert "decode steps of another kind" in loaded.status.fallbacks[-1].reason
 
 
+def test_an_eager_recommendation_leaves_the_steps_to_the_model_with_its_own_cache(packed, tmp_path):
+    model, _laboratory, directory = packed
+    nothing = {"files": (), "programs": (), "weights": {}, "standby": None}
+    eager = {"plan": Plan(threads=1), "serving": Serving("eager", "none"), "label": "eager threads=1"}
+    write_manifest(tmp_path, replace(open_manifest(directory), **nothing, **eager))
+    loaded = autocompile.load(tmp_path, model)
+    asked = {"max_new_tokens": 6, "return_dict_in_generate": True}
+    ours, plain = loaded.generate(**prompts(), **asked), model.generate(**prompts(), **asked)
+    assert torch.equal(ours.sequences, plain.sequences)
+    assert type(ours[CACHE]) is DynamicCache
+    assert loaded.status.calls == {"eager": 5}
+    assert not loaded.status.fallbacks
+
+
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # torch's own exporter of itself
 @pytest.mark.parametrize("plan", [OPENVINO, Plan(runtime="inductor", settings={"backend": "eager"})], ids=["o", "i"])
 def test_the_snippet_generates_the_same_tokens_without_this_library(plan):

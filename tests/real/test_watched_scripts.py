@@ -95,6 +95,15 @@ def test_every_kind_of_call_is_seen_by_its_share(watch):
     assert "Net was called 30 times" in reply.notes[0]
 
 
+def test_the_operators_of_a_call_without_gradients_are_not_intercepted(watch):
+    reply = watch(
+        "from torch.overrides import _get_current_function_mode\nclass Bare(Net):\n    def forward(self, x):\n"
+        "        assert _get_current_function_mode() is None\n        return super().forward(x)\n"
+        "with torch.no_grad():\n    Bare()(torch.ones(1, 4))"
+    )
+    assert isinstance(reply, Workload), reply
+
+
 def test_arguments_main_and_files_beside_it_are_as_python_has_them(watch, tmp_path):
     (tmp_path / "beside.py").write_text("WIDTH = 6\n")
     reply = watch(

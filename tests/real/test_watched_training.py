@@ -9,7 +9,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.workload import Workload
 from autocompile.workload.spool import unspool_step
 from autocompile.workload.watching.choice import Subject, by_worth
-from autocompile.workload.watching.learning.lessons import Lesson
+from autocompile.workload.watching.learning.lesson import Lesson
 from autocompile.workload.watching.tally import Tally
 
 HEAD = """\

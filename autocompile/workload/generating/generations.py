@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import local
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,10 @@ class _Current(local):
 
 
 class Generations:
-    """What was seen of each model that generated."""
+    """What was seen of each model that generated. Each call of `generate` is made within a context of `around`."""
 
-    def __init__(self) -> None:
+    def __init__(self, around: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._around = around
         self._seen: dict[int, Generated] = {}
         self._current = _Current()
 
@@ -53,7 +54,8 @@ class Generations:
         text = Text(self._seen.setdefault(id(model), Generated(model)), arguments)
         before, self._current.text = self._current.text, text
         try:
-            output = made(model, **arguments)
+            with self._around():
+                output = made(model, **arguments)
             text.ended()
             return output
         finally:

@@ -95,13 +95,13 @@ class Generated:
     _kept: list[Step] = field(default_factory=list)
     _every: int = 1
 
-    def keep(self, step: Step) -> None:
-        """Keep this step if it is its turn and there is room.
+    @property
+    def is_next_kept(self) -> bool:
+        """Whether the next step is to be kept. Steps are thinned out evenly, as there may be any number."""
+        return not self.steps % self._every
 
-        Steps are thinned out evenly, as there may be any number.
-        """
-        if self.steps % self._every:
-            return
+    def keep(self, step: Step) -> None:
+        """Keep this step if there is room."""
         if self._kept and step.token_bytes * step.length * (len(self._kept) + 1) > _MOST_BYTES:
             return
         self._kept.append(step)
@@ -209,7 +209,8 @@ class Text:
                 self._measure(held)
                 generated.options = {name: repr(value) for name, value in options.items()}
                 generated.autocast = _autocast(kwargs["input_ids"].device.type)
-                generated.keep(_step_of(kwargs, held))
+                if generated.is_next_kept:  # a step is copied with its cache
+                    generated.keep(_step_of(kwargs, held))
         except Exception as fault:  # caches and models of any kind may raise
             reason = f"its decode step cannot be recorded: {type(fault).__name__}: {fault}"
         if reason:

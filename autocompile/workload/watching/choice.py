@@ -13,7 +13,7 @@ from autocompile.workload.generating.not_tunable import NotTunable
 from autocompile.workload.outermost import uncompiled
 from autocompile.workload.own_autocast import own_autocast
 from autocompile.workload.watching.chosen import Chosen
-from autocompile.workload.watching.learning.lessons import Lesson
+from autocompile.workload.watching.learning.lesson import Lesson
 from autocompile.workload.watching.learning.training import Taught, Unteachable, taught
 from autocompile.workload.watching.sight import Sight
 from autocompile.workload.watching.tally import Tally

@@ -41,7 +41,7 @@ class Sight:
         self._watching = watching
         self.tallies: dict[tuple[int, bool], Tally] = {}
         self.lessons = Lessons()
-        self.generations = Generations()
+        self.generations = Generations(self.lessons.paused)
         self.loaders = WatchedLoaders()
         self.ended = False
         self.began: float | None = None
@@ -88,7 +88,8 @@ class Sight:
         try:
             if torch.is_grad_enabled():
                 return self.lessons.called(module, args, kwargs, made)
-            return made(module, *args, **kwargs)
+            with self.lessons.paused():
+                return made(module, *args, **kwargs)
         finally:
             tally.seconds += when_done() - began
 

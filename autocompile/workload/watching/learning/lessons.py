@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,86 +13,20 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from autocompile.core.errors import InvalidWorkload
-from autocompile.core.words import Words, words_of
 from autocompile.workload.copying import copied
 from autocompile.workload.outermost import uncompiled
 from autocompile.workload.own_autocast import is_wrapped_otherwise, unwrap
-from autocompile.workload.training.recipe import Recipe, calls_its_closure, recipe_of, stateless_recipe_of
+from autocompile.workload.training.recipe import recipe_of, stateless_recipe_of
+from autocompile.workload.watching.learning.lesson import Lesson, Start, gradients_of
 from autocompile.workload.watching.learning.recorder import MOST_BYTES, STANDS_FOR, Recorder
-from autocompile.workload.watching.learning.tape import Constants, NotRecorded, Round, round_of
+from autocompile.workload.watching.learning.tape import Constants, NotRecorded, round_of
 from autocompile.workload.watching.updates import timed_updates
 
 # The maximum number of recorded steps of a module.
 _MOST_STEPS = 32
 _WRAPPED = "the script has replaced its forward() by a function that cannot be recorded; write it into the class"
-
-
 _CLIPPED = "it clips the gradients of only some parameters, or not by their norm, which is not supported"
 _SCALED = "it scales several losses at once with a GradScaler; scale their sum, and call backward() once"
-
-
-@dataclass(frozen=True)
-class Start:
-    """A module and its optimizer before a step. `after` holds its parameters and buffers after the step, by name.
-
-    `gradients` are those of the parameters after a call of a closure, which changes no parameter; otherwise it is
-    empty.
-    """
-
-    module: nn.Module
-    recipe: Recipe
-    after: dict[str, torch.Tensor]
-    gradients: dict[str, torch.Tensor]
-
-
-@dataclass
-class Lesson:
-    """What is known of the training of one module.
-
-    Its `optimizer` did `steps` steps. `recorded` holds the rounds of some of them. The step with the index `first` in
-    `recorded` begins at `start`, and `constants` have their values of that step. `clip_norms` counts the norms to which
-    gradients were clipped, None if they were not. `seconds` is the time of the optimizer and the backward passes.
-    `problem` tells why the steps cannot be repeated, or is "". `is_scaled` tells whether losses were scaled. Of the
-    step under way, it holds the `rounds`, whether the module `is_called`, and what is `pending` to become `start`.
-
-    If the optimizer calls its closure itself, each closure call counts as a step.
-    """
-
-    module: nn.Module
-    optimizer: Optimizer | None = None
-    steps: int = 0
-    seconds: float = 0.0
-    recorded: list[tuple[Round, ...]] = field(default_factory=list)
-    clip_norms: Counter[float | None] = field(default_factory=Counter)
-    start: Start | None = None
-    first: int = 0
-    problem: str = ""
-    is_scaled: bool = False
-    rounds: list[Round] = field(default_factory=list)
-    constants: Constants = field(default_factory=Constants)
-    pending: tuple[nn.Module, Recipe] | None = None
-    is_called: bool = False
-
-    @property
-    def words(self) -> Words:
-        """The words for its steps."""
-        by_closure = self.optimizer is not None and calls_its_closure(type(self.optimizer))
-        return words_of("closure" if by_closure else "training")
-
-    def forget_step(self) -> None:
-        """Discard the step under way."""
-        self.rounds, self.pending, self.is_called = [], None, False
-
-    def take(self, made: Round) -> None:
-        """Keep what led to a loss. Raises NotRecorded if the same call of the module also led to another loss."""
-        if any(made.calls & before.calls for before in self.rounds):
-            raise NotRecorded("several losses come from one call of the model; add them up, and call backward() once")
-        self.rounds.append(made)
-
-
-def gradients_of(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Return copies of the gradients that exist, by parameter name."""
-    return {name: one.grad.detach().clone() for name, one in module.named_parameters() if one.grad is not None}
 
 
 class Lessons:
@@ -124,8 +57,13 @@ class Lessons:
                 stack.enter_context(self._in_place_of(owner, "clip_grad_value_", self._clips_values))
             stack.enter_context(self._in_place_of(torch.amp.GradScaler, "scale", self._scales))
             stack.enter_context(self._in_place_of(torch.amp.GradScaler, "step", self._steps_scaled))
-            stack.enter_context(self._recorder)
+            stack.enter_context(self._in_place_of(Optimizer, "__init__", self._creates))
+            stack.callback(self._recorder.leave)
             yield
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Record nothing within the context, and intercept nothing there: each operator that is intercepted costs."""
+        return self._recorder.paused()
 
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[..., Any]) -> Any:
         """Make a call of a module with gradients."""
@@ -139,6 +77,11 @@ class Lessons:
             self._begin(lesson)
         lesson.is_called = True
         return recorder.called(own, args, kwargs, lambda _own, *args, **kwargs: make(module, *args, **kwargs))
+
+    def _creates(self, make: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Begin to record when an optimizer is created: to intercept operators takes time, and most scripts infer."""
+        make(*args, **kwargs)
+        self._recorder.join()
 
     def _begin(self, lesson: Lesson) -> None:
         """Copy the module and the optimizer's recipe before a step."""
@@ -237,6 +180,7 @@ class Lessons:
 
     def _steps(self, optimizer: Optimizer) -> None:
         """Take the optimizer's settings at the beginning of a step."""
+        self._recorder.join()  # an optimizer that was unpickled was not created
         for lesson in self.of.values():
             if lesson.pending is not None and lesson.optimizer is optimizer:
                 module, recipe = lesson.pending

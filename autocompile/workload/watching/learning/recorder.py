@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 from weakref import ref
 
@@ -17,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Made, tensors_of
+from autocompile.workload.watching.learning.mode_stack import put_below, remove
 from autocompile.workload.watching.tally import own_copy
 
 UNSEEN = "its loss goes through code that cannot be recorded, such as its own torch.autograd.Function or compiled code"
@@ -76,7 +78,8 @@ class Recorder(TorchFunctionMode):
     """Records operations on models' outputs and on parameters that lead to a gradient.
 
     Tensors that need no gradient come from outside: a target, a mask, a detached tensor. A torch.autograd.Function of
-    the script is not seen, and the origin of its result is unknown.
+    the script is not seen, and the origin of its result is unknown. Operations are intercepted from `join` to `leave`,
+    in the thread that made the recorder.
     """
 
     def __init__(self) -> None:
@@ -86,13 +89,21 @@ class Recorder(TorchFunctionMode):
         self.records = True
         self._numbers: dict[int, tuple[ref[torch.Tensor], int]] = {}
         self._outer_numbers: dict[tuple[int, int], int] = {}
-        self._next = self._next_outer = 0
-        self._held_bytes, self._pruned_bytes = 0, 0
-        self._has_left = False
+        self._next = self._next_outer = self._held_bytes = self._pruned_bytes = 0
+        self._thread, self._has_joined = get_ident(), False
 
-    def __exit__(self, *raised: object) -> None:
-        if not self._has_left:
-            super().__exit__(*raised)  # type: ignore[no-untyped-call]
+    def join(self) -> None:
+        """Begin to intercept operations, below the modes that the script itself has entered."""
+        if self._has_joined or get_ident() != self._thread:
+            return
+        self._has_joined = True
+        put_below(self)
+
+    def leave(self) -> None:
+        """Intercept nothing any more. While it handles an operation, it only stops to record."""
+        self.records = False
+        if self._has_joined:
+            remove(self)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -126,7 +137,7 @@ class Recorder(TorchFunctionMode):
 
     def scaled(self, tensor: torch.Tensor, made: torch.Tensor, factor: float) -> None:
         """Record that `made` is `tensor` multiplied by a factor. The factor is left out when the tape is replayed."""
-        number = self._number(tensor)
+        number = self.number_of(tensor)
         if number is not None:
             leaves, spec = pytree.tree_flatten(((Made(number),), {}))
             self._note(torch.clone, None, (leaves, spec), (made,), factor=factor)
@@ -134,16 +145,12 @@ class Recorder(TorchFunctionMode):
     def is_seeing(self) -> bool:
         """Return whether operations now lead to gradients of the script, and are not traced or transformed."""
         is_apart = is_tracing() or peek_interpreter_stack() is not None  # type: ignore[no-untyped-call]
-        return self.records and torch.is_grad_enabled() and not is_apart
+        return self.records and self._has_joined and torch.is_grad_enabled() and not is_apart
 
     def follows_another(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether an argument is an output of another model, or was made from one."""
-        numbers = [self._number(one) for one in tensors_of((args, kwargs))]
+        numbers = [self.number_of(one) for one in tensors_of((args, kwargs))]
         return any(number is not None and self.by_result[number].models - {id(module)} for number in numbers)
-
-    def number_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of this tensor among the results of the operations, or None."""
-        return self._number(tensor)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -162,13 +169,9 @@ class Recorder(TorchFunctionMode):
             _push_mode(self)  # type: ignore[no-untyped-call]
 
     def forget(self) -> None:
-        """Stop recording and release everything. Also stop intercepting calls, unless another mode is active."""
-        self.records = False
-        self.by_result, self.outer = {}, {}
-        self._numbers, self._outer_numbers = {}, {}
-        if _get_current_function_mode() is self:  # type: ignore[no-untyped-call]
-            _pop_mode()  # type: ignore[no-untyped-call]
-            self._has_left = True
+        """Stop recording and release everything."""
+        self.by_result, self.outer, self._numbers, self._outer_numbers = {}, {}, {}, {}
+        self.leave()
 
     def _tidy(self) -> None:
         """If much memory is held, release what is not needed. If that is not enough, stop recording."""
@@ -193,7 +196,8 @@ class Recorder(TorchFunctionMode):
         self._outer_numbers = {key: number for key, number in self._outer_numbers.items() if number in used}
         self._held_bytes = self._pruned_bytes = sum(seen.size for seen in self.outer.values())
 
-    def _number(self, tensor: torch.Tensor) -> int | None:
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of this tensor among the results of the operations, or None."""
         held = self._numbers.get(id(tensor))
         return held[1] if held is not None and held[0]() is tensor else None
 
@@ -202,7 +206,7 @@ class Recorder(TorchFunctionMode):
         if not isinstance(leaf, torch.Tensor):
             holds = next(tensors_of(leaf), None) is not None
             return Outer(self._kept(Seen(lambda: None, None, problem=_hidden(leaf)))) if holds else own_copy(leaf)
-        number = self._number(leaf)
+        number = self.number_of(leaf)
         return Outer(self._seen(leaf)) if number is None else Made(number)
 
     def _seen(self, tensor: torch.Tensor) -> int:

@@ -16,7 +16,7 @@ from autocompile.workload.samples import Sample, describe
 from autocompile.workload.training.recorded import TAPE, RecordedLoss
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training
-from autocompile.workload.watching.learning.lessons import Lesson, Start, gradients_of
+from autocompile.workload.watching.learning.lesson import Lesson, Start, gradients_of
 from autocompile.workload.watching.learning.tape import Round
 
 # The maximum deviation of a repeated step's update from the script's, relative to the update's norm: in full precision,
