@@ -13,9 +13,10 @@ from torch import nn
 
 from autocompile.artifact.integrity import Opened, open_artifact, prompts_directory
 from autocompile.artifact.module import CompiledModule, Fallback, Status
-from autocompile.artifact.options import Asked
+from autocompile.artifact.options import Asked, preferred
 from autocompile.artifact.texts import Part, Texts
 from autocompile.core.manifest import Manifest
+from autocompile.core.plan import EAGER, Plan
 from autocompile.core.serving import AS_IT_IS, Serving
 from autocompile.core.workload import GenerationEntry
 from autocompile.workload.generating.decoding import Decoding
@@ -69,25 +70,27 @@ def generating(model: nn.Module, directory: Path, opened: Opened, asked: Asked, 
         parts.append(part)
         torch.set_num_threads(usual)
     decode = load(directory, opened, decoding_of(model, entry), asked)
-    steps = _decode_part(model, decode, opened.manifest)
+    steps = _decode_part(model, decode, opened.manifest, asked.calls)
     return GeneratingModule(model, decode, prompts, _Served(model, decode, steps, *parts, usual_threads=usual))
 
 
-def _decode_part(model: nn.Module, decode: CompiledModule, manifest: Manifest) -> Part:
-    """Return the part for decode steps. If they are to be left to the model, it makes them with transformers' cache.
+def _decode_part(model: nn.Module, decode: CompiledModule, manifest: Manifest, calls: int | None) -> Part:
+    """Return the part for decode steps. If they are computed in eager mode, the model makes them, with its own cache.
 
     The `Decoding` of a model computes the same, but slower, because its cache is separate from that of the model.
     """
-    assert manifest.generation is not None
-    served, threads = decode._server.label == manifest.label, manifest.plan.threads  # noqa: SLF001
-    if not (served and manifest.plan.leaves_model):
-        return Part(decode, manifest.generation, threads)
+    entry, better = manifest.generation, preferred(manifest, calls)
+    assert entry is not None, "an artifact for generating"
+    recommended = manifest.plan if better is None else better.plan
+    plan = Plan() if decode._server.label == EAGER else recommended  # noqa: SLF001
+    if not plan.keeps_model:
+        return Part(decode, entry, plan.threads)
 
     def step(**given: Any) -> Any:
         decode._tally.served(AS_IT_IS)  # noqa: SLF001
         return model(**given)
 
-    return Part(step, manifest.generation, threads, is_model=True)
+    return Part(step, entry, plan.threads, by_model=True)
 
 
 def texts_of(loaded: CompiledModule) -> Texts:

@@ -34,14 +34,14 @@ _OTHER_CACHE = "decode steps of another kind, for example of beam search, or wit
 class Part:
     """Makes one part of a model's texts, which `entry` describes: calls of a `Decoding`, or calls of a `Prompting`.
 
-    `threads`: the number of CPU threads for it; 0 means the usual number. If `is_model`, `make` is called like the
-    model instead.
+    `threads`: the number of CPU threads for it; 0 means the usual number. `by_model`: the model itself makes the calls,
+    so `make` takes the arguments that `generate` gives to the model.
     """
 
     make: Callable[..., Any]
     entry: GenerationEntry
     threads: int = 0
-    is_model: bool = False
+    by_model: bool = False
 
 
 class Texts:
@@ -62,7 +62,7 @@ class Texts:
         self._parts = {part.entry.part: part for part in parts}
         self._usual = usual_threads or torch.get_num_threads()
         self._threads: dict[str, int] = {part.entry.part: part.threads or self._usual for part in parts}
-        sampling = None if all(part.is_model for part in parts) else self._sampling(type(model))
+        sampling = None if all(part.by_model for part in parts) else self._sampling(type(model))
         self.standing = stand_in(model, self, {"_sample": sampling})
         self.left: Counter[str] = Counter()
         self.texts, self.tokens, self.seconds = 0, 0, 0.0
@@ -91,13 +91,13 @@ class Texts:
         decode, held = self._parts.get("decode"), isinstance(cache, DynamicCache) and cache.get_seq_length()
         if decode is None or not held or tokens.shape[1] > 1:
             return self._by_the_model(kwargs)
-        reason = "" if decode.is_model else _reason_against(cache, kwargs, decode.entry)
+        reason = "" if decode.by_model else _reason_against(cache, kwargs, decode.entry)
         if reason:
             return self._by_the_model(kwargs, reason)
         began = self._steps.begin()
         self._settle("decode")
         try:
-            return decode.make(**kwargs) if decode.is_model else _step(decode, tokens, cache, kwargs)
+            return decode.make(**kwargs) if decode.by_model else _step(decode, tokens, cache, kwargs)
         finally:
             self._steps.end(began)
 

@@ -59,7 +59,7 @@ class TrainedModule:
         reason = self._reason_against()
         if reason:
             self._left[reason] += 1
-        if reason or self._is_module_itself():
+        if reason or self._calls_module_directly():
             output = made(self._module, *args, **kwargs)
         else:
             output = self._output(args, kwargs)
@@ -161,11 +161,11 @@ class TrainedModule:
             yield
         self._told += dict.fromkeys(str(one.message) for one in caught)
 
-    def _is_module_itself(self) -> bool:
-        """Return whether the plan now runs the module as the script does, in the same precision."""
-        step, plan = self._step, self._manifest.plan
-        is_module = step is not None and step.model is self._module and not plan.precision
-        return is_module and not torch.is_autocast_enabled(self._manifest.device_type) and not is_wrapped(self._module)
+    def _calls_module_directly(self) -> bool:
+        """Return whether the plan calls the module itself, uncompiled, and in the precision that the script has now."""
+        step, has_own = self._step, is_wrapped(self._module) or torch.is_autocast_enabled(self._manifest.device_type)
+        is_module = step is not None and not step.compiles and step.model is self._module
+        return is_module and not has_own and not self._manifest.plan.precision
 
     def _output(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._step is not None

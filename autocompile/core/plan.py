@@ -64,7 +64,7 @@ class Plan(Record, frozen=True):
         return self.runtime == EAGER
 
     @property
-    def leaves_model(self) -> bool:
+    def keeps_model(self) -> bool:
         """Whether the model runs unchanged, at most with another number of threads."""
         return msgspec.structs.replace(self, threads=0) == Plan()
 

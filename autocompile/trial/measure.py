@@ -229,8 +229,8 @@ def _generate(trial: _Trial) -> Generated | Failure | None:
     assert isinstance(part, Decoding | Prompting)
     with trial.phases("verify"):
         trial.baseline.apply_threads()
-        model, is_model = part.model, isinstance(part, Decoding) and task.plan.leaves_model
-        own = Part(part.model if is_model else step, entry, trial.candidate.threads, is_model=is_model)
+        model, by_model = part.model, isinstance(part, Decoding) and task.plan.keeps_model
+        own = Part(part.model if by_model else step, entry, trial.candidate.threads, by_model=by_model)
         prompts = LoadedPrompts(Path(task.prompts), model) if task.prompts else None
         parts = [own, prompts.part] if prompts else [own]
         texts = Texts(model, *parts, usual_threads=trial.baseline.threads)

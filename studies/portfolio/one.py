@@ -1,6 +1,6 @@
 """Time every way by hand and what `autocompile.load` serves, for one workload in one process, interleaved.
 
-    python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; default: all ways
+    python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; default: all, autocompile_numpy too
 
 Blocks of all ways alternate in random order. A block begins when the threads of the previous way have stopped spinning,
 and its first call is not measured. What is served by OpenVINO or ONNX Runtime is also timed as it serves NumPy arrays,
@@ -47,12 +47,13 @@ def main() -> None:
     with torch.no_grad():
         reference = numbers(WAYS["eager"](model, inputs)())
         calls, said = {}, {}
-        for way, build in ((way, WAYS[way]) for way in some or ways(device_type())):
+        wanted = some or [*ways(device_type()), FOR_ARRAYS]
+        for way, build in ((way, WAYS[way]) for way in wanted if way != FOR_ARRAYS):
             calls[way], said[way] = tried(lambda build=build: build(*workload(name)), reference)
         args, kwargs = arguments_of(inputs)
         module = autocompile.load(directory, model)
         calls[OURS], said[OURS] = tried(lambda: lambda: module(*args, **kwargs), reference)
-        if kind(module.status.runtime).arrays:
+        if FOR_ARRAYS in wanted and kind(module.status.runtime).arrays:
             calls[FOR_ARRAYS], said[FOR_ARRAYS] = tried(lambda: for_arrays(directory, args, kwargs), reference)
         rounds = timed({way: call for way, call in calls.items() if call is not None})
     assert not module.status.fallbacks, module.status

@@ -72,7 +72,7 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         python(["-c", TUNE, name, budget, rec])
         took_s = time.perf_counter() - began
         document = json.loads((Path(rec) / "recommendation.json").read_text())
-        beside = json.loads(python([str(HERE / "one.py"), name, rec, *ways(device_type())]))
+        beside = json.loads(python([str(HERE / "one.py"), name, rec, *ways(device_type()), "autocompile_numpy"]))
         again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(more)]
         memory = memory_of(rec, name) if device_type() == "cpu" else {}
     winner = document["winner"]

@@ -30,9 +30,7 @@ def main() -> None:
         libraries = ", ".join(f"{name} {machine[name]}" for name in ("openvino", "onnxruntime") if name in machine)
         where = machine.get("gpu", f"{machine['cpu']}, {machine['cores']} cores")
         print(f"## {where}, torch {machine['torch']}{f', {libraries}' if libraries else ''}\n")
-        budgets = ", ".join(dict.fromkeys(row["budget"] for row in rows))
-        said = f"Budget of each search: {budgets}. " if budgets else ""
-        print(f"{said}Recorded so far: {len(rows)} of {len(WORKLOADS)} workloads.\n")
+        print(f"Recorded so far: {len(rows)} of {len(WORKLOADS)} workloads.\n")
         if not rows:
             continue
         rows = [{**row, "limit": GPU_LIMIT if "gpu" in machine else LIMIT} for row in rows]
@@ -44,14 +42,14 @@ def compared(rows: list[Row]) -> None:
     """Print a row for each workload, and the geometric mean of each way over all workloads."""
     own = ("eager", OURS, FOR_ARRAYS)
     ways = [way for way in dict.fromkeys(way for row in rows for way in row["ways"]) if way not in own]
-    print(f"| workload | eager | **served** | plan | {' | '.join(ways)} |")
+    print(f"| workload | eager | **served** | plan, budget | {' | '.join(ways)} |")
     print("|---|---|---|---|" + "---|" * len(ways))
     for row in rows:
         ours = row["ways"][OURS]
         served = f"**{ours['speedup']:.2f}x** ({ours['low']:.2f} to {ours['high']:.2f})"
         cells = [_cell(row, way) for way in ways]
         eager = f"{row['ways']['eager']['ms']:.3g} ms"
-        print(f"| {row['workload']} | {eager} | {served} | {row['winner']} | {' | '.join(cells)} |")
+        print(f"| {row['workload']} | {eager} | {served} | {row['winner']}, {row['budget']} | {' | '.join(cells)} |")
     means = [_mean([row["ways"][way]["speedup"] if _is_right(row, way) else 1.0 for row in rows]) for way in ways]
     own_mean = _mean([row["ways"][OURS]["speedup"] for row in rows])
     print(f"| geometric mean | | **{own_mean:.2f}x** | | {' | '.join(f'{mean:.2f}x' for mean in means)} |\n")
@@ -89,7 +87,7 @@ def _relative(row: Row, right: dict[str, float], own: str) -> str:
     The fastest of several ways that are alike is partly the luckiest. Therefore the best way is chosen in one half of
     the rounds and compared in the other half, and the other way round.
     """
-    if own not in row["ways"]:
+    if own not in row["ways"] or not _is_right(row, own):
         return ""
     if "rounds_us" not in row:  # recorded before the rounds were
         return f"{row['ways'][own]['speedup'] / max(right.values()):.0%}"
@@ -119,7 +117,9 @@ def _cell(row: Row, way: str) -> str:
 
 def _is_right(row: Row, way: str) -> bool:
     error = row["built"].get(way, {}).get("error")
-    return way in row["ways"] and error is not None and error <= (REDUCED_LIMIT if "bf16" in way else row["limit"])
+    precision = row["winner"] if way in (OURS, FOR_ARRAYS) else way
+    limit = REDUCED_LIMIT if "bf16" in precision else row["limit"]
+    return way in row["ways"] and error is not None and error <= limit
 
 
 def _mean(speedups: list[float]) -> float:

@@ -1,10 +1,10 @@
 """Measure how soon a restarted job reaches full speed: `prepare` with its carried cache against the pasted snippet.
 
-    python studies/training/delivery.py [--only diffusion] [--rounds 3]     # about ten minutes a workload
+    python studies/training/delivery.py [--only glu] [--rounds 3]     # about ten minutes a workload
 
-`gates` is a recurrence of 24 steps of gates, all element by element. `diffusion` fits the conductivity of a plate to
-how heat spreads on it, through 12 steps of a simulation; such operators only move memory, and a compiler fuses them.
-The other workloads are those of `workloads.py`.
+`gates` is a recurrence of 24 steps of gates, all element by element. `glu` has 8 blocks of a normalization and a gated
+linear unit, as in a Llama, whose operators mostly wait for memory; a compiler fuses them. The other workloads are those
+of `workloads.py`.
 
 A workload is tuned with `torch.compile` as the only runtime besides eager. Then separate processes start in turn, each
 with an empty compiler cache, and do the same steps:
@@ -78,7 +78,7 @@ def main() -> None:
         print(json.dumps(paired(*sys.argv[2:])))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=["gates", "diffusion"])
+    parser.add_argument("--only", nargs="*", default=["gates", "glu"])
     parser.add_argument("--budget", default="5m")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -109,20 +109,18 @@ class Gates(nn.Module):
         return self.leave(state)
 
 
-class Diffusion(nn.Module):
-    """Steps of diffusion on grids, [batch, size, size], with a conductivity for each cell."""
+class Block(nn.Module):
+    """A root mean square normalization and a gated linear unit of samples, [batch, width], with a residual."""
 
-    def __init__(self, size: int, steps: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.steps = steps
-        self.conductivity = nn.Parameter(torch.full((size - 2, size - 2), 0.05))
+        self.scale = nn.Parameter(torch.ones(width))
+        self.into, self.out = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, width, bias=False)
 
-    def forward(self, grid: torch.Tensor) -> torch.Tensor:
-        for _ in range(self.steps):
-            inner = grid[:, 1:-1, 1:-1]
-            around = grid[:, 2:, 1:-1] + grid[:, :-2, 1:-1] + grid[:, 1:-1, 2:] + grid[:, 1:-1, :-2]
-            grid = functional.pad(inner + self.conductivity * (around - 4.0 * inner), (1, 1, 1, 1))
-        return grid
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        normed = self.scale * inputs * torch.rsqrt(inputs.square().mean(-1, keepdim=True) + 1e-6)
+        gate, value = self.into(normed).chunk(2, -1)
+        return inputs + self.out(functional.silu(gate) * value)  # type: ignore[no-any-return]
 
 
 def gates(device: str) -> Workload:
@@ -132,20 +130,18 @@ def gates(device: str) -> Workload:
     return Workload(model, tuple(batches), classified, sgd, None, device)
 
 
-def diffusion(device: str) -> Workload:
-    """Four grids of 256 x 256; the true conductivity is twice the initial one."""
-    model, true = (Diffusion(256, 12).to(device).train() for _ in range(2))
-    with torch.no_grad():
-        true.conductivity.mul_(2)
-        grids = [torch.rand(4, 256, 256, device=device) for _ in range(4)]
-        batches = tuple((grid, true(grid)) for grid in grids)
+def glu(device: str) -> Workload:
+    """8,192 samples of 64."""
+    model = nn.Sequential(*(Block(64) for _ in range(8)), nn.Linear(64, 1)).to(device).train()
+    inputs = (torch.randn(8192, 64, device=device) for _ in range(4))
+    batches = tuple((one, one.sum(1, keepdim=True).tanh()) for one in inputs)
     return Workload(model, batches, fitted, partial(AdamW, lr=1e-3), None, device)
 
 
 def work_of(name: str, device: str) -> Workload:
     """Return a workload, the same at every call."""
     torch.manual_seed(0)
-    own = {"gates": gates, "diffusion": diffusion}.get(name)
+    own = {"gates": gates, "glu": glu}.get(name)
     return workload(name, device) if own is None else own(device)
 
 

@@ -40,16 +40,26 @@ finally:
     for one in served.services():
         print(one.kind, one.label, one.calls, one.left, one.notes, file=sys.stderr)
 """
+BROKEN = """
+import torch
+@torch._dynamo.register_backend
+def broken(graph, inputs):
+    raise RuntimeError("this backend is broken")
+"""
 SCRIPT = """\
 import sys
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+class Head(nn.Linear):  # a class of its own, because the compiler skips calls of torch's own layers
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.into, self.norm, self.out = nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16), nn.Linear(16, 3)
+        self.into, self.norm, self.out = nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16), Head(16, 3)
 
     def forward(self, x):
         return {"logits": self.out(self.norm(self.into(x)).relu())}
@@ -224,6 +234,18 @@ def test_what_was_saved_goes_on_with_and_without(served, plain):
     assert_same(served("saved"), plain("saved"), served.near)
     with_plan, without = served("resumed"), served("resumed", plain=True)
     assert_same(with_plan, without, served.near)
+
+
+@pytest.mark.parametrize("settings", [{}, {"scope": ["into", "out"]}], ids=["whole", "in blocks"])
+def test_where_compiling_fails_the_script_trains_on_without(workload, plain, tmp_path, settings):
+    broken = Plan(runtime="inductor", settings={"backend": "broken", **settings})
+    rec = recommended(workload, broken, tmp_path / "rec")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "driver.py").write_text(BROKEN + DRIVER)
+    ours = run(tmp_path, "driver.py", str(rec), "train.py", "plain")
+    assert_same(ours, plain("plain"), 1e-3)
+    assert "training recommended {'eager': 6}" in ours.stderr
+    assert "compiling failed: " in ours.stderr
 
 
 def test_a_script_without_the_model_is_as_it_was(served):

@@ -95,11 +95,13 @@ def test_every_kind_of_call_is_seen_by_its_share(watch):
     assert "Net was called 30 times" in reply.notes[0]
 
 
-def test_the_operators_of_a_call_without_gradients_are_not_intercepted(watch):
+def test_operators_are_intercepted_once_there_is_an_optimizer_but_not_in_calls_without_gradients(watch):
     reply = watch(
         "from torch.overrides import _get_current_function_mode\nclass Bare(Net):\n    def forward(self, x):\n"
         "        assert _get_current_function_mode() is None\n        return super().forward(x)\n"
-        "with torch.no_grad():\n    Bare()(torch.ones(1, 4))"
+        "assert _get_current_function_mode() is None\ntorch.optim.SGD(net.parameters())\n"
+        "assert _get_current_function_mode() is not None\nwith torch.no_grad():\n    Bare()(torch.ones(1, 4))\n"
+        "assert _get_current_function_mode() is not None"
     )
     assert isinstance(reply, Workload), reply
 

@@ -95,15 +95,16 @@ class Generated:
     _kept: list[Step] = field(default_factory=list)
     _every: int = 1
 
-    @property
-    def is_next_kept(self) -> bool:
-        """Whether the next step is to be kept. Steps are thinned out evenly, as there may be any number."""
-        return not self.steps % self._every
+    def wants(self, size: int) -> bool:
+        """Return whether to keep the next step, whose copy takes `size` bytes.
+
+        Steps are thinned out evenly, as there may be any number.
+        """
+        is_room = not self._kept or size * (len(self._kept) + 1) <= _MOST_BYTES
+        return is_room and not self.steps % self._every
 
     def keep(self, step: Step) -> None:
-        """Keep this step if there is room."""
-        if self._kept and step.token_bytes * step.length * (len(self._kept) + 1) > _MOST_BYTES:
-            return
+        """Keep this step."""
         self._kept.append(step)
         if len(self._kept) > 2 * _KEPT_STEPS:
             self._kept, self._every = self._kept[::2], 2 * self._every
@@ -209,7 +210,7 @@ class Text:
                 self._measure(held)
                 generated.options = {name: repr(value) for name, value in options.items()}
                 generated.autocast = _autocast(kwargs["input_ids"].device.type)
-                if generated.is_next_kept:  # a step is copied with its cache
+                if generated.wants(_size_of(kwargs, held)):
                     generated.keep(_step_of(kwargs, held))
         except Exception as fault:  # caches and models of any kind may raise
             reason = f"its decode step cannot be recorded: {type(fault).__name__}: {fault}"
@@ -264,6 +265,12 @@ def _autocast(device_type: str) -> str:
     if not torch.is_autocast_enabled(device_type):
         return ""
     return str(torch.get_autocast_dtype(device_type)).removeprefix("torch.")
+
+
+def _size_of(kwargs: Mapping[str, Any], held: int) -> int:
+    """Return the bytes of the keys and values that a cache holds."""
+    both = (states for one in cache_in(kwargs).layers for states in (one.keys, one.values))
+    return sum(held * (states.numel() // states.shape[-2]) * states.element_size() for states in both)
 
 
 def _step_of(kwargs: Mapping[str, Any], held: int) -> Step:

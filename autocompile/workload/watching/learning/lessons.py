@@ -57,12 +57,13 @@ class Lessons:
                 stack.enter_context(self._in_place_of(owner, "clip_grad_value_", self._clips_values))
             stack.enter_context(self._in_place_of(torch.amp.GradScaler, "scale", self._scales))
             stack.enter_context(self._in_place_of(torch.amp.GradScaler, "step", self._steps_scaled))
-            stack.enter_context(self._in_place_of(Optimizer, "__init__", self._creates))
+            for creates in ("__init__", "__setstate__"):  # the latter if it is unpickled or copied
+                stack.enter_context(self._in_place_of(Optimizer, creates, self._creates))
             stack.callback(self._recorder.leave)
             yield
 
     def paused(self) -> AbstractContextManager[None]:
-        """Record nothing within the context, and intercept nothing there: each operator that is intercepted costs."""
+        """Record nothing within the context. Operators are not even intercepted there, which takes time."""
         return self._recorder.paused()
 
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[..., Any]) -> Any:
@@ -79,7 +80,7 @@ class Lessons:
         return recorder.called(own, args, kwargs, lambda _own, *args, **kwargs: make(module, *args, **kwargs))
 
     def _creates(self, make: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        """Begin to record when an optimizer is created: to intercept operators takes time, and most scripts infer."""
+        """Begin to record when an optimizer is created. Intercepting takes time, and most scripts do not train."""
         make(*args, **kwargs)
         self._recorder.join()
 
@@ -104,7 +105,7 @@ class Lessons:
     def _backward(self, make: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
         self.derived += 1
         roots = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
-        if self._recorder.records:
+        if self._recorder.is_active():
             self._take(roots)
         began = time.perf_counter()
         with self._recorder.paused():
@@ -180,7 +181,6 @@ class Lessons:
 
     def _steps(self, optimizer: Optimizer) -> None:
         """Take the optimizer's settings at the beginning of a step."""
-        self._recorder.join()  # an optimizer that was unpickled was not created
         for lesson in self.of.values():
             if lesson.pending is not None and lesson.optimizer is optimizer:
                 module, recipe = lesson.pending
@@ -199,7 +199,7 @@ class Lessons:
             lesson.optimizer = optimizer
             lesson.steps += 1
             lesson.seconds += took / len(trained)
-            if self._recorder.records:
+            if not self._recorder.is_over:
                 lesson.clip_norms[clipped] += 1
                 self._recorded(lesson)
         if self._is_enough():
@@ -224,7 +224,7 @@ class Lessons:
 
     def _is_enough(self) -> bool:
         most = max((len(one.recorded) for one in self.of.values()), default=0)
-        return self._recorder.records and (most >= _MOST_STEPS or self._held_bytes > MOST_BYTES)
+        return not self._recorder.is_over and (most >= _MOST_STEPS or self._held_bytes > MOST_BYTES)
 
     @contextmanager
     def _in_place_of(self, owner: Any, name: str, passed: Callable[..., Any]) -> Iterator[None]:

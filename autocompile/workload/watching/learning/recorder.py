@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import get_ident
 from typing import Any
 from weakref import ref
 
@@ -13,15 +11,17 @@ import torch
 from torch import nn
 from torch._C._functorch import peek_interpreter_stack
 from torch.jit._trace import is_tracing
-from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 from torch.utils import _pytree as pytree
 
 from autocompile.workload.state import RandomState
 from autocompile.workload.training.recorded import Made, tensors_of
-from autocompile.workload.watching.learning.mode_stack import put_below, remove
+from autocompile.workload.watching.learning.interception import Interception
 from autocompile.workload.watching.tally import own_copy
 
-UNSEEN = "its loss goes through code that cannot be recorded, such as its own torch.autograd.Function or compiled code"
+UNSEEN = (
+    "its loss goes through code that cannot be recorded, such as its own torch.autograd.Function, compiled code, or "
+    "what it computed from parameters before it created the optimizer"
+)
 # The maximum memory for copies of tensors from outside. Below the second value, unneeded copies are not searched for.
 MOST_BYTES, _LITTLE_BYTES = 1024**3, 64 * 1024**2
 # The attribute of a replacement function that holds the original function.
@@ -74,36 +74,20 @@ class Recorded:
     factor: float = 1.0
 
 
-class Recorder(TorchFunctionMode):
+class Recorder(Interception):
     """Records operations on models' outputs and on parameters that lead to a gradient.
 
     Tensors that need no gradient come from outside: a target, a mask, a detached tensor. A torch.autograd.Function of
-    the script is not seen, and the origin of its result is unknown. Operations are intercepted from `join` to `leave`,
-    in the thread that made the recorder.
+    the script is not seen, and the origin of its result is unknown.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.by_result: dict[int, Recorded] = {}
         self.outer: dict[int, Seen] = {}
-        self.records = True
         self._numbers: dict[int, tuple[ref[torch.Tensor], int]] = {}
         self._outer_numbers: dict[tuple[int, int], int] = {}
         self._next = self._next_outer = self._held_bytes = self._pruned_bytes = 0
-        self._thread, self._has_joined = get_ident(), False
-
-    def join(self) -> None:
-        """Begin to intercept operations, below the modes that the script itself has entered."""
-        if self._has_joined or get_ident() != self._thread:
-            return
-        self._has_joined = True
-        put_below(self)
-
-    def leave(self) -> None:
-        """Intercept nothing any more. While it handles an operation, it only stops to record."""
-        self.records = False
-        if self._has_joined:
-            remove(self)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -143,30 +127,19 @@ class Recorder(TorchFunctionMode):
             self._note(torch.clone, None, (leaves, spec), (made,), factor=factor)
 
     def is_seeing(self) -> bool:
-        """Return whether operations now lead to gradients of the script, and are not traced or transformed."""
+        """Return whether operations are recorded now: they lead to gradients, and are not traced or transformed."""
         is_apart = is_tracing() or peek_interpreter_stack() is not None  # type: ignore[no-untyped-call]
-        return self.records and self._has_joined and torch.is_grad_enabled() and not is_apart
+        return self.is_active() and torch.is_grad_enabled() and not is_apart
 
     def follows_another(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether an argument is an output of another model, or was made from one."""
         numbers = [self.number_of(one) for one in tensors_of((args, kwargs))]
         return any(number is not None and self.by_result[number].models - {id(module)} for number in numbers)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Record nothing within the context, and do not intercept calls there."""
-        if _get_current_function_mode() is not self:  # type: ignore[no-untyped-call]
-            before, self.records = self.records, False
-            try:
-                yield
-            finally:
-                self.records = before
-            return
-        _pop_mode()  # type: ignore[no-untyped-call]
-        try:
-            yield
-        finally:
-            _push_mode(self)  # type: ignore[no-untyped-call]
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of this tensor among the results of the operations, or None."""
+        held = self._numbers.get(id(tensor))
+        return held[1] if held is not None and held[0]() is tensor else None
 
     def forget(self) -> None:
         """Stop recording and release everything."""
@@ -195,11 +168,6 @@ class Recorder(TorchFunctionMode):
         self.outer = {number: seen for number, seen in self.outer.items() if number in used}
         self._outer_numbers = {key: number for key, number in self._outer_numbers.items() if number in used}
         self._held_bytes = self._pruned_bytes = sum(seen.size for seen in self.outer.values())
-
-    def number_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the number of this tensor among the results of the operations, or None."""
-        held = self._numbers.get(id(tensor))
-        return held[1] if held is not None and held[0]() is tensor else None
 
     def _place(self, leaf: Any) -> Any:
         """Return the placeholder for an argument, made before the operation may change the argument."""
@@ -235,7 +203,7 @@ class Recorder(TorchFunctionMode):
         random: RandomState | None = None,
         factor: float = 1.0,
     ) -> None:
-        if not self.records:
+        if self.is_over:
             return
         numbers = range(self._next, self._next + len(made))
         self._next += len(made)
