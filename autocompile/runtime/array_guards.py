@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,12 @@ from autocompile.runtime.structure import structure_of
 Array = NDArray[Any]
 
 
+def _is_like(given: Any, known: tuple[np.dtype[Any], tuple[int, ...]]) -> bool:
+    """Return whether this is a contiguous array of that dtype and shape."""
+    is_array = type(given) is np.ndarray and given.dtype is known[0] and given.shape == known[1]
+    return is_array and given.flags.c_contiguous
+
+
 class ArrayGuard:
     """Return the program's arrays from a call's arguments, contiguous and in the program's order, or why not."""
 
@@ -22,8 +29,26 @@ class ArrayGuard:
         self._program = program
         self._structure = structure_of(program.input_spec)
         self._ranges = {axis.name: (axis.low, axis.high) for axis in program.axes}
+        # The dtypes and shapes of the latest call that was accepted as it was: most calls are like the previous one.
+        self._latest: tuple[tuple[np.dtype[Any], tuple[int, ...]], ...] = ()
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array] | str:
+        given = self._in_order(args, kwargs)
+        if given and len(given) == len(self._latest) and all(map(_is_like, given, self._latest)):
+            return given
+        accepted = self._examined(args, kwargs)
+        if not isinstance(accepted, str) and given and len(given) == len(accepted) and all(map(is_, given, accepted)):
+            self._latest = tuple((array.dtype, array.shape) for array in accepted)
+        return accepted
+
+    def _in_order(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the arguments in the program's order, or an empty list if there are others."""
+        keywords = self._program.keywords
+        if len(args) != self._program.positional or len(kwargs) != len(keywords):
+            return []
+        return [*args, *(kwargs.get(name) for name in keywords)]
+
+    def _examined(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array] | str:
         program = self._program
         if len(args) != program.positional or kwargs.keys() != set(program.keywords):
             keywords = "".join(f", {name}=" for name in program.keywords)

@@ -61,3 +61,9 @@ def uncompiled(module: Any) -> Any:
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     kind = getattr(compiler, "OptimizedModule", None)
     return module._orig_mod if kind is not None and isinstance(module, kind) else module  # noqa: SLF001
+
+
+def compiles_itself(module: nn.Module) -> bool:
+    """Return whether a module compiles its calls, by its method `compile` or by a `forward` that was compiled."""
+    is_compiled = module._compiled_call_impl is not None  # noqa: SLF001  torch has no public way
+    return is_compiled or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")

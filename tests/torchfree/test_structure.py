@@ -110,6 +110,33 @@ def test_any_other_call_is_refused_in_words(args, scale, said):
     assert called(*args, scale=scale) == said
 
 
+def of_arrays_only():
+    positional = node("builtins.tuple", '"null"', LEAF, LEAF)
+    arguments = node("builtins.tuple", '"null"', positional, node("builtins.dict", '"[]"'))
+    return program(keywords=(), input_spec=text(arguments), guards=program().guards[:2])
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((IMAGES,), "the program takes 2 positional arguments"),
+        ((IMAGES.astype(np.float64), LABELS), "[0][0] is float64, not float32"),
+        ((IMAGES.astype(">f4"), LABELS), "[0][0] has another byte order than this machine"),
+        ((IMAGES[:1], LABELS[:1]), "[0][0] has size 1 in axis 0, which is not in 2..8"),
+        (((IMAGES, IMAGES), LABELS), "its arguments are nested differently"),
+    ],
+)
+def test_a_call_like_the_previous_one_is_recognized_and_another_is_examined(args, said):
+    guard = ArrayGuard(of_arrays_only())
+    for images, labels in [(IMAGES, LABELS), (IMAGES + 1, LABELS + 1), (IMAGES[:2], LABELS[:2]), (IMAGES, LABELS)]:
+        first, second = guard((images, labels), {})
+        assert first is images
+        assert second is labels
+    assert guard(args, {}) == said
+    turned, _labels = guard((IMAGES[:, ::-1], LABELS), {})
+    assert turned.flags.c_contiguous
+
+
 def test_serving_arrays_imports_no_torch():
     code = "import autocompile.artifact.arrays, autocompile.artifact.entry, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import ScriptEntry
 from autocompile.workload.generating.not_tunable import NotTunable
-from autocompile.workload.outermost import uncompiled
+from autocompile.workload.outermost import compiles_itself, uncompiled
 from autocompile.workload.own_autocast import own_autocast
 from autocompile.workload.watching.chosen import Chosen
 from autocompile.workload.watching.learning.lesson import Lesson
@@ -159,7 +159,9 @@ def _subjects(sight: Sight) -> Iterator[Subject]:
     lessons = {id(one.module): one for one in sight.lessons.stepped}
     for generated in sight.generations.seen:
         if generated.steps or generated.left:
-            tally = Tally(generated.model, trains=generated.model.training, autocast=generated.autocast)
+            model = generated.model
+            compiled = compiles_itself(model)
+            tally = Tally(model, trains=model.training, autocast=generated.autocast, is_compiled=compiled)
             yield Subject(tally, generated=generated)
     for (key, learns), tally in sight.tallies.items():
         if learns and key in lessons:
