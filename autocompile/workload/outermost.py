@@ -63,7 +63,11 @@ def uncompiled(module: Any) -> Any:
     return module._orig_mod if kind is not None and isinstance(module, kind) else module  # noqa: SLF001
 
 
-def compiles_itself(module: nn.Module) -> bool:
-    """Return whether a module compiles its calls, by its method `compile` or by a `forward` that was compiled."""
-    is_compiled = module._compiled_call_impl is not None  # noqa: SLF001  torch has no public way
-    return is_compiled or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
+def is_compiled_in_place(module: nn.Module) -> bool:
+    """Return whether the module's method `compile` was called."""
+    return module._compiled_call_impl is not None  # noqa: SLF001  torch has no public way
+
+
+def has_compiled_forward(module: nn.Module) -> bool:
+    """Return whether its `forward` was replaced by a result of `torch.compile`."""
+    return hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")

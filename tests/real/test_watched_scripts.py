@@ -168,16 +168,23 @@ def test_what_the_script_does_to_its_model_is_told(watch):
     assert len(reply.notes) == 5
 
 
-@pytest.mark.parametrize(
-    "compiles", ["net.compile(backend='eager')", "net.forward = torch.compile(net.forward, backend='eager')"]
-)
-def test_a_model_that_is_compiled_in_place_is_recognized(watch, compiles):
-    reply = watch(f"{compiles}\nwith torch.no_grad():\n    for _ in range(3):\n        net(torch.ones(3, 4))")
+COMPILED = "\nwith torch.no_grad():\n    for _ in range(3):\n        net(torch.ones(3, 4))"
+
+
+def test_a_model_that_is_compiled_in_place_is_recognized(watch):
+    reply = watch("net.compile(backend='eager')" + COMPILED)
     assert isinstance(reply, Workload), reply
     assert reply.script.is_compiled
     assert any("the script compiles it itself" in note for note in reply.notes)
     model, samples = unspool(reply)
     assert model(*samples[0].args).shape == (3, 2)
+
+
+def test_a_compiled_forward_is_refused_with_the_remedy(watch):
+    reply = watch("net.forward = torch.compile(net.forward, backend='eager')" + COMPILED)
+    assert isinstance(reply, Failure)
+    assert "replaces the forward() of Net by a compiled one" in reply.message
+    assert "`compile()` instead" in reply.message
 
 
 def test_what_a_script_forks_ends_with_the_script(watch, tmp_path):

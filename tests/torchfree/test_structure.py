@@ -123,7 +123,7 @@ def of_arrays_only():
         ((IMAGES.astype(np.float64), LABELS), "[0][0] is float64, not float32"),
         ((IMAGES.astype(">f4"), LABELS), "[0][0] has another byte order than this machine"),
         ((IMAGES[:1], LABELS[:1]), "[0][0] has size 1 in axis 0, which is not in 2..8"),
-        (((IMAGES, IMAGES), LABELS), "its arguments are nested differently"),
+        (((IMAGES, IMAGES), LABELS), "[0][0] is a tuple, not an array"),
     ],
 )
 def test_a_call_like_the_previous_one_is_recognized_and_another_is_examined(args, said):

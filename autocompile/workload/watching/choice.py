@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import ScriptEntry
 from autocompile.workload.generating.not_tunable import NotTunable
-from autocompile.workload.outermost import compiles_itself, uncompiled
+from autocompile.workload.outermost import has_compiled_forward, is_compiled_in_place, uncompiled
 from autocompile.workload.own_autocast import own_autocast
 from autocompile.workload.watching.chosen import Chosen
 from autocompile.workload.watching.learning.lesson import Lesson
@@ -87,6 +87,9 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         said = "calls no module that has parameters and takes tensors"
         raise InvalidWorkload(said, where=where, remedy="define `model` and `inputs`")
     own, found = _first_to_tune(wanted, name, where)
+    if has_compiled_forward(own.tally.module):
+        said = f"replaces the forward() of {own.kind} by a compiled one, which no other process can be sent"
+        raise InvalidWorkload(said, where=where, remedy="call the model's own `compile()` instead")
     made = None if own.generated is None else _generation(own.generated, own.kind, where)
     entry = ScriptEntry(
         module=own.kind,
@@ -160,7 +163,7 @@ def _subjects(sight: Sight) -> Iterator[Subject]:
     for generated in sight.generations.seen:
         if generated.steps or generated.left:
             model = generated.model
-            compiled = compiles_itself(model)
+            compiled = is_compiled_in_place(model)
             tally = Tally(model, trains=model.training, autocast=generated.autocast, is_compiled=compiled)
             yield Subject(tally, generated=generated)
     for (key, learns), tally in sight.tallies.items():
