@@ -13,6 +13,7 @@ from torch import nn
 from autocompile.artifact.mismatch import mismatches
 from autocompile.core.manifest import Manifest
 from autocompile.core.service import Service
+from autocompile.workload.outermost import undo_compiling_in_place
 from autocompile.workload.own_autocast import unwrapped
 
 
@@ -82,6 +83,7 @@ class Fitting(Generic[Applied]):
             self.others[type(module).__name__] = differs
             return None
         self.others.pop(type(module).__name__, None)
+        undo_compiling_in_place(module)
         applied = self._apply(module)
         self.applied.append(applied)
         return applied

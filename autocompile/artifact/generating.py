@@ -75,7 +75,7 @@ def generating(model: nn.Module, directory: Path, opened: Opened, asked: Asked, 
 
 
 def _decode_part(model: nn.Module, decode: CompiledModule, manifest: Manifest, calls: int | None) -> Part:
-    """Return the part for decode steps. If they are computed in eager mode, the model makes them, with its own cache.
+    """Return the part for decode steps. If they are computed in eager mode, the model makes them.
 
     The `Decoding` of a model computes the same, but slower, because its cache is separate from that of the model.
     """

@@ -64,10 +64,17 @@ def uncompiled(module: Any) -> Any:
 
 
 def is_compiled_in_place(module: nn.Module) -> bool:
-    """Return whether the module's method `compile` was called."""
-    return module._compiled_call_impl is not None  # noqa: SLF001  torch has no public way
+    """Return whether the method `compile` of the module, or of a module in it, was called."""
+    return any(one._compiled_call_impl is not None for one in module.modules())  # noqa: SLF001  torch has no public way
+
+
+def undo_compiling_in_place(module: nn.Module) -> None:
+    """Undo calls of `compile`, of the module and of the modules in it."""
+    for one in module.modules():
+        one._compiled_call_impl = None  # noqa: SLF001
 
 
 def has_compiled_forward(module: nn.Module) -> bool:
     """Return whether its `forward` was replaced by a result of `torch.compile`."""
-    return hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
+    forward = vars(module).get("forward")
+    return hasattr(forward, "_torchdynamo_orig_callable") and not getattr(forward, "_torchdynamo_disable", False)

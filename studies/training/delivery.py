@@ -2,7 +2,7 @@
 
     python studies/training/delivery.py [--only glu] [--rounds 3]     # about ten minutes a workload
 
-`gates` is a recurrence of 24 steps of gates, all element by element. `glu` has 8 blocks of a normalization and a gated
+`gates` is a recurrence of 24 steps of gates, all element by element. `glu` has 16 blocks of a normalization and a gated
 linear unit, as in a Llama, whose operators mostly wait for memory; a compiler fuses them. The other workloads are those
 of `workloads.py`.
 
@@ -131,9 +131,9 @@ def gates(device: str) -> Workload:
 
 
 def glu(device: str) -> Workload:
-    """8,192 samples of 64."""
-    model = nn.Sequential(*(Block(64) for _ in range(8)), nn.Linear(64, 1)).to(device).train()
-    inputs = (torch.randn(8192, 64, device=device) for _ in range(4))
+    """4,096 samples of 64."""
+    model = nn.Sequential(*(Block(64) for _ in range(16)), nn.Linear(64, 1)).to(device).train()
+    inputs = (torch.randn(4096, 64, device=device) for _ in range(4))
     batches = tuple((one, one.sum(1, keepdim=True).tanh()) for one in inputs)
     return Workload(model, batches, fitted, partial(AdamW, lr=1e-3), None, device)
 

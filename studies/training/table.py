@@ -68,7 +68,7 @@ def delivered(directory: Path) -> None:
     print("## Delivery: a restarted job, and `prepare` compared with the pasted snippet\n")
     print(
         "`delivery.py` records these results and describes the method. `gates` is a recurrence, element by\n"
-        "element; `glu` has 8 blocks of a normalization and a gated linear unit.\n"
+        "element; `glu` has 16 blocks of a normalization and a gated linear unit.\n"
     )
     print("| workload, machine | recommended | full speed with an empty cache | with the carried cache | share |")
     print("|---|---|---|---|---|")

@@ -121,10 +121,37 @@ def test_a_pause_in_another_thread_changes_nothing_here(mode):
     assert mode.is_active()
 
 
-def test_it_joins_in_the_thread_that_asks_first(mode):
+def test_it_joins_in_each_thread_that_asks(mode):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(mode.join).result()
         pool.submit(torch.ones, 2).result()
         assert mode.seen == 1
-    torch.ones(2)
-    assert mode.seen == 1
+        assert mode.has_begun
+        assert not mode.is_active()
+        torch.ones(2)
+        assert mode.seen == 1
+        mode.join()
+        assert mode.is_active()
+        torch.ones(2)
+        assert mode.seen == 2
+        mode.leave()
+        assert not pool.submit(mode.is_active).result()
+
+
+def test_it_does_not_join_in_a_backward_pass(mode):
+    weight = torch.ones(2, requires_grad=True)
+    weight.register_hook(lambda _gradient: mode.join())
+    weight.sum().backward()
+    assert not mode.has_begun
+
+
+def test_after_a_pause_torchs_default_device_is_still_below_it(mode):
+    mode.join()
+    try:
+        with mode.paused():
+            torch.set_default_device("meta")
+        assert isinstance(_get_current_function_mode_stack()[0], DeviceContext)
+        torch.set_default_device("cpu")
+    finally:
+        torch.set_default_device(None)
+    assert _get_current_function_mode_stack() == [mode]

@@ -84,6 +84,8 @@ def main(what):
         return by_closure(net)
     if what == "wrapped":
         net.forward = torch.autocast("cpu", torch.bfloat16)(net.forward)
+    if what == "compiled in place":
+        net.compile(backend="eager")
     scaler = torch.amp.GradScaler("cpu", enabled=what == "scaled")
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
@@ -116,6 +118,8 @@ def main(what):
             print(f"{loss.item():.4f} {net(x)['logits'].double().norm().item():.4f}")
     if what == "exit":
         sys.exit(7)
+    if what == "compiled in place":
+        print("compiled:", net._compiled_call_impl, file=sys.stderr)
     print(list(net.state_dict()), sorted(optimizer.state_dict()["param_groups"][0].items(), key=str)[:3], type(net))
 
 main(*sys.argv[1:])
@@ -234,6 +238,13 @@ def test_what_was_saved_goes_on_with_and_without(served, plain):
     assert_same(served("saved"), plain("saved"), served.near)
     with_plan, without = served("resumed"), served("resumed", plain=True)
     assert_same(with_plan, without, served.near)
+
+
+def test_the_recommendation_takes_the_place_of_a_model_compiled_in_place(workload, plain, tmp_path):
+    ours = run_with(workload, "fused", "compiled in place", tmp_path)
+    assert_same(ours, plain("compiled in place"), 1e-3)
+    assert "compiled: None" in ours.stderr
+    assert "training recommended {'eager': 6} {} ()" in ours.stderr
 
 
 @pytest.mark.parametrize("settings", [{}, {"scope": ["into", "out"]}], ids=["whole", "in blocks"])

@@ -171,8 +171,9 @@ def test_what_the_script_does_to_its_model_is_told(watch):
 COMPILED = "\nwith torch.no_grad():\n    for _ in range(3):\n        net(torch.ones(3, 4))"
 
 
-def test_a_model_that_is_compiled_in_place_is_recognized(watch):
-    reply = watch("net.compile(backend='eager')" + COMPILED)
+@pytest.mark.parametrize("compiles", ["net.compile(backend='eager')", "net.into.compile(backend='eager')"])
+def test_a_model_that_is_compiled_in_place_is_recognized(watch, compiles):
+    reply = watch(compiles + COMPILED)
     assert isinstance(reply, Workload), reply
     assert reply.script.is_compiled
     assert any("the script compiles it itself" in note for note in reply.notes)

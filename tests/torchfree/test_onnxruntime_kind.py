@@ -61,6 +61,7 @@ def test_threads_may_spin_between_calls_where_there_are_several_on_a_cpu():
 
     assert spinning(CPU) == {(0, False), (0, True), (1, False), (2, False), (2, True)}
     assert spinning(dataclasses.replace(CPU, cores=1)) == {(0, False)}
+    assert spinning(dataclasses.replace(CPU, in_script=True)) == {(0, False), (1, False), (2, False)}
     spun = replace(PLAN, settings={"spinning": True})
     assert "force_spinning_stop" in snippet(PLAN, device_type="cpu", is_module=True)
     assert "force_spinning_stop" not in snippet(spun, device_type="cpu", is_module=True)

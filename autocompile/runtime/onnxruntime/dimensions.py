@@ -36,6 +36,8 @@ def _spinning_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.device_type == "cpu" else "the device's own threads do the work"
     if around.cores < 2:
         reason = "there is only one core, so there is no other thread to wake"
+    if around.in_script:
+        reason = "the script does other work between calls, from which threads that spin would take CPU time"
     return Choice(value=False), Choice(value=True, unavailable=reason)
 
 

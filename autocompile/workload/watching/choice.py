@@ -86,10 +86,8 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
     if not wanted:
         said = "calls no module that has parameters and takes tensors"
         raise InvalidWorkload(said, where=where, remedy="define `model` and `inputs`")
+    _check_forward(wanted[0], where)
     own, found = _first_to_tune(wanted, name, where)
-    if has_compiled_forward(own.tally.module):
-        said = f"replaces the forward() of {own.kind} by a compiled one, which no other process can be sent"
-        raise InvalidWorkload(said, where=where, remedy="call the model's own `compile()` instead")
     made = None if own.generated is None else _generation(own.generated, own.kind, where)
     entry = ScriptEntry(
         module=own.kind,
@@ -99,7 +97,7 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         whole=whole,
         with_gradients=own.with_gradients,
         autocast=own.tally.autocast,
-        is_compiled=own.tally.is_compiled,
+        is_compiled=own.tally.is_compiled or is_compiled_in_place(own.tally.module),
     )
     notes = tuple(_notes(entry, own, subjects))
     feeding = sight.loaders.feeding(own.tally.module)
@@ -157,14 +155,19 @@ def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Su
         raise InvalidWorkload(said, where=where, remedy=remedy) from fault
 
 
+def _check_forward(own: Subject, where: str) -> None:
+    """Raise InvalidWorkload if the script has replaced a module's forward() by a compiled function."""
+    if has_compiled_forward(own.tally.module):
+        said = f"replaces the forward() of {own.kind} by a compiled one, which no other process can be sent"
+        raise InvalidWorkload(said, where=where, remedy="call the model's own `compile()` instead")
+
+
 def _subjects(sight: Sight) -> Iterator[Subject]:
     """Yield the uses of modules that could be tuned."""
     lessons = {id(one.module): one for one in sight.lessons.stepped}
     for generated in sight.generations.seen:
         if generated.steps or generated.left:
-            model = generated.model
-            compiled = is_compiled_in_place(model)
-            tally = Tally(model, trains=model.training, autocast=generated.autocast, is_compiled=compiled)
+            tally = Tally(generated.model, trains=generated.model.training, autocast=generated.autocast)
             yield Subject(tally, generated=generated)
     for (key, learns), tally in sight.tallies.items():
         if learns and key in lessons:

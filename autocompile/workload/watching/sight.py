@@ -14,7 +14,7 @@ from torch import nn
 
 from autocompile.core.job import Watching
 from autocompile.workload.generating.generations import Generations
-from autocompile.workload.outermost import is_compiled_in_place, outermost_calls, uncompiled
+from autocompile.workload.outermost import outermost_calls, uncompiled
 from autocompile.workload.own_autocast import own_autocast
 from autocompile.workload.spans import when_done
 from autocompile.workload.watching.functions import WatchedFunction
@@ -96,7 +96,7 @@ class Sight:
     def _tally_of(self, module: nn.Module) -> Tally:
         own, learns = uncompiled(module), torch.is_grad_enabled()
         tally = self.tallies.setdefault((id(own), learns), Tally(own))
-        tally.is_compiled = own is not module or is_compiled_in_place(own)
+        tally.is_compiled = own is not module
         tally.trains = module.training
         kind = next(tensor.device.type for tensor in (*own.parameters(), torch.empty(0)))
         around = str(torch.get_autocast_dtype(kind)).removeprefix("torch.") if torch.is_autocast_enabled(kind) else ""

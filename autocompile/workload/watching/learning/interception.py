@@ -7,57 +7,71 @@ from contextlib import contextmanager
 from threading import local
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode, _pop_mode, _push_mode
 from torch.utils._device import DeviceContext
 
 
 class _Here(local):
-    """What differs by thread: in how many pauses it is."""
+    """What differs by thread: whether it has joined, and in how many pauses it is."""
 
+    has_joined = False
     pauses = 0
 
 
 class Interception(TorchFunctionMode):
-    """Intercepts operators from `join` to `leave`, in the thread that called `join` first, except in pauses.
+    """Intercepts operators from `join` to `leave`, in the threads that called `join`, except in pauses.
 
-    A script may have entered modes of its own before, or not have left them when it ends.
+    A script may have entered modes of its own before, or not have left them when it ends. `has_begun` tells whether any
+    thread has joined.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._here = _Here()
-        self.has_joined = self.is_over = False
+        self.has_begun = self.is_over = False
 
     def join(self) -> None:
-        """Enter this mode as if it had been entered before all others that are active in this thread."""
-        if self.has_joined or self.is_over:
+        """Enter this mode as if it had been entered before all others that are active in this thread.
+
+        Autograd's own threads do not join: there, operators belong to a backward pass.
+        """
+        if self._here.has_joined or self.is_over or _is_in_backward_pass():
             return
-        self.has_joined = True
-        modes = _taken_off()
-        of_torch = sum(isinstance(one, DeviceContext) for one in modes[:1])  # torch requires it at the bottom
-        _put_on([*modes[:of_torch], self, *modes[of_torch:]])
+        self.has_begun = self._here.has_joined = True
+        _put_at(0, self)
 
     def leave(self) -> None:
-        """Stop for good. In another thread, or while it handles an operator, the mode stays but does nothing."""
+        """Stop for good. In other threads, and while it handles an operator, the mode stays but does nothing."""
         self.is_over = True
         _taken_from_stack(self)
 
     def is_active(self) -> bool:
-        """Return whether it has joined, is not over, and is not paused in this thread."""
-        return self.has_joined and not self.is_over and not self._here.pauses
+        """Return whether it has joined in this thread, is not paused there, and is not over."""
+        return self._here.has_joined and not self.is_over and not self._here.pauses
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Intercept nothing within the context."""
-        place = _taken_from_stack(self) if self.has_joined else None
+        place = _taken_from_stack(self) if self._here.has_joined else None
         self._here.pauses += 1
         try:
             yield
         finally:
             self._here.pauses -= 1
             if place is not None and not self.is_over:
-                modes = _taken_off()
-                _put_on([*modes[:place], self, *modes[place:]])
+                _put_at(place, self)
+
+
+def _is_in_backward_pass() -> bool:
+    return torch._C._current_graph_task_id() != -1  # noqa: SLF001  torch has no public way
+
+
+def _put_at(place: int, mode: TorchFunctionMode) -> None:
+    """Put a mode on this thread's stack at a place from the bottom, but above torch's default device."""
+    modes = _taken_off()
+    place = max(place, sum(isinstance(one, DeviceContext) for one in modes[:1]))
+    _put_on([*modes[:place], mode, *modes[place:]])
 
 
 def _taken_from_stack(mode: TorchFunctionMode) -> int | None:

@@ -69,6 +69,8 @@ class Lessons:
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[..., Any]) -> Any:
         """Make a call of a module with gradients."""
         recorder = self._recorder
+        if recorder.has_begun:  # the optimizer may have been created in another thread
+            recorder.join()
         own = uncompiled(module)
         learns = any(parameter.requires_grad for parameter in own.parameters())
         if not recorder.is_seeing() or not learns or recorder.follows_another(own, args, kwargs):
