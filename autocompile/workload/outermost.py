@@ -71,7 +71,7 @@ def is_compiled_in_place(module: nn.Module) -> bool:
 def undo_compiling_in_place(module: nn.Module) -> None:
     """Undo calls of `compile`, of the module and of the modules in it."""
     for one in module.modules():
-        one._compiled_call_impl = None  # noqa: SLF001
+        vars(one).pop("_compiled_call_impl", None)  # a class attribute, None, remains
 
 
 def has_compiled_forward(module: nn.Module) -> bool:
