@@ -39,8 +39,9 @@ class Fitting(Generic[Applied]):
     """Applies the recommendation to those modules that are the tuned one.
 
     `apply`: creates the applied object of such a module. `as_tuned`: returns the part of a module that was tuned, by
-    default the module itself. `applied` has all applied objects, in order; `others` says how other modules differ, by
-    their class.
+    default the module itself. If the script has compiled a module by its method `compile`, that is undone, because the
+    recommendation takes its place. `applied` has all applied objects, in order; `others` says how other modules differ,
+    by their class.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from by_hand import ways
 from shared import shares
 from workloads import chosen, device_type
 
@@ -72,7 +71,7 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         python(["-c", TUNE, name, budget, rec])
         took_s = time.perf_counter() - began
         document = json.loads((Path(rec) / "recommendation.json").read_text())
-        beside = json.loads(python([str(HERE / "one.py"), name, rec, *ways(device_type()), "autocompile_numpy"]))
+        beside = json.loads(python([str(HERE / "one.py"), name, rec]))
         again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(more)]
         memory = memory_of(rec, name) if device_type() == "cpu" else {}
     winner = document["winner"]

@@ -61,10 +61,8 @@ def held(rows: list[Row]) -> None:
     print("Served relative to it: the best way by hand is chosen in one half of the rounds and compared in the other")
     print("half, and the other way round, with the 95% interval; without an interval, in all rounds. For arrays: what")
     print('`load(..., arrays="numpy")` serves, because OpenVINO and ONNX Runtime by hand take and return arrays.')
-    print(
-        "Loaded with the model, each call also checks that the model's weights have not changed. The cell is empty if"
-    )
-    print("another runtime serves, or if the row was recorded before arrays were.\n")
+    print("Loaded with the model, each call also checks that the model's weights have not changed. The cell is empty")
+    print("if another runtime serves, or if the row was recorded before arrays were.\n")
     print("Start: the time of loading and the first call. Memory in MB: the size of the packed artifact, the memory of")
     print("one process that serves it, and the memory of each of four processes that serve it at the same time.\n")
     columns = "reported | three more processes | start | packed | alone | each of four"
