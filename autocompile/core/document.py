@@ -54,6 +54,8 @@ class TrialEntry(Record, frozen=True):
         latency_ms: The 50th percentile of single calls, the median over the candidate's processes.
         latency: Quantiles and mean in the last process.
         speedup: The baseline's time per sample divided by the candidate's, from paired timings, with its 95% interval.
+        speedup_of_one_process: The same, with the interval in which 95% of single processes lie. It is wider than that
+            of `speedup`, which is for the mean over processes: each process has a bias of its own.
         paired_ms: Milliseconds for the samples of one of the baseline's calls, derived from `speedup`.
         amortized_ms: The same, amortized over the goal's calls, start-up included.
         compile_s: The time to compile the packed program; without one, the first pass over all signatures.
@@ -81,6 +83,7 @@ class TrialEntry(Record, frozen=True):
     latency_ms: float | None = None
     latency: Latency | None = None
     speedup: Estimate | None = None
+    speedup_of_one_process: Estimate | None = None
     paired_ms: Estimate | None = None
     amortized_ms: float | None = None
     compile_s: float | None = None

@@ -125,7 +125,7 @@ def _certainty(document: Document) -> Iterator[str]:
     noisy = " The host was noisy." if winner.contamination and winner.contamination.noisy else ""
     yield (
         f"It was measured in {winner.processes} process{'es' * (winner.processes != 1)}; differences below "
-        f"{document.margin:.1%} do not count in this run.{noisy}"
+        f"{document.margin:.1%} do not count in this run.{_single_process(winner)}{noisy}"
     )
     if winner.error is not None and document.profile.reference:
         yield (
@@ -139,6 +139,14 @@ def _certainty(document: Document) -> Iterator[str]:
         off = f"the losses differ by {learned.off:.1e}, and {learned.limit:.1e} is allowed"
         same = f"; with the same random numbers, {off}"
         yield f"It was {learned_words(learned)}{'' if learned.skipped else same}."
+
+
+def _single_process(winner: TrialEntry) -> str:
+    """Return between which speed-ups single processes lie; "" for the baseline, or if that is not recorded."""
+    single = winner.speedup_of_one_process
+    if single is None or winner.origin == "baseline":
+        return ""
+    return f" A single process may run at {single.low:.2f}x to {single.high:.2f}x eager's speed (95%)."
 
 
 def _unseen(document: Document) -> Iterator[str]:

@@ -79,6 +79,7 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         "took_s": round(took_s, 1),
         "winner": winner["label"],
         "verdict": winner["speedup"],
+        "one_process": winner["speedup_of_one_process"],
         "startup_s": winner["startup_s"],
         "packed_mb": round(document["artifact"]["size_bytes"] / 2**20, 1),
         **memory,

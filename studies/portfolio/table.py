@@ -63,11 +63,13 @@ def held(rows: list[Row]) -> None:
     print('`load(..., arrays="numpy")` serves, because OpenVINO and ONNX Runtime by hand take and return arrays.')
     print("Loaded with the model, each call also checks that the model's weights have not changed. The cell is empty")
     print("if another runtime serves, or if the row was recorded before arrays were.\n")
+    print("Reported: the speed-up with its 95% interval, which is for the mean over processes. One process: where the")
+    print("report expects a single process; empty if the row was recorded before the report had it.\n")
     print("Start: the time of loading and the first call. Memory in MB: the size of the packed artifact, the memory of")
     print("one process that serves it, and the memory of each of four processes that serve it at the same time.\n")
-    columns = "reported | three more processes | start | packed | alone | each of four"
+    columns = "reported | one process | three more processes | start | packed | alone | each of four"
     print(f"| workload | best by hand | served relative to it | for arrays | {columns} |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
         by_hand = (way for way in row["ways"] if way not in (OURS, FOR_ARRAYS) and _is_right(row, way))
         right = {way: row["ways"][way]["speedup"] for way in by_hand}
@@ -77,7 +79,7 @@ def held(rows: list[Row]) -> None:
         print(
             f"| {row['workload']} | {best} {right[best]:.2f}x | {_relative(row, right, OURS)} | "
             f"{_relative(row, right, FOR_ARRAYS)} | {said['value']:.2f}x "
-            f"({said['low']:.2f} to {said['high']:.2f}) | {again} | {row['startup_s'] * 1e3:.0f} ms | {_memory(row)} |"
+            f"({said['low']:.2f} to {said['high']:.2f}) | {_one_process(row)} | {again} | {row['startup_s'] * 1e3:.0f} ms | {_memory(row)} |"
         )
     print()
 
@@ -100,6 +102,11 @@ def _relative(row: Row, right: dict[str, float], own: str) -> str:
         ]
     found = median_interval(ratios)
     return "{:.0%} ({:.0%} to {:.0%})".format(*map(math.exp, (found.value, found.low, found.high)))
+
+
+def _one_process(row: Row) -> str:
+    single = row.get("one_process")
+    return f"{single['low']:.2f}x to {single['high']:.2f}x" if single else ""
 
 
 def _memory(row: Row) -> str:

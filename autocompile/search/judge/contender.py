@@ -13,7 +13,7 @@ from autocompile.core.goal import Goal
 from autocompile.core.outcome import Measurement
 from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import kind_of
-from autocompile.search.judge.scatter import Scatter, ratio_of, scatter_of
+from autocompile.search.judge.scatter import Scatter, ratio_of, ratio_of_one_more, scatter_of
 
 # Relative half-width of the interval of a start-up: compile times of one program differ this much between processes.
 STARTUP_UNCERTAINTY = 0.15
@@ -35,6 +35,7 @@ class Contender:
     `floor` is the relative difference in latency below which this run calls nothing faster. `tail` is the ratio of the
     goal's latency percentile to the mean latency, with the scatter between processes as its interval. `excess` maps
     each constraint to how far the candidate exceeds it, relative to the limit; the constraint is met at or below 0.
+    `one_more` is `ratio` with the interval in which one more process would measure it; nothing is decided by it.
     `noisy` tells whether most of its processes were timed while other programs used the host's CPU or GPU.
     """
 
@@ -51,6 +52,7 @@ class Contender:
     floor: float = 0.0
     tail: Estimate = _NONE
     excess: dict[str, float] = field(default_factory=dict)
+    one_more: Estimate = _NONE
     noisy: bool = False
 
     @property
@@ -150,6 +152,7 @@ def _contender(trial: Trial, run: _Run) -> Contender:
         floor=run.scatter.floor,
         tail=tail if run.goal.objective == "latency" else _NONE,
         excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
+        one_more=ratio_of_one_more(trial, run.scatter),
         noisy=mostly_noisy(trial),
     )
 

@@ -44,6 +44,13 @@ class Scatter:
             return between
         return max(between, trial.measurements[0].ratio.relative_halfwidth)
 
+    def halfwidth_of_one_more(self, trial: Trial) -> float:
+        """Return the half-width of the 95% prediction interval of the log ratio that one more process measures.
+
+        It is wider than the interval of the mean: the new process has a bias of its own, too.
+        """
+        return self.quantile * self.sigma * math.sqrt(1 + 1 / len(trial.measurements))
+
     def margin(self, processes: int) -> float:
         """Return by how much two candidates must differ, as a share, if each is measured in `processes` processes."""
         return max(self.floor, self.quantile * self.sigma * math.sqrt(2 / processes))
@@ -80,5 +87,15 @@ def ratio_of(trial: Trial, scatter: Scatter) -> Estimate:
     """Return candidate time over baseline time, from all processes; the baseline's is 1 by definition."""
     if trial.origin == "baseline":
         return Estimate(1.0, 1.0, 1.0)
-    value = math.exp(mean(math.log(m.ratio.value) for m in trial.measurements))
-    return Estimate.around(value, scatter.halfwidth(trial))
+    return Estimate.around(_mean_ratio(trial), scatter.halfwidth(trial))
+
+
+def ratio_of_one_more(trial: Trial, scatter: Scatter) -> Estimate:
+    """Return the same ratio, with the interval in which the ratio of one more process lies; the baseline's is 1."""
+    if trial.origin == "baseline":
+        return Estimate(1.0, 1.0, 1.0)
+    return Estimate.around(_mean_ratio(trial), scatter.halfwidth_of_one_more(trial))
+
+
+def _mean_ratio(trial: Trial) -> float:
+    return math.exp(mean(math.log(m.ratio.value) for m in trial.measurements))

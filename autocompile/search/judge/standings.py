@@ -110,6 +110,7 @@ def measured_entry(trial: Trial, contender: Contender, given_batch: float | None
         latency_ms=median(m.latency.p50_ms for m in trial.measurements),
         latency=latest.latency,
         speedup=contender.ratio.inverse(),
+        speedup_of_one_process=contender.one_more.inverse(),
         paired_ms=contender.latency_s.scaled(1e3),
         compile_s=trial.measurement.startup.pack_s or trial.measurement.startup.compile_s,
         startup_s=contender.startup_s,
