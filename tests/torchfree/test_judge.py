@@ -93,6 +93,22 @@ def test_more_processes_narrow_the_interval():
     assert often.relative_halfwidth < once.relative_halfwidth
 
 
+def test_a_single_process_varies_more_than_the_mean_however_many_were_measured():
+    """The mean's interval shrinks with the processes; that of one more process only to their scatter."""
+
+    def of(count):
+        agreeing = [math.exp(0.01 * (-1) ** number) / 2 for number in range(count)]
+        return judge([baseline(), trial(1, 0.5, finals=finals(*agreeing))], 1e6).winner
+
+    few, many = of(4), of(40)
+    for one in (few, many):
+        assert one.one_more.value == pytest.approx(one.ratio.value)
+        assert one.one_more.relative_halfwidth > one.ratio.relative_halfwidth
+    assert many.ratio.relative_halfwidth < 0.005 < 0.019 < many.one_more.relative_halfwidth < 0.022
+    eager = judge([baseline(finals=finals(1.0, 1.1))], 1e6).winner
+    assert (eager.one_more.low, eager.one_more.high) == (1.0, 1.0)
+
+
 def test_failures_are_not_ranked():
     verdict = judge([baseline(), trial(1, outcome=failure())], 1e6)
     assert [c.label for c in verdict.ranking] == ["eager"]
