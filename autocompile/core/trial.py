@@ -37,11 +37,18 @@ class Trial(Record, frozen=True):
     def measurements(self) -> tuple[Measurement, ...]:
         """One measurement per process that counts: the screening and the finals, or only the finals if there are two.
 
-        A finalist was selected by its screening, which is therefore biased in its favour.
+        A finalist was selected by its screening, which is therefore biased in its favour. Of these, the processes that
+        were timed while other programs used the host count only if there are no others: their figures cannot be used.
         """
         if self.measurement is None:
             return ()
-        return self.finals if len(self.finals) > 1 else (self.measurement, *self.finals)
+        counted = self.finals if len(self.finals) > 1 else (self.measurement, *self.finals)
+        return tuple(one for one in counted if not one.contamination.noisy) or counted
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether other programs used the host in all processes that count."""
+        return any(one.contamination.noisy for one in self.measurements)
 
     @property
     def batch_factor(self) -> float:

@@ -6,7 +6,8 @@
 
 Each workload is tuned in a separate process. What `load` serves is then timed in one process with all ways by hand,
 interleaved (`one.py`), and in three more processes against eager only. On a CPU, the memory of the served model is
-measured, in one process and in each of four (`shared.py`). On a processor without instructions for bfloat16, the ways
+measured, in one process and in each of four (`shared.py`), and how long three processes take to start (`start.py`).
+On a processor without instructions for bfloat16, the ways
 in bfloat16 are skipped. On a machine with a GPU, everything runs on the GPU, with the ways for GPUs. Rows are appended
 to results/, so an interrupted recording can be continued.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shared import shares
+from start import starts
 from workloads import chosen, device_type
 
 from autocompile.host import environment
@@ -74,6 +76,7 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         beside = json.loads(python([str(HERE / "one.py"), name, rec]))
         again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(more)]
         memory = memory_of(rec, name) if device_type() == "cpu" else {}
+        began_in = starts(rec, name)
     winner = document["winner"]
     return {
         "took_s": round(took_s, 1),
@@ -81,6 +84,7 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         "verdict": winner["speedup"],
         "one_process": winner["speedup_of_one_process"],
         "startup_s": winner["startup_s"],
+        "starts": began_in,
         "packed_mb": round(document["artifact"]["size_bytes"] / 2**20, 1),
         **memory,
         "again": [ways["autocompile"]["speedup"] for ways in again],

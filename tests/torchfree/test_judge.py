@@ -104,7 +104,8 @@ def test_a_single_process_varies_more_than_the_mean_however_many_were_measured()
     for one in (few, many):
         assert one.one_more.value == pytest.approx(one.ratio.value)
         assert one.one_more.relative_halfwidth > one.ratio.relative_halfwidth
-    assert many.ratio.relative_halfwidth < 0.005 < 0.019 < many.one_more.relative_halfwidth < 0.022
+    assert many.ratio.relative_halfwidth < 0.005
+    assert 0.019 < many.one_more.relative_halfwidth < 0.022
     eager = judge([baseline(finals=finals(1.0, 1.1))], 1e6).winner
     assert (eager.one_more.low, eager.one_more.high) == (1.0, 1.0)
 
@@ -162,14 +163,27 @@ def test_nobody_is_ahead_who_is_slower_and_was_preferred_for_being_simpler():
     assert (second.break_even, second.from_high) == (None, None)
 
 
+def noisy(found):
+    return replace(found, contamination=replace(found.contamination, noisy=True))
+
+
 def on_a_noisy_host(one, processes):
     """A trial of which so many processes, of all, were timed beside something else."""
-
-    def noisy(found):
-        return replace(found, contamination=replace(found.contamination, noisy=True))
-
     finals = tuple(noisy(m) if number < processes else m for number, m in enumerate(one.finals))
     return replace(one, finals=finals)
+
+
+def test_load_from_other_programs_at_the_start_does_not_spoil_the_run():
+    """Screened next to other programs, and measured again when they had ended."""
+    quiet = [baseline(finals=finals(1.0)), trial(1, 0.5, label="fast", finals=finals(0.5))]
+    started_in_noise = [
+        replace(one, outcome=noisy(measurement(ratio))) for one, ratio in zip(quiet, (1.6, 1.9), strict=True)
+    ]
+    verdict = judge(started_in_noise, 1e6)
+    assert verdict.winner.label == "fast"
+    assert verdict.winner.ratio.value == pytest.approx(0.5)
+    assert verdict.winner.processes == 1
+    assert scatter_of(started_in_noise).floor == 0.0
 
 
 def test_nothing_is_called_faster_on_a_noisy_host():

@@ -103,6 +103,17 @@ def test_what_eager_shows_is_expected_of_what_is_compiled():
     assert math.exp(slow.ratio(both).mean) == pytest.approx(1.5, rel=0.15)
 
 
+def test_little_is_learned_from_what_was_timed_beside_other_programs():
+    calm = seen(3.0, number=1, runtime="eager", amp="bf16")
+    contamination = replace(calm.outcome.contamination, noisy=True)
+    disturbed = replace(calm, outcome=replace(calm.outcome, contamination=contamination))
+    both, first = SPACE.candidate(runtime="inductor", amp="bf16"), [seen(1.0, runtime="eager")]
+    before = Forecast(SPACE, SEEN, first).ratio(both)
+    after_calm, after_noise = (Forecast(SPACE, SEEN, [*first, one]).ratio(both) for one in (calm, disturbed))
+    assert after_calm.mean - before.mean > 2 * (after_noise.mean - before.mean) > 0
+    assert after_noise.deviation > after_calm.deviation
+
+
 def test_seconds_are_learned_by_mode():
     base = [seen(1.0, seconds=3.5, runtime="eager"), seen(0.5, seconds=20, number=1, runtime="inductor")]
     tuned = seen(0.5, seconds=90, number=2, runtime="inductor", mode="max-autotune")

@@ -60,6 +60,9 @@ def _in_training(device_type: str) -> dict[Feature, Usual]:
 
 # What the sum does not explain: how values interact, and how processes differ.
 _NOISE, _COST_NOISE, _MEMORY_NOISE = 0.06, 0.25, 0.05
+# The same for a ratio that was measured while other programs used the host: next to one busy process on two cores, a
+# program that takes 0.7 times the baseline's time took 1.7 times of it (`studies/trust`, agreement).
+_DISTURBED = 0.9
 # The log ratio that a failed trial counts as: its values are unlikely to help, alone or together.
 _FAILED = 0.7
 _FIRST_TRIAL_S = 3.5
@@ -92,11 +95,12 @@ class _Linear:
         self._noise = noise
         self._covariance: NDArray[np.float64] | None = None
 
-    def learn(self, features: NDArray[np.float64], observed: float) -> None:
-        """Add an observation."""
+    def learn(self, features: NDArray[np.float64], observed: float, noise: float | None = None) -> None:
+        """Add an observation, with the standard deviation of its own noise if that is not the usual one."""
+        variance = (self._noise if noise is None else noise) ** 2
         self._covariance = None
-        self._precision += np.outer(features, features) / self._noise**2
-        self._weighted += features * observed / self._noise**2
+        self._precision += np.outer(features, features) / variance
+        self._weighted += features * observed / variance
 
     def predict(self, features: NDArray[np.float64]) -> Expected:
         """Predict the value for these features."""
@@ -130,7 +134,8 @@ class Forecast:
         for trial in trials:
             features = self._features(trial.candidate)
             if trial.measurement is not None:
-                self._ratio.learn(features, math.log(trial.measurement.ratio.value))
+                noise = _DISTURBED if trial.measurement.contamination.noisy else _NOISE
+                self._ratio.learn(features, math.log(trial.measurement.ratio.value), noise)
                 self._cost.learn(features, math.log(_seconds(trial) / self._first_s))
                 if baseline_bytes and trial.measurement.peak_memory_bytes:
                     self._memory.learn(features, math.log(trial.measurement.peak_memory_bytes / baseline_bytes))

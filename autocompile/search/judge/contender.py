@@ -36,7 +36,7 @@ class Contender:
     goal's latency percentile to the mean latency, with the scatter between processes as its interval. `excess` maps
     each constraint to how far the candidate exceeds it, relative to the limit; the constraint is met at or below 0.
     `one_more` is `ratio` with the interval in which one more process would measure it; nothing is decided by it.
-    `noisy` tells whether most of its processes were timed while other programs used the host's CPU or GPU.
+    `noisy` tells whether all its processes were timed while other programs used the host's CPU or GPU.
     """
 
     number: int
@@ -153,7 +153,7 @@ def _contender(trial: Trial, run: _Run) -> Contender:
         tail=tail if run.goal.objective == "latency" else _NONE,
         excess=_excess(trial, run.goal, call_s=call_s, startup_s=startup_s),
         one_more=ratio_of_one_more(trial, run.scatter),
-        noisy=mostly_noisy(trial),
+        noisy=trial.is_noisy,
     )
 
 
@@ -214,11 +214,6 @@ def _excess(trial: Trial, goal: Goal, *, call_s: float, startup_s: float) -> dic
         "max_memory": (memory, asked.max_memory_bytes),
     }
     return {name: value / limit - 1 for name, (value, limit) in pairs.items() if limit is not None}
-
-
-def mostly_noisy(trial: Trial) -> bool:
-    """Whether more than half of a measured trial's processes were timed on a noisy host."""
-    return 2 * sum(m.contamination.noisy for m in trial.measurements) > len(trial.measurements)
 
 
 def beats(contender: Contender, other: Contender, calls: float) -> bool:

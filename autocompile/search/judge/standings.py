@@ -13,7 +13,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.core.words import words_of
 from autocompile.runtime.snippet import snippet
-from autocompile.search.judge.contender import Contender, beats, mostly_noisy
+from autocompile.search.judge.contender import Contender, beats
 from autocompile.search.judge.trade_offs import trade_offs
 from autocompile.search.judge.verdict import Verdict, judge
 
@@ -124,7 +124,7 @@ def measured_entry(trial: Trial, contender: Contender, given_batch: float | None
         samples_per_s=given_batch / contender.latency_s.value if given_batch else None,
         counters=trial.measurement.counters,
         contamination=latest.contamination,
-        noisy=mostly_noisy(trial),
+        noisy=trial.is_noisy,
         learned=next((m.learned for m in trial.finals if m.learned is not None), None),
         generated=next((m.generated for m in trial.finals if m.generated is not None), None),
     )
