@@ -7,9 +7,8 @@
 Each workload is tuned in a separate process. What `load` serves is then timed in one process with all ways by hand,
 interleaved (`one.py`), and in three more processes against eager only. On a CPU, the memory of the served model is
 measured, in one process and in each of four (`shared.py`), and how long three processes take to start (`start.py`).
-On a processor without instructions for bfloat16, the ways
-in bfloat16 are skipped. On a machine with a GPU, everything runs on the GPU, with the ways for GPUs. Rows are appended
-to results/, so an interrupted recording can be continued.
+On a processor without instructions for bfloat16, the ways in bfloat16 are skipped. On a machine with a GPU, everything
+runs on the GPU, with the ways for GPUs. Rows are appended to results/, so an interrupted recording can be continued.
 """
 
 import argparse

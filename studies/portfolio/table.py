@@ -65,12 +65,9 @@ def held(rows: list[Row]) -> None:
     print("if another runtime serves, or if the row was recorded before arrays were.\n")
     print("Reported: the speed-up with its 95% interval, which is for the mean over processes. One process: where the")
     print("report expects a single process; empty if the row was recorded before the report had it.\n")
-    print("Start: the time of `load` and the first call, with what autocompile imports for them; in parentheses the")
-    print(
-        "time of importing the library that serves. Without parentheses, the time is for both. Memory in MB: the size"
-    )
-    print("of the packed artifact, the memory of one process that serves it, and the memory of each of four processes")
-    print("that serve it at the same time.\n")
+    print("Start: the time of `load` and the first call, and in parentheses that of the imports that they need, apart")
+    print("from torch. Without parentheses, the time is for both. Memory in MB: the size of the packed artifact, the")
+    print("memory of one process that serves it, and the memory of each of four processes that serve it at once.\n")
     columns = "reported | one process | three more processes | start | packed | alone | each of four"
     print(f"| workload | best by hand | served relative to it | for arrays | {columns} |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
@@ -117,10 +114,8 @@ def _one_process(row: Row) -> str:
 def _start(row: Row) -> str:
     if "starts" not in row:  # recorded before they were told apart
         return f"{row['startup_s'] * 1e3:.0f} ms"
-    start_ms, library_ms = (
-        statistics.median(one[name] for one in row["starts"]) * 1e3 for name in ("start_s", "library_s")
-    )
-    return f"{start_ms:.0f} ms ({library_ms:.0f} ms)"
+    start_s, imports_s = (statistics.median(one[name] for one in row["starts"]) for name in ("start_s", "imports_s"))
+    return f"{start_s * 1e3:.0f} ms ({imports_s * 1e3:.0f} ms)"
 
 
 def _memory(row: Row) -> str:
