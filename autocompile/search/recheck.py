@@ -87,11 +87,12 @@ def recheck(bench: Bench, document: Document, artifact: Path) -> Recheck:
         measured.append(reply)
     if not measured:
         raise bench.too_small()
-    now = _speedup(document, measured)
+    trial = _trial(document, measured[0], tuple(measured))
+    now = ratio_of(trial, scatter_of([trial])).inverse()
     slower = math.log(then.value / now.value) > math.hypot(then.relative_halfwidth, now.relative_halfwidth)
     outcome = _outcome(bench, document, then, "", verdict="regression" if slower else "good")
-    noisy = any(m.contamination.noisy for m in measured)
-    return replace(outcome, now=now, noisy=noisy, learned=measured[0].learned, generated=measured[0].generated)
+    seen = measured[0]
+    return replace(outcome, now=now, noisy=trial.is_noisy, learned=seen.learned, generated=seen.generated)
 
 
 def _is_packed(document: Document) -> bool:
@@ -105,11 +106,6 @@ def _prompts_of(document: Document, artifact: Path) -> str:
     directory = artifact / document.prompts.directory
     open_manifest(directory, open_manifest(artifact).prompts)
     return str(directory)
-
-
-def _speedup(document: Document, measured: list[Measurement]) -> Estimate:
-    trial = _trial(document, measured[0], tuple(measured))
-    return ratio_of(trial, scatter_of([trial])).inverse()
 
 
 def _trial(document: Document, outcome: Measurement | Failure, finals: tuple[Measurement, ...]) -> Trial:
