@@ -225,6 +225,28 @@ def test_integers_beyond_32_bits_are_refused(packed):
     assert serve(torch.tensor([6, 7])).tolist() == [7, 8]
 
 
+def _buckets(_self, ids):
+    """Relative positions in buckets, as T5 computes them: the integers come from sizes, not from the call's values."""
+    positions = torch.arange(ids.shape[1])
+    distance = positions[None, :] - positions[:, None]
+    return (distance > 0).to(torch.long) * 16 + distance.abs().clamp(max=15) * torch.ones_like(ids[:1])
+
+
+def _positions(_self, ids):
+    """Positions that skip padding, as RoBERTa counts them."""
+    mask = ids.ne(1).int()
+    return (torch.cumsum(mask, dim=1).type_as(mask) * mask).long() + 1
+
+
+@pytest.mark.parametrize("function", [_buckets, _positions])
+def test_integers_that_come_from_sizes_or_conditions_may_be_multiplied(function, packed):
+    model, ids = Applied(function), torch.tensor([[5, 7, 1, 1], [4, 2**31 - 1, 9, 1]])
+    _program, serve = packed(model, ids)
+    other = torch.tensor([[1, 1, 3, 8], [2, 6, 1, 5]])
+    for one in (ids, other):
+        torch.testing.assert_close(serve(one), Call(model)(one))
+
+
 def test_several_threads_call_at_once(packed):
     torch.manual_seed(0)
     model = Images()

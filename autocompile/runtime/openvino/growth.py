@@ -28,6 +28,12 @@ _BEYOND = frozenset(
 )
 
 
+# The results of these have the shape of an integer tensor, but do not depend on its values.
+_OF_THE_SHAPE = frozenset(
+    {"empty_like", "full_like", "ones_like", "zeros_like", "new_empty", "new_full", "new_ones", "new_zeros"}
+)
+
+
 def largest(program: ExportedProgram, count: int) -> tuple[int, ...]:
     """Return how large the integers may be for each of the `count` tensors of a call.
 
@@ -48,10 +54,14 @@ def largest(program: ExportedProgram, count: int) -> tuple[int, ...]:
 
 
 def _grown(node: Any, of: Sequence[Mapping[int, int]]) -> Mapping[int, int]:
-    """Return by which factor the integers of each input may have grown in the node's result."""
-    if not of:
-        return {}
+    """Return by which factor the integers of each input may have grown in the node's result.
+
+    `of`: the same for the integers that the node is computed from. It is empty for those that do not depend on the
+    values of a call, such as positions.
+    """
     name = str(getattr(node.target, "overloadpacket", node.target)).rpartition(".")[2]
+    if not any(of) or name in _OF_THE_SHAPE:
+        return {}
     if name in _BEYOND:
         raise NotPackable(f"it multiplies integers of a call ({name}), and OpenVINO computes them in 32 bits")
     factor = _FACTORS.get(name, 1)
