@@ -31,12 +31,14 @@ args, kwargs = arguments_of(inputs)
 known = set(sys.modules)
 began = time.perf_counter()
 for module in needed:
-    with contextlib.suppress(ImportError):  # some are only made by importing others
+    with contextlib.suppress(Exception):  # some are only made by importing others
         importlib.import_module(module)
 imported = time.perf_counter()
 with torch.no_grad():
     served = autocompile.load(rec, model)
     served(*args, **kwargs)
+if torch.cuda.is_available():
+    torch.cuda.synchronize()
 ended = time.perf_counter()
 assert not served.status.fallbacks, served.status
 new = [module for module in sys.modules if module not in known]
