@@ -77,6 +77,8 @@ class Kind(ABC):
         draws_as_eager: Whether a trial can build it so that it draws the same random numbers as eager
             (`trial/check/randomness.py`). Otherwise its outputs cannot be compared if the model draws random numbers.
         takes: The names of the shared dimensions that apply to this runtime.
+        does_itself: The names of the shared dimensions whose values it implements itself. How eager does with such a
+            value says little about it.
         has_own_threads: Whether it computes in its own threads instead of torch's.
         cached_for_programs: Name patterns of the files in its cache that belong to single programs. All other files
             belong to the machine's toolchain; they are made once, and every new cache starts with them.
@@ -104,6 +106,7 @@ class Kind(ABC):
         *("amp", "float32", "memory_format", "threads", "batch"),
         *("optimizer", "activations", "micro_batches"),
     )
+    does_itself: tuple[str, ...] = ()
     has_own_threads: bool = False
     cached_for_programs: tuple[str, ...] = ("*",)
     cached_for_machine: tuple[str, ...] = ()

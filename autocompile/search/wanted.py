@@ -18,7 +18,7 @@ from autocompile.search.choose.batch_limits import beyond_limit
 from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.memory import memory_left, saving_seeds
-from autocompile.search.choose.policy import Dropped, Stakes, choose, dropped, probes
+from autocompile.search.choose.policy import Dropped, Stakes, choose, does_as_eager, dropped, probes
 from autocompile.search.choose.seeds import Seed, ordered_seeds, seeds_of_the_script, seeds_of_values
 from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.reserve import kept_for_later_s
@@ -154,7 +154,11 @@ def following(
 
 
 def _without(hopeless: set[tuple[str, Value]], candidates: Sequence[Candidate]) -> list[Candidate]:
-    return [candidate for candidate in candidates if not hopeless & set(candidate.values.items())]
+    def is_hopeless(candidate: Candidate) -> bool:
+        found = hopeless & set(candidate.values.items())
+        return any(does_as_eager(candidate, dimension) for dimension, _value in found)
+
+    return [candidate for candidate in candidates if not is_hopeless(candidate)]
 
 
 def _only_plain_could_compile(
@@ -179,7 +183,8 @@ def _stakes(bench: Bench, trials: Sequence[Trial]) -> Stakes:
 
 def _narrow(bench: Bench, value: Dropped) -> None:
     subject, saved = f"{value.dimension}={value.value}", f"that saves about {format_duration(value.saved_s)}"
-    bench.ledger.decide("narrowed", subject, f"{value.reason}: not compiled; {saved}", saved_s=value.saved_s)
+    still = f" except by {' and '.join(value.still)}" if value.still else ""
+    bench.ledger.decide("narrowed", subject, f"{value.reason}: not compiled{still}; {saved}", saved_s=value.saved_s)
 
 
 def untried_programs(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> list[Candidate]:

@@ -36,6 +36,7 @@ class OpenVinoKind(Kind):
     compiles = "build"
     packs_as = "load"
     takes = ("amp", "threads", "batch", "sizes")
+    does_itself = ("amp",)  # it chooses which operators compute in the reduced precision
     has_own_threads = True
     library = "openvino"
     extra = "openvino"

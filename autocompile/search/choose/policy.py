@@ -11,7 +11,7 @@ from autocompile.core.outcome import Failure
 from autocompile.core.plan import EAGER
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.catalogue import kind, kind_of
 from autocompile.search.choose.forecast import Expected, Forecast
 from autocompile.space.space import Space
 
@@ -32,12 +32,16 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A value that is not compiled, with the reason and the estimate of the seconds that this saves."""
+    """A value that is not compiled, with the reason and the estimate of the seconds that this saves.
+
+    Runtimes that implement the value themselves may still be tried with it; `still` names those that are left.
+    """
 
     dimension: str
     value: Value
     reason: str
     saved_s: float
+    still: tuple[str, ...] = ()
 
 
 def probes(space: Space, candidate: Candidate) -> list[Candidate]:
@@ -57,10 +61,18 @@ def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: 
             continue
         (dimension, value), *_ = changes.items()
         reason = _hopeless(trial) if dimension in _PROBED else ""
-        saved_s = sum(forecast.seconds(c) for c in untried if c[dimension] == value) if reason else 0.0
-        if saved_s:
-            hopeless.append(Dropped(dimension, value, reason, saved_s))
+        having = [candidate for candidate in untried if candidate[dimension] == value] if reason else []
+        out = [candidate for candidate in having if does_as_eager(candidate, dimension)]
+        if out:
+            still = dict.fromkeys(str(candidate["runtime"]) for candidate in having if candidate not in out)
+            saved_s = sum(map(forecast.seconds, out))
+            hopeless.append(Dropped(dimension, value, reason, saved_s, tuple(still)))
     return hopeless
+
+
+def does_as_eager(candidate: Candidate, dimension: str) -> bool:
+    """Return whether the candidate's runtime leaves the values of a dimension to torch, as eager does."""
+    return dimension not in kind(str(candidate["runtime"])).does_itself
 
 
 def _hopeless(trial: Trial) -> str:
