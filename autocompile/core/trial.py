@@ -37,8 +37,8 @@ class Trial(Record, frozen=True):
     def measurements(self) -> tuple[Measurement, ...]:
         """One measurement per process that counts: the screening and the finals, or only the finals if there are two.
 
-        A finalist was selected by its screening, which is therefore biased in its favour. Of these, the processes that
-        were timed while other programs used the host count only if there are no others: their figures cannot be used.
+        A finalist was selected by its screening, which is therefore biased in its favour. Processes that were timed
+        while other programs used the host count only if all of these were.
         """
         if self.measurement is None:
             return ()

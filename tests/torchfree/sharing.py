@@ -79,7 +79,7 @@ class SleepingRunner(FakeRunner):
         return reply
 
 
-def main(storage, log, seconds=0.05, node="", limit_s=2.0, bias=1.0, sampler="policy"):
+def main(storage, log, seconds=0.05, node="", limit_s=2.0, bias=1.0, sampler="policy", gate=""):
     if node:
         presence._node = lambda: node
     session.Archive = partial(Archive, beats=Beats(limit_s / 8, limit_s))
@@ -103,6 +103,9 @@ def main(storage, log, seconds=0.05, node="", limit_s=2.0, bias=1.0, sampler="po
         )
         # Runs differ in their memory, which is not part of the study's name, so they share one study.
         bench = with_fields(bench, environment=environment(memory_bytes=os.getpid()))
+        told.write("ready")
+        while gate and not Path(gate).exists():
+            time.sleep(0.01)
         document = session.run_study(bench)
     winner = document.winner
     said = [decision.reason for decision in document.decisions]

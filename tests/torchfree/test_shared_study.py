@@ -24,7 +24,13 @@ def unfinished(url):
 
 
 def test_runs_that_start_together_and_one_that_joins_late_measure_each_candidate_once(tmp_path, storage):
-    first, second = (Run(tmp_path, name, storage, bias=bias) for name, bias in (("first", 1.0), ("second", 1.004)))
+    gate = tmp_path / "gate"
+    first, second = (
+        Run(tmp_path, name, storage, bias=bias, gate=str(gate)) for name, bias in (("first", 1.0), ("second", 1.004))
+    )
+    for one in (first, second):  # on a busy machine, one may need seconds longer for its imports
+        one.wait_for(1, "ready")
+    gate.touch()
     first.wait_for(3)
     late = Run(tmp_path, "late", storage, bias=0.996)
     runs = [first, second, late]

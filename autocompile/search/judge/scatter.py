@@ -49,7 +49,8 @@ class Scatter:
 
         It is wider than the interval of the mean: the new process has a bias of its own, too.
         """
-        return self.quantile * self.sigma * math.sqrt(1 + 1 / len(trial.measurements))
+        further = self.quantile * self.sigma * math.sqrt(1 + 1 / len(trial.measurements))
+        return max(further, self.halfwidth(trial))
 
     def margin(self, processes: int) -> float:
         """Return by how much two candidates must differ, as a share, if each is measured in `processes` processes."""
