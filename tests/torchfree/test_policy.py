@@ -5,9 +5,11 @@ import math
 
 import pytest
 from builders import environment, failure, measurement, profile, trial
+from fakes import FakeClock, FakeRunner, packs_a_program
 from msgspec.structs import replace
 from test_search import run, said
 
+from autocompile.core.goal import Goal
 from autocompile.core.step_profile import StepPhase, StepProfile
 from autocompile.core.workload import TrainingEntry
 from autocompile.runtime.catalogue import open_space
@@ -207,12 +209,27 @@ def test_a_run_by_policy_finds_the_best_and_says_why(policy):
     assert document.winner.config["freezing"]
     narrowed = said(document, "narrowed")
     assert any(
-        line.startswith("amp=bf16: 3.0 times slower in eager: not compiled") and "; that saves about" in line
-        for line in narrowed
+        line.startswith("amp=bf16: 3.0 times slower in eager: not compiled; that saves about") for line in narrowed
     )
     assert next(one for one in document.decisions if one.subject == "amp=bf16").saved_s > 0
-    assert not any(plan.autocast and plan.runtime in ("inductor", "aot") for plan in runner.ran)
+    assert not any(plan.autocast and not plan.is_eager for plan in runner.ran)
     assert any("the highest expected improvement per second" in line for line in said(document, "chosen"))
+
+
+def test_a_run_tries_openvino_in_the_precision_that_is_hopeless_in_eager(policy, monkeypatch):
+    monkeypatch.setattr(openvino_kind, "computes_in", lambda dtype: dtype != "float16")
+
+    def answer(plan):
+        slow = plan.autocast and plan.runtime != "openvino"
+        return (3.0 if slow else 0.4 if plan.autocast else 1.0 if plan.is_eager else 0.6), 8.0 * (not plan.is_eager)
+
+    runner = FakeRunner(answer, FakeClock(), packs=packs_a_program)
+    document, _ = run(runner=runner, goal=Goal(calls=10**7), strategy=policy, budget_s=2000)
+    told = "amp=bf16: 3.0 times slower in eager: not compiled except by openvino; that saves about"
+    assert any(line.startswith(told) for line in said(document, "narrowed"))
+    compiled = {e.plan.runtime for e in document.trials if e.plan.autocast and not e.plan.is_eager}
+    assert compiled == {"openvino"}
+    assert document.winner.label.startswith("openvino amp=bf16")
 
 
 @pytest.mark.parametrize(("busy", "starves"), [(0.6, True), (0.66, True), (0.67, False), (0.9, False)])

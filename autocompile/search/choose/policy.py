@@ -64,7 +64,9 @@ def dropped(forecast: Forecast, space: Space, trials: Sequence[Trial], untried: 
         having = [candidate for candidate in untried if candidate[dimension] == value] if reason else []
         out = [candidate for candidate in having if does_as_eager(candidate, dimension)]
         if out:
-            still = dict.fromkeys(str(candidate["runtime"]) for candidate in having if candidate not in out)
+            still = dict.fromkeys(
+                str(candidate["runtime"]) for candidate in having if not does_as_eager(candidate, dimension)
+            )
             saved_s = sum(map(forecast.seconds, out))
             hopeless.append(Dropped(dimension, value, reason, saved_s, tuple(still)))
     return hopeless

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
@@ -86,17 +86,16 @@ def scatter_of(trials: Sequence[Trial]) -> Scatter:
 
 def ratio_of(trial: Trial, scatter: Scatter) -> Estimate:
     """Return candidate time over baseline time, from all processes; the baseline's is 1 by definition."""
-    if trial.origin == "baseline":
-        return Estimate(1.0, 1.0, 1.0)
-    return Estimate.around(_mean_ratio(trial), scatter.halfwidth(trial))
+    return _ratio(trial, scatter.halfwidth)
 
 
 def ratio_of_one_more(trial: Trial, scatter: Scatter) -> Estimate:
-    """Return the same ratio, with the interval in which the ratio of one more process lies; the baseline's is 1."""
+    """Return the same ratio, with the interval in which the ratio of one more process lies."""
+    return _ratio(trial, scatter.halfwidth_of_one_more)
+
+
+def _ratio(trial: Trial, halfwidth: Callable[[Trial], float]) -> Estimate:
     if trial.origin == "baseline":
         return Estimate(1.0, 1.0, 1.0)
-    return Estimate.around(_mean_ratio(trial), scatter.halfwidth_of_one_more(trial))
-
-
-def _mean_ratio(trial: Trial) -> float:
-    return math.exp(mean(math.log(m.ratio.value) for m in trial.measurements))
+    value = math.exp(mean(math.log(m.ratio.value) for m in trial.measurements))
+    return Estimate.around(value, halfwidth(trial))
