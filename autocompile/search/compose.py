@@ -35,14 +35,12 @@ from autocompile.search.run import Bench
 class Findings:
     """The results of a run: the profile, the toolchain, the trials and the delivery.
 
-    `as_given` is the verdict among the candidates at the given batch, if other batch sizes were tried. `before` holds
-    the trials as they were before any of them was packed or loaded.
+    `as_given` is the verdict among the candidates at the given batch, if other batch sizes were tried.
     """
 
     profile: Profile
     toolchain: Toolchain
     as_given: Verdict | None
-    before: tuple[Trial, ...]
     delivery: Delivery
 
     @property
@@ -105,7 +103,7 @@ def compose(bench: Bench, findings: Findings) -> Document:
         notices=ledger.notices,
         open_to=tuple(contender.label for contender in verdict.owed),
         stopped=findings.delivery.stopped,
-        without_artifact=_without_artifact(bench, findings.before),
+        without_artifact=_without_artifact(bench, findings.delivery.in_process),
         lanes=tuple(ledger.lanes),
     )
 

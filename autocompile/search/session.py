@@ -63,7 +63,7 @@ def run_study(bench: Bench) -> Document:
         trials, stopped = _searched(bench, archive, around, profile)
     delivery = deliver_winner(bench, trials, stopped)
     as_given = _as_given(bench, delivery.trials, delivery.verdict)
-    return compose(bench, Findings(profile, toolchain, as_given, tuple(trials), delivery))
+    return compose(bench, Findings(profile, toolchain, as_given, delivery))
 
 
 def _searched(bench: Bench, archive: Archive, around: Surroundings, profile: Profile) -> tuple[Sequence[Trial], str]:

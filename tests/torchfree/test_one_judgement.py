@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from test_search import run, usual
+from verdicts import is_undecided
 
 from autocompile.artifact.integrity import open_manifest
 from autocompile.core.envelope import at_calls as segment_at
@@ -251,7 +252,7 @@ def keeps(entry):
 
 
 def columns(entry):
-    return entry.amortized_ms, entry.paired_ms.value, entry.startup_s, entry.changes
+    return entry.amortized_ms, entry.paired_ms.value, entry.startup_s + entry.packing_s, entry.changes
 
 
 def betters(document):
@@ -297,7 +298,7 @@ def check_reason(document):
     if simplest:
         changes = {entry.label: entry.changes for entry in measured(document)}
         assert all(document.winner.changes < changes[label] for label in simplest[1].split(", "))
-    disturbed = "used this host" in document.reason or "too noisy for a verdict" in document.reason
+    disturbed = is_undecided(document.reason)
     for entry in betters(document):
         assert disturbed or entry.noisy or ("the verdict is open" in document.reason and not entry.is_finalist)
 

@@ -274,6 +274,29 @@ def test_what_misses_a_limit_as_loaded_does_not_win():
     assert len(missed) == len([entry for entry in document.trials if entry.status == "measured"])
 
 
+class Growing(FakeRunner):
+    """What is measured as it is delivered takes more memory than before."""
+
+    def load(self, task, limits):
+        return replace(super().load(task, limits), peak_memory_bytes=3 << 20)
+
+
+def threads_help(plan):
+    return (0.5, 0.1) if plan.is_eager and plan.threads else (1.0, 0.1)
+
+
+def test_what_exceeds_a_limit_when_it_is_measured_for_delivery_is_not_offered_for_other_numbers_of_calls(tmp_path):
+    strategy = tmp_path / "eager.toml"
+    strategy.write_text("[dimensions]\nruntime = []\nthreads = [0, 1]\n[finals]\nprocesses = 2\n")
+    runner = Growing(threads_help, FakeClock())
+    document, _ = tuned(runner, Goal(calls=1_000_000, max_memory="2MiB"), strategy=str(strategy))
+    grown = next(entry for entry in document.trials if entry.label.startswith("eager threads="))
+    assert grown.verdict == "beyond a limit"
+    assert document.winner.label == "eager"
+    assert {segment.label for segment in open_manifest(runner.directory).envelope} == {"eager"}
+    assert document.without_artifact.winner.label == "eager"
+
+
 @pytest.fixture
 def kept(tmp_path):
     document, runner = tuned(packing())

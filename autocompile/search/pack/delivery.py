@@ -14,7 +14,7 @@ from autocompile.core.manifest import Absence, Manifest
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.core.units import format_duration
-from autocompile.runtime.catalogue import serving_of
+from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.search.judge.verdict import Verdict
 from autocompile.search.pack.loading import INTERRUPTED
 from autocompile.search.pack.offers import offers
@@ -28,11 +28,12 @@ from autocompile.search.run import Bench
 class Delivery:
     """The verdict over `trials`, as they are served; `bench.artifact` holds the winner.
 
-    `untimed`: why the packed and verified artifact was not timed as loaded, or "". `stopped`: why the run ended early,
-    or "".
+    `in_process` holds the same trials as they run without an artifact. `untimed`: why the packed and verified artifact
+    was not timed as loaded, or "". `stopped`: why the run ended early, or "".
     """
 
     trials: tuple[Trial, ...]
+    in_process: tuple[Trial, ...]
     verdict: Verdict
     manifest: Manifest
     untimed: str = ""
@@ -65,7 +66,16 @@ def deliver_winner(bench: Bench, trials: Sequence[Trial], stopped: str = "") -> 
         stopped = own.stopped or stopped
         known = [own.trial if t.number == trial.number else t for t in known]
         _tell_change(bench, verdict, bench.verdict(known))
-    return _delivered(bench, done[verdict.winner.number], verdict, known, trials, stopped)
+    return _delivered(bench, done[verdict.winner.number], verdict, known, _in_process(trials, known), stopped)
+
+
+def _in_process(before: Sequence[Trial], served: Sequence[Trial]) -> tuple[Trial, ...]:
+    """Return the trials as they run without an artifact: most as they were measured before anything was packed.
+
+    A candidate that nothing is packed for runs in the same way in both cases, so its last figures count.
+    """
+    last = {trial.number: trial for trial in served}
+    return tuple(last[trial.number] if kind_of(trial.plan).packs_as is None else trial for trial in before)
 
 
 def _told(bench: Bench, stop: BaseException) -> str:
@@ -84,9 +94,9 @@ def _tell_change(bench: Bench, before: Verdict, after: Verdict) -> None:
 
 
 def _delivered(
-    bench: Bench, own: Delivered, verdict: Verdict, trials: list[Trial], before: Sequence[Trial], stopped: str
+    bench: Bench, own: Delivered, verdict: Verdict, trials: list[Trial], in_process: tuple[Trial, ...], stopped: str
 ) -> Delivery:
-    """Move the winner into `bench.artifact`, with what else it can serve, as measured `before` packing."""
+    """Move the winner into `bench.artifact`, with the other candidates that it can serve, which run `in_process`."""
     bare = own.manifest
     shutil.rmtree(bench.artifact, ignore_errors=True)
     shutil.move(own.directory, bench.artifact)
@@ -95,7 +105,7 @@ def _delivered(
     except (KeyboardInterrupt, RunnerError) as stop:
         stopped = _told(bench, stop)
         beside = standby(bench, own.trial, trials, may_run=False)
-    offered = offers(bench, verdict, own.trial, before, bare.serving, expected=bool(own.untimed))
+    offered = offers(bench, verdict, own.trial, in_process, bare.serving, expected=bool(own.untimed))
     manifest = replace(
         bare,
         label=own.trial.label,
@@ -106,4 +116,4 @@ def _delivered(
         standby=None if isinstance(beside, Absence) else beside,
     )
     write_manifest(bench.artifact, manifest)
-    return Delivery(tuple(trials), verdict, manifest, own.untimed, stopped)
+    return Delivery(tuple(trials), in_process, verdict, manifest, own.untimed, stopped)

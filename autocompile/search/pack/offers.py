@@ -30,17 +30,19 @@ class Offers:
 
 
 def offers(
-    bench: Bench, verdict: Verdict, winner: Trial, before: Sequence[Trial], serving: Serving, *, expected: bool
+    bench: Bench, verdict: Verdict, winner: Trial, in_process: Sequence[Trial], serving: Serving, *, expected: bool
 ) -> Offers:
     """Return what an artifact can serve that starts the winner by `serving`; `expected`: it was not timed as loaded.
 
-    `before`: the trials as they were before anything was packed or loaded.
+    `in_process`: the trials as they run without an artifact.
     """
-    by_number = {trial.number: trial for trial in before}
+    by_number = {trial.number: trial for trial in in_process}
     own = once_packed(verdict.winner)
     packed = replace(own, label=f"{own.label}, packed") if serving.is_packed else own
-    cold = [c for c in _unpacked(bench, before) if _goes_with(by_number[c.number], winner) and c.number != own.number]
-    envelope = judge([packed, *cold], bench.spread_over(before), verdict.margin).envelope
+    cold = [
+        c for c in _unpacked(bench, in_process) if _goes_with(by_number[c.number], winner) and c.number != own.number
+    ]
+    envelope = judge([packed, *cold], bench.spread_over(in_process), verdict.margin).envelope
     best = {segment.label for segment in envelope}
     kept = [c for c in cold if c.label in best or (c.origin == "baseline" and c.is_feasible)]
     first = _configured(own, winner, serving, expected=expected)
