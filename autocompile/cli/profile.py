@@ -22,8 +22,9 @@ def profile(
     from autocompile.core.progress import Silence
     from autocompile.core.serde import to_json
     from autocompile.profiling import USUAL_S, profile_workload
+    from autocompile.report.plain import to_terminal
     from autocompile.report.progress import LiveProgress
-    from autocompile.report.text import as_lines, terminal
+    from autocompile.report.text import as_lines
     from autocompile.tuning import from_script
     from autocompile.workload.capture.place import script_place
 
@@ -34,4 +35,4 @@ def profile(
     if json:
         print(to_json(found, indent=2).decode())
     else:
-        terminal().print(as_lines(str(found)))
+        to_terminal(as_lines(str(found)))

@@ -27,6 +27,7 @@ def show(
     if json:
         print(to_json(document, indent=2).decode())
         return
-    from autocompile.report.text import render, terminal
+    from autocompile.report.plain import to_terminal
+    from autocompile.report.text import render
 
-    terminal().print(render(document))
+    to_terminal(render(document))

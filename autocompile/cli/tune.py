@@ -89,12 +89,12 @@ def tune(
 def _show(document: Document, output: Path, script: str, *, as_json: bool) -> None:
     from autocompile.core.serde import to_json
     from autocompile.report.brief import brief
-    from autocompile.report.text import terminal
+    from autocompile.report.plain import to_terminal
 
     if as_json:
         print(to_json(document, indent=2).decode())
     else:
-        terminal().print(brief(document, str(output)))
+        to_terminal(brief(document, str(output)))
         print("\n" + "\n".join(_kept(document, output, script)))
 
 

@@ -10,8 +10,9 @@ from rich.text import Text
 from autocompile.core.document import Document, TrialEntry
 from autocompile.report.generated import generated_lines
 from autocompile.report.learned import learned_lines
+from autocompile.report.plain import plain_text
 from autocompile.report.prompts import prompts_lines
-from autocompile.report.text import artifact_lines, headline, plain_text, section, trial_table
+from autocompile.report.text import artifact_lines, headline, section, trial_table
 
 # How many rows of the table are shown, in addition to the baseline and plain `torch.compile`.
 _LEADING = 6

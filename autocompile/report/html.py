@@ -10,7 +10,8 @@ from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 from autocompile.core.document import Document
 from autocompile.report.drawing import envelope_svg
-from autocompile.report.text import WIDTH, render
+from autocompile.report.plain import WIDTH
+from autocompile.report.text import render
 
 _FRAME = '<pre style="font-family:ui-monospace,Menlo,Consolas,monospace;line-height:1.35">{code}</pre>'
 _PAGE = (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +21,13 @@ from autocompile.report.generated import generated_lines
 from autocompile.report.lanes import lane_lines
 from autocompile.report.learned import learned_lines
 from autocompile.report.limits import all_break, verdict_words
+from autocompile.report.plain import plain_text
 from autocompile.report.profile import profile_lines
 from autocompile.report.prompts import prompts_lines, prompts_words
 from autocompile.report.story import story
 from autocompile.report.whole_script import whole_script_words
 from autocompile.search.ledger import measuring_share
 
-WIDTH = 120
 _STYLES = {
     "winner": "bold green",
     "nearest": "bold yellow",
@@ -43,20 +42,6 @@ _STYLES = {
 def as_text(document: Document) -> str:
     """Return the full report as plain text, 120 columns wide."""
     return plain_text(render(document))
-
-
-def plain_text(rendered: RenderableType) -> str:
-    """Return `rendered` as text without colours, 120 columns wide."""
-    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
-    console.print(rendered)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def terminal() -> Console:
-    """Return a console for standard output, wide enough for the table if it is not a terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def as_lines(text: str) -> RenderableType:

@@ -21,6 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -92,6 +93,9 @@ _FUSED_STEPS = _FusedSteps()
 class Weights:
     """A model's weights, compared with `packed` (None: with their present values) once and after each detected change.
 
+    The first comparison with `packed` runs in a thread, so that programs can be loaded in the meantime; `difference`
+    waits for it.
+
     `watch` is the model's `Watch`; the caller updates it before each question. `samples` are digests of samples of the
     packed weights, for the first comparison. After a change, all weights are read.
     """
@@ -107,15 +111,20 @@ class Weights:
         self.watch = watch
         self._model = model
         self._packed = digests(model) if packed is None else packed
+        self._samples = samples
         self._reading = threading.Lock()
-        self._look = self._looked() if samples is None else _Look(model, samples, watch.state, sampled=True)
+        self._look: _Look | None = None
+        if packed is None:
+            self._look = self._looked()
+        else:
+            threading.Thread(target=self._begin, name="autocompile-weights", daemon=True).start()
 
     def difference(self) -> str:
         """Return how the weights now differ from those that were packed, or ""."""
         look = self._look
-        if not look.holds(self.watch.state):
+        if look is None or not look.holds(self.watch.state):
             with self._reading:
-                if not self._look.holds(self.watch.state):
+                if self._look is None or not self._look.holds(self.watch.state):
                     self._look = self._looked()
                 look = self._look
         return look.difference
@@ -134,8 +143,15 @@ class Weights:
 
         return held
 
+    def _begin(self) -> None:
+        with suppress(Exception):  # `difference` raises it again
+            self.difference()
+
     def _looked(self) -> _Look:
-        return _Look(self._model, self._packed, self.watch.state)
+        if self._samples is None:
+            return _Look(self._model, self._packed, self.watch.state)
+        samples, self._samples = self._samples, None
+        return _Look(self._model, samples, self.watch.state, sampled=True)
 
 
 class _Look:

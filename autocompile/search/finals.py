@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -31,7 +31,8 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     """Measure the finalists in new processes, in interleaved rounds, as far as the budget allows.
 
     After the number of processes that the strategy asks for, the candidates that are still tied with the best are
-    measured in further processes, up to `at_most`, until they are distinguishable or certainly equal.
+    measured in further processes, up to `at_most`, until they are distinguishable or certainly equal. So are those that
+    read faster than the winner, but were only timed while other programs used the host, until one process is quiet.
     """
     finalists = _finalists(bench, archive)
     if len(finalists) == 1:
@@ -106,20 +107,26 @@ def _rounds(bench: Bench, archive: Archive, schedule: _Schedule) -> Iterator[tup
     rules = bench.settings.strategy.finals
     yield from schedule.full_rounds()
     for round_number in range(rules.processes, rules.at_most):
-        tied = unsettled(bench.verdict(archive.trials()), bench.spread_over(archive.trials()))
-        going_on = [c for c in tied if c.number in schedule.finalists]
+        verdict = bench.verdict(archive.trials())
+        tied = unsettled(verdict, bench.spread_over(archive.trials()))
+        disturbed = verdict.disturbed[: rules.candidates]
+        going_on = [c for c in (*disturbed, *tied) if c.number in schedule.finalists]
         if not going_on:
             return
         if round_number == rules.processes:
-            labels = ", ".join(c.label for c in going_on)
-            bench.ledger.decide(
-                "noted", "finals", f"not distinguishable yet: {labels}; they are measured in further processes"
-            )
+            for said, some in (("not distinguishable yet", tied), ("timed next to other programs", disturbed)):
+                _tell_of_more(bench, said, [c.label for c in some if c in going_on])
         by_number = {trial.number: trial for trial in archive.trials()}
         for number in (c.number for c in going_on):
             if len(by_number[number].finals) <= round_number and archive.begin_final(number):
                 yield round_number, by_number[number]
         yield from schedule.full_rounds()
+
+
+def _tell_of_more(bench: Bench, said: str, labels: Sequence[str]) -> None:
+    if labels:
+        told = f"{said}: {', '.join(labels)}; measured in further processes"
+        bench.ledger.decide("noted", "finals", told)
 
 
 class _Schedule:

@@ -177,8 +177,12 @@ def test_large_outputs_are_the_callers_own_whatever_their_sizes(packed, plan):
         (lambda _self, x: x.half() + 1, (torch.arange(4.0),)),
         (lambda _self, x: torch.nonzero(x > 0), (torch.randn(4, 4),)),
         (lambda self, x: self.weight * x.shape[0], (torch.randn(3),)),
+        (
+            lambda _self, x, to, ids: (x.index_add(0, to, x + 1, alpha=2), ids.index_add(-1, to, ids)),
+            (torch.randn(3, 4), torch.tensor([2, 0, 2]), torch.arange(6).reshape(2, 3)),
+        ),
     ],
-    ids=["number", "integers", "booleans", "bfloat16", "float16", "size by values", "no tensor used"],
+    ids=["number", "integers", "booleans", "bfloat16", "float16", "size by values", "no tensor used", "index_add"],
 )
 def test_it_takes_and_gives(function, args, packed):
     torch.manual_seed(0)
@@ -216,6 +220,8 @@ def test_integers_beyond_32_bits_are_refused(packed):
     model = Applied(lambda _self, x: x + 1)
     with pytest.raises(NotPackable, match="computes integers in 32 bits"):
         packed(model, torch.tensor([2**31, 0]))
+    with pytest.raises(NotPackable, match="computes integers in 32 bits"):
+        packed(Applied(lambda _self, x: x.index_put((x % 2,), x, accumulate=True)), torch.tensor([2**29, 1]))
     with pytest.raises(NotPackable, match="it multiplies integers of a call"):
         packed(Applied(lambda _self, x: x * 1000003 % 1009), torch.tensor([5, 6]))
     _program, serve = packed(model, torch.tensor([2**29, -(2**29)]))
@@ -367,3 +373,14 @@ def test_the_snippet_runs():
     expected = Call(model)(ids, keep)
     model.forward = lambda ids, keep: {"pooled": Text.forward(model, ids, keep)["pooled"]}
     torch.testing.assert_close(names["run"](ids, keep)["pooled"], expected["pooled"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_snippet_converts_what_openvino_itself_cannot():
+    from autocompile.runtime.openvino.library import openvino
+
+    openvino()
+    model = Applied(lambda _self, x, to: torch.zeros(3, 4).index_add(0, to, x, alpha=2))
+    names, args = {"model": model}, (torch.randn(2, 4), torch.tensor([2, 0]))
+    exec(snippet(OPENVINO, device_type="cpu", is_module=True), names)
+    torch.testing.assert_close(names["run"](*args), Call(model)(*args))

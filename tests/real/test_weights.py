@@ -132,6 +132,7 @@ def test_every_change_is_seen_and_its_undoing_too(model, asked, change, monkeypa
     if change not in BEHIND_TORCH:  # what torch counts is seen without looking at elements
         monkeypatch.setattr("autocompile.runtime.unwritten.witnesses", lambda _tensors: [])
     weights = Weights(model, digests(model), Watch(model, ()))
+    assert weights.difference() == ""
     from_records = asked == "records"
     assert isinstance(weights._look._unwritten._looks[0], records.Words) == from_records
     run = weights.holding(lambda tensors: tensors)
@@ -172,6 +173,7 @@ def test_a_sample_tells_other_weights_and_after_a_change_all_is_compared(model):
 
 def test_nothing_is_read_again_while_nothing_changes(model, monkeypatch):
     weights = Weights(model, digests(model), Watch(model, ()))
+    assert weights.difference() == ""
     monkeypatch.setattr("autocompile.runtime.weights.digests", None)
     for mode in (False, True):
         with torch.inference_mode(mode):

@@ -7,6 +7,7 @@ import optuna
 import pytest
 from builders import failure
 from fakes import LOAD_S, FakeClock, FakeRunner, packs_a_program, packs_either
+from msgspec.structs import replace
 from servings import CARRIED
 from test_search import run, said, usual
 from typer.testing import CliRunner
@@ -254,6 +255,31 @@ def test_finalists_that_are_not_told_apart_go_on():
     assert plain.processes > 3
     assert document.winner.config["freezing"]
     assert plain.verdict == "faster"
+
+
+class Disturbed(FakeRunner):
+    """The first `busy` processes of each candidate are timed while other programs use the host."""
+
+    busy = 0
+
+    def measure(self, task, limits):
+        reply = super().measure(task, limits)
+        if not hasattr(reply, "ratio"):
+            return reply
+        contamination = replace(reply.contamination, noisy=self.ran.count(task.plan) <= self.busy)
+        return replace(reply, contamination=contamination)
+
+
+@pytest.mark.parametrize(("busy", "winner"), [(0, "inductor"), (6, "inductor"), (99, "eager")])
+def test_what_was_only_timed_beside_other_programs_goes_on_until_the_host_is_quiet(busy, winner, tmp_path):
+    strategy = tmp_path / "two.toml"
+    strategy.write_text("[dimensions]\nruntime = []\n[finals]\nprocesses = 3\nat_most = 9\n")
+    runner = Disturbed(lambda plan: (1.0, 0.0) if plan.is_eager else (0.5, 8.0), FakeClock())
+    runner.busy = busy
+    document, _ = run(runner=runner, goal=Goal(calls=10**6, deploy="jit"), budget_s=20_000, strategy=str(strategy))
+    assert document.winner.label == winner
+    assert any("timed next to other programs: inductor" in line for line in said(document, "noted")) == bool(busy)
+    assert ("tune again while the host is quiet" in document.reason) == (winner == "eager")
 
 
 def test_finalists_that_are_surely_alike_do_not():

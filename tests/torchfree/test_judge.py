@@ -193,3 +193,13 @@ def test_nothing_is_called_faster_on_a_noisy_host():
     assert verdict.winner.label == "eager"
     assert verdict.reason.startswith("fast was ahead, but other programs used this host while it was timed")
     assert [segment.label for segment in verdict.envelope] == ["eager"]
+    assert [one.label for one in verdict.disturbed] == ["fast"]
+
+
+def test_it_does_not_matter_that_the_baseline_was_timed_beside_other_programs():
+    """Each process times its own baseline: a candidate's ratio is distorted only if its own process was disturbed."""
+    fast = trial(1, 0.5, label="fast", finals=finals(0.5, 0.5, 0.5))
+    of_eager = on_a_noisy_host(baseline(finals=finals(1.0, 1.0)), 2)
+    verdict = judge([of_eager, fast], 1e6)
+    assert verdict.winner.label == "fast"
+    assert not verdict.disturbed

@@ -154,6 +154,30 @@ def test_values_that_fail_when_compiled_are_not_tried_over_and_over():
     assert after.seconds(frozen) == pytest.approx(before.seconds(frozen))
 
 
+def failed(message, number, **values):
+    outcome = failure("error", "compile", message)
+    return replace(seen(1.0, seconds=4.0, number=number, **values), outcome=outcome)
+
+
+def test_a_failure_tells_nothing_of_values_that_others_with_the_same_failure_do_not_have():
+    """The model's error in bf16 says nothing about freezing, with which one of the two was tried."""
+    tried = [seen(1.0, runtime="eager"), failed("index_add", 1, runtime="eager", amp="bf16")]
+    frozen = SPACE.candidate(runtime="inductor", freezing=True)
+    before, same, another = (
+        Forecast(SPACE, SEEN, [*tried, *more]).ratio(frozen).mean
+        for more in (
+            [],
+            [failed("index_add", 2, runtime="inductor", amp="bf16", freezing=True)],
+            [failed("no room", 2, runtime="inductor", amp="bf16", freezing=True)],
+        )
+    )
+    assert before < same < another
+    half = SPACE.candidate(runtime="inductor", amp="bf16")
+    apart = [failed(message, 1, runtime="inductor", amp="bf16") for message in ("index_add", "no room")]
+    first, second = (Forecast(SPACE, SEEN, [*tried, one]).ratio(half).mean for one in apart)
+    assert first == pytest.approx(second), "what all of them have remains suspect"
+
+
 def test_a_batch_size_that_is_slower_in_eager_is_not_dropped():
     around = dataclasses.replace(AROUND, batches=(1, 32))
     space, _ = open_space(around, {"runtime": (), "batch": ()})

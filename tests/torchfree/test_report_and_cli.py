@@ -31,6 +31,7 @@ def document():
 
 def test_the_text_report_says_what_won_and_why(document):
     text = as_text(document)
+    assert all(line == line.rstrip() for line in text.splitlines())
     assert "inductor freezing=True" in text.splitlines()[0]
     assert "2.86x the speed of eager" in text
     assert "wrong result in phase verify: output is off by 0.1" in text

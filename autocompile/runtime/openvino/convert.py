@@ -16,6 +16,7 @@ from autocompile.core.program import Axis, TensorGuard
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.explanations import Row, matched
 from autocompile.runtime.openvino.library import in_a_line, openvino
+from autocompile.runtime.openvino.operators import DECOMPOSITIONS
 from autocompile.runtime.openvino.package import TYPES
 
 _CONVERSIONS = (
@@ -68,7 +69,7 @@ class _Followed:
 
     def run_decompositions(self, table: Any) -> _Followed:
         """Decompose the program into the operators that the library knows."""
-        self.program = self.program.run_decompositions(table)
+        self.program = self.program.run_decompositions({**table, **DECOMPOSITIONS})
         return self
 
     def module(self) -> Any:

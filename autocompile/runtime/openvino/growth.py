@@ -64,8 +64,12 @@ def _grown(node: Any, of: Sequence[Mapping[int, int]]) -> Mapping[int, int]:
         return {}
     if name in _BEYOND:
         raise NotPackable(f"it multiplies integers of a call ({name}), and OpenVINO computes them in 32 bits")
-    factor = _FACTORS.get(name, 1)
+    factor = _SUMMED if _accumulates(node, name) else _FACTORS.get(name, 1)
     return {position: factor * max(one.get(position, 1) for one in of) for position in {p for one in of for p in one}}
+
+
+def _accumulates(node: Any, name: str) -> bool:
+    return name in ("index_put", "index_put_") and (node.args[3:4] == (True,) or bool(node.kwargs.get("accumulate")))
 
 
 def _is_integer(node: Any) -> bool:

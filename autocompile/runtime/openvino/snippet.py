@@ -7,10 +7,16 @@ from autocompile.runtime.kind import Lines
 
 _PRECISIONS = {"": "f32", "bfloat16": "bf16", "float16": "f16"}
 _CONVERTED = """
+def index_add(own, dim, index, source, *, alpha=1):
+    \"\"\"Do the same as torch's operator of this name, which OpenVINO cannot convert.\"\"\"
+    places = [None] * (dim % max(own.dim(), 1)) + [index]
+    return torch.ops.aten.index_put(own, places, source * alpha, accumulate=True)
+
 def converted(args, kwargs):
     \"\"\"Return a request that runs calls of these sizes, and the structure of the output.\"\"\"
     with torch.autocast("cpu", enabled=False):  # the precision is set below
         program = torch.export.export(model, args, kwargs)
+    program = program.run_decompositions({{torch.ops.aten.index_add.default: index_add}})
     options = {{
         "INFERENCE_PRECISION_HINT": "{precision}",
         "PERFORMANCE_HINT": "LATENCY",

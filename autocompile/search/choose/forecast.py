@@ -19,7 +19,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from autocompile.core.candidate import Candidate
+from autocompile.core.candidate import Candidate, Value
 from autocompile.core.outcome import Failure
 from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import kind, kinds
@@ -140,7 +140,7 @@ class Forecast:
                 if baseline_bytes and trial.measurement.peak_memory_bytes:
                     self._memory.learn(features, math.log(trial.measurement.peak_memory_bytes / baseline_bytes))
             elif isinstance(trial.outcome, Failure) and trial.outcome.kind != "timeout":
-                self._ratio.learn(features, _FAILED)
+                self._ratio.learn(self._of(self._suspects(trial, trials)), _FAILED)
         for candidate in out:
             self._ratio.learn(self._features(candidate), self.ratio(candidate).mean)
 
@@ -162,17 +162,33 @@ class Forecast:
         return list(dict.fromkeys(self._reasons[values] for values, is_on in here if is_on and self._reasons[values]))
 
     def _features(self, candidate: Candidate) -> NDArray[np.float64]:
+        return self._of(self._changes(candidate))
+
+    def _of(self, changes: set[tuple[str, Value]]) -> NDArray[np.float64]:
+        return np.array([float(values <= changes) for values in self._places])
+
+    def _changes(self, candidate: Candidate) -> set[tuple[str, Value]]:
         changes = set(self._space.changes(candidate).items())
         akin = _akin(str(candidate["runtime"]))
-        if akin:
-            changes.add(("runtime", akin))
-        return np.array([float(values <= changes) for values in self._places])
+        return changes | {("runtime", akin)} if akin else changes
+
+    def _suspects(self, failed: Trial, trials: Sequence[Trial]) -> set[tuple[str, Value]]:
+        """Return the values that a failure may be due to: those of all trials that failed with the same message.
+
+        The runtime is always one of them, because it decides what the other values do.
+        """
+        alike = [self._changes(one.candidate) for one in trials if _fault_of(one) == _fault_of(failed)]
+        return {one for one in self._changes(failed.candidate) if one[0] == "runtime" or all(one in a for a in alike)}
 
 
 @cache
 def _akin(runtime: str) -> str:
     """Return the runtime that uses the same compiler, or ""."""
     return kind(runtime).akin
+
+
+def _fault_of(trial: Trial) -> str:
+    return trial.outcome.message if isinstance(trial.outcome, Failure) else ""
 
 
 def _seconds(trial: Trial) -> float:

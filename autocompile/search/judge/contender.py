@@ -56,6 +56,11 @@ class Contender:
     noisy: bool = False
 
     @property
+    def is_disturbed(self) -> bool:
+        """Whether its ratio may be distorted by other programs; the baseline's is 1 by definition."""
+        return self.noisy and self.origin != "baseline"
+
+    @property
     def is_feasible(self) -> bool:
         """Whether it meets every constraint."""
         return self.worst_excess <= 0
@@ -224,7 +229,7 @@ def beats(contender: Contender, other: Contender, calls: float) -> bool:
     process on two cores, a program that takes 0.7 times the baseline's time repeatedly took 1.7 times of it
     (`studies/trust`, agreement). A shorter start-up counts only if it is notably shorter.
     """
-    if contender.noisy or other.noisy or not _ahead(contender, other, calls):
+    if contender.is_disturbed or other.is_disturbed or not _ahead(contender, other, calls):
         return False
     if math.isinf(calls) or contender.once_s >= other.once_s or starts_sooner(contender, other):
         return True
@@ -273,6 +278,16 @@ def open_between(contender: Contender, other: Contender, calls: float) -> float:
     (mine, half), (_theirs, other_half) = contender.cost(calls), other.cost(calls)
     floor = contender.floor * contender.latency_s.value / mine if math.isfinite(calls) else contender.floor
     return max(math.hypot(half, other_half), floor)
+
+
+def disturbed_ahead(ranking: Sequence[Contender], winner: Contender, calls: float) -> tuple[Contender, ...]:
+    """Return the candidates that read faster than the winner, but were only timed while other programs used the host.
+
+    `ranking` has the fastest first, and so has the result.
+    """
+    mine = winner.per_call_s(calls).value
+    ahead = (c for c in ranking if c.is_disturbed and c.is_feasible and c.per_call_s(calls).value < mine)
+    return tuple(c for c in ahead if c is not winner)
 
 
 def hopeless(contender: Contender, best: Contender, calls: float) -> bool:

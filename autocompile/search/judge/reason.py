@@ -18,13 +18,14 @@ class Case:
 
     `winner` is best over the range of numbers of calls that contains `calls`; `preferred` is best at exactly `calls`.
     The two differ where the range of `preferred` is narrow. `tied` holds the candidates that are not clearly slower
-    than any other, the fastest first; `ranking` holds all measured candidates. `words`: what a call of this workload is
-    named.
+    than any other, and `disturbed` those of `disturbed_ahead`, the fastest first; `ranking` holds all measured
+    candidates. `words`: what a call of this workload is named.
     """
 
     winner: Contender
     preferred: Contender
     tied: tuple[Contender, ...]
+    disturbed: tuple[Contender, ...]
     ranking: tuple[Contender, ...]
     calls: float
     margin: float
@@ -35,25 +36,18 @@ def reason(case: Case, owed: Sequence[Contender], *, can_be_told: bool) -> str:
     """Return why the winner won, what the verdict leaves open, and which candidate is faster but exceeds a limit."""
     if not can_be_told:
         return f"this host is too noisy for a verdict: identical programs may differ by ±{case.margin:.0%} here"
-    disturbed = _disturbed(case)
-    if disturbed and (case.winner.origin == "baseline" or case.winner.noisy):
+    ahead = next((c.label for c in case.disturbed), "")
+    if ahead and (case.winner.origin == "baseline" or case.winner.noisy):
         return (
-            f"{disturbed.label} was ahead, but other programs used this host while it was timed, "
+            f"{ahead} was ahead, but other programs used this host while it was timed, "
             f"which distorts every ratio, so no candidate counts as faster than {case.winner.label}; "
             "tune again while the host is quiet"
         )
     parts = [_amortized(case), _won(case)]
-    if disturbed:
-        parts.append(f"{disturbed.label} was ahead, but other programs used this host while it was timed")
+    if ahead:
+        parts.append(f"{ahead} was ahead, but other programs used this host while it was timed")
     parts += [_open(case.winner, owed), _ruled_out(case)]
     return "; ".join(filter(None, parts))
-
-
-def _disturbed(case: Case) -> Contender | None:
-    """Return a candidate that reads faster than the winner, but was timed while other programs used the host."""
-    mine = case.winner.per_call_s(case.calls).value
-    ahead = (c for c in case.ranking if c.noisy and c.is_feasible and c.per_call_s(case.calls).value < mine)
-    return next((c for c in ahead if c is not case.winner), None)
 
 
 def _amortized(case: Case) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autocompile.core.envelope import Segment, segments_of
 from autocompile.core.limits import beyond
 from autocompile.core.words import CALLS, Words
-from autocompile.search.judge.contender import Contender
+from autocompile.search.judge.contender import Contender, disturbed_ahead
 from autocompile.search.judge.field import Field
 from autocompile.search.judge.reason import Case, reason
 
@@ -24,7 +24,8 @@ class Verdict:
     `margin` is the relative difference below which this run calls nothing faster. `tied` holds the contenders that are
     not clearly slower than any other, the fastest first. `envelope` holds the winners by number of calls, found by this
     same judgement. `is_feasible`: whether the winner meets every constraint. `owed`: the contenders that lack a final
-    and therefore leave the verdict open.
+    and therefore leave the verdict open. `disturbed`: the contenders that read faster than the winner, but cannot win,
+    because they were only timed while other programs used the host.
     """
 
     winner: Contender
@@ -35,6 +36,7 @@ class Verdict:
     reason: str
     is_feasible: bool = True
     owed: tuple[Contender, ...] = ()
+    disturbed: tuple[Contender, ...] = ()
 
 
 def judge(contenders: Sequence[Contender], calls: float, margin: float, words: Words = CALLS) -> Verdict:
@@ -55,7 +57,9 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float, words: W
     field = Field(some, can_be_told=margin <= _TOO_NOISY)
     winners = field.envelope()
     winner = field.winner(calls) if math.isinf(calls) else _at(winners, calls)
-    case = Case(winner, field.winner(calls), tuple(Field(some).standing(calls)), tuple(ranking), calls, margin, words)
+    disturbed = disturbed_ahead(ranking, winner, calls)
+    tied = tuple(Field(some).standing(calls))
+    case = Case(winner, field.winner(calls), tied, disturbed, tuple(ranking), calls, margin, words)
     owed = field.owed(winner, calls)
     return Verdict(
         winner=winner,
@@ -65,12 +69,13 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float, words: W
         margin=margin,
         reason=reason(case, owed, can_be_told=field.can_be_told),
         owed=owed,
+        disturbed=disturbed,
     )
 
 
 def _undisturbed(feasible: Sequence[Contender]) -> tuple[Contender, ...]:
     """Return the baseline and the contenders that were timed on a quiet host; all contenders, if there are none."""
-    return tuple(c for c in feasible if not c.noisy or c.origin == "baseline") or tuple(feasible)
+    return tuple(c for c in feasible if not c.is_disturbed) or tuple(feasible)
 
 
 def _at(winners: Sequence[tuple[int, Contender]], calls: float) -> Contender:
