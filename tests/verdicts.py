@@ -2,6 +2,6 @@
 
 
 def is_undecided(told):
-    """Whether this reason or report says that noise alone kept the baseline."""
+    """Whether this reason or report says that noise may have decided it."""
     words = " ".join(told.split())
     return "other programs used this host" in words or "too noisy for a verdict" in words

@@ -182,9 +182,11 @@ class _Loading:
             fault = f"packed for {self.manifest.device_type}, but the model is on {device.type}"
             return self.instead(self.eager(), fault)
         watch = self.weights.watch if self.weights else self._watch()
-        serving = self.manifest.serving
+        serving, packed = self.manifest.serving, self.manifest.programs
         try:
-            programs = loaded_programs(self.opened, serving.runtime, self.manifest.programs, self.model, watch, device)
+            programs = loaded_programs(
+                self.opened, serving.runtime, packed, self.model, watch, device, weights=self.weights
+            )
         except LibraryMissing as fault:
             return self.instead(self._able_standby(device) or self.eager(), str(fault))
         except WeightsDiffer as difference:
@@ -194,8 +196,6 @@ class _Loading:
         except UNREADABLE as fault:
             said = f"{type(fault).__name__}: {fault}"
             raise self._invalid(f"the description of its program in the manifest cannot be read: {said}") from fault
-        if self.weights:
-            programs = [(guard, self.weights.holding(run)) for guard, run in programs]
         eager, behind = self.eager(), self._behind()
         others = self._standing_by(device, Fallbacks(eager, behind))
         other_sizes = others if others and self.manifest.plan.sizes else behind

@@ -29,21 +29,31 @@ UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 
 def loaded_programs(
-    opened: Opened, name: str, programs: Sequence[Program], model: Any, watch: Watch, device: torch.device
+    opened: Opened,
+    name: str,
+    programs: Sequence[Program],
+    model: Any,
+    watch: Watch,
+    device: torch.device,
+    *,
+    weights: Weights | None = None,
 ) -> list[tuple[Guard, Loaded]]:
     """Load these programs of the runtime `name`, each with its guard.
+
+    `weights`: the model's weights, if the programs have a copy of them; they are compared while the programs load.
 
     Raises what `AheadRuntime.load` raises, LibraryMissing if the runtime's library cannot be imported, and one of
     UNREADABLE if a record cannot be read.
     """
     own = ahead(name)
+    if weights:
+        weights.begin()
     try:
-        return [
-            (Guard(program, model, device), own.load(program, opened.files(program.directory), model, watch))
-            for program in programs
-        ]
+        loaded = [own.load(program, opened.files(program.directory), model, watch) for program in programs]
     except ImportError as fault:
         raise LibraryMissing(close(name, fault)) from fault
+    guards = [Guard(program, model, device) for program in programs]
+    return list(zip(guards, map(weights.holding, loaded) if weights else loaded, strict=True))
 
 
 def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weights | None:

@@ -46,7 +46,7 @@ class TrialEntry(Record, frozen=True):
         config: The value of each dimension.
         verdict: The comparison with the baseline, by the goal's objective. The first by rank is the `winner`, or the
             `nearest` if no candidate meets the constraints. `not judged`: other processes used the host while the
-            candidate or the baseline was timed.
+            candidate was timed.
         changes: How many dimensions do not have their default value.
         is_finalist: Whether it was measured again after the screening.
         batch: Samples per call; null means as many as were given.

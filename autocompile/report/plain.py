@@ -11,11 +11,11 @@ WIDTH = 120
 
 
 def plain_text(rendered: RenderableType) -> str:
-    """Return `rendered` as text without colours and trailing blanks, at most 120 columns wide."""
-    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
+    """Return `rendered` as text without colours or trailing blanks, at most 120 columns wide."""
+    console = Console(file=io.StringIO(), width=WIDTH, no_color=True, force_terminal=False)
     console.print(rendered)
     assert isinstance(console.file, io.StringIO)
-    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+    return "\n".join(line.rstrip() for line in console.file.getvalue().split("\n"))
 
 
 def to_terminal(rendered: RenderableType) -> None:

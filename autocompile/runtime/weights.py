@@ -93,8 +93,7 @@ _FUSED_STEPS = _FusedSteps()
 class Weights:
     """A model's weights, compared with `packed` (None: with their present values) once and after each detected change.
 
-    The first comparison with `packed` runs in a thread, so that programs can be loaded in the meantime; `difference`
-    waits for it.
+    `begin` starts the first comparison with `packed` in a thread, so that programs can be loaded in the meantime.
 
     `watch` is the model's `Watch`; the caller updates it before each question. `samples` are digests of samples of the
     packed weights, for the first comparison. After a change, all weights are read.
@@ -116,8 +115,10 @@ class Weights:
         self._look: _Look | None = None
         if packed is None:
             self._look = self._looked()
-        else:
-            threading.Thread(target=self._begin, name="autocompile-weights", daemon=True).start()
+
+    def begin(self) -> None:
+        """Start to compare the weights in a thread. `difference` waits for it."""
+        threading.Thread(target=self._compare, name="autocompile-weights").start()
 
     def difference(self) -> str:
         """Return how the weights now differ from those that were packed, or ""."""
@@ -143,15 +144,16 @@ class Weights:
 
         return held
 
-    def _begin(self) -> None:
+    def _compare(self) -> None:
         with suppress(Exception):  # `difference` raises it again
             self.difference()
 
     def _looked(self) -> _Look:
         if self._samples is None:
             return _Look(self._model, self._packed, self.watch.state)
-        samples, self._samples = self._samples, None
-        return _Look(self._model, samples, self.watch.state, sampled=True)
+        look = _Look(self._model, self._samples, self.watch.state, sampled=True)
+        self._samples = None
+        return look
 
 
 class _Look:

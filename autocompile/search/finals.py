@@ -14,6 +14,7 @@ from autocompile.runtime.catalogue import kind_of, serving_of
 from autocompile.search.archive import Archive
 from autocompile.search.choose.alike import likely_to_fail
 from autocompile.search.judge.contender import Contender, gain, hopeless, open_between
+from autocompile.search.judge.disturbed import disturbed_finalists
 from autocompile.search.judge.verdict import Verdict
 from autocompile.search.packages import drop, is_loaded, is_packed, submit_again
 from autocompile.search.reserve import kept_for_packing_s, limits_of
@@ -31,8 +32,8 @@ def run_finals(bench: Bench, archive: Archive) -> None:
     """Measure the finalists in new processes, in interleaved rounds, as far as the budget allows.
 
     After the number of processes that the strategy asks for, the candidates that are still tied with the best are
-    measured in further processes, up to `at_most`, until they are distinguishable or certainly equal. So are those that
-    read faster than the winner, but were only timed while other programs used the host, until one process is quiet.
+    measured in further processes, up to `at_most`, until they are distinguishable or certainly equal. Candidates that
+    lead, or read faster than the winner, go on as well, if too few of their processes were timed on a quiet host.
     """
     finalists = _finalists(bench, archive)
     if len(finalists) == 1:
@@ -108,25 +109,25 @@ def _rounds(bench: Bench, archive: Archive, schedule: _Schedule) -> Iterator[tup
     yield from schedule.full_rounds()
     for round_number in range(rules.processes, rules.at_most):
         verdict = bench.verdict(archive.trials())
-        tied = unsettled(verdict, bench.spread_over(archive.trials()))
-        disturbed = verdict.disturbed[: rules.candidates]
-        going_on = [c for c in (*disturbed, *tied) if c.number in schedule.finalists]
+        by_number = {trial.number: trial for trial in archive.trials() if trial.number in schedule.finalists}
+        disturbed = disturbed_finalists(verdict, by_number, rules.processes)[: rules.candidates]
+        tied = [c for c in unsettled(verdict, bench.spread_over(archive.trials())) if c.number in by_number]
+        going_on = [*disturbed, *(c for c in tied if c not in disturbed)]
         if not going_on:
             return
         if round_number == rules.processes:
-            for said, some in (("not distinguishable yet", tied), ("timed next to other programs", disturbed)):
-                _tell_of_more(bench, said, [c.label for c in some if c in going_on])
-        by_number = {trial.number: trial for trial in archive.trials()}
+            _tell_of_more(bench, "not distinguishable yet", [c for c in tied if c not in disturbed])
+            _tell_of_more(bench, "timed next to other programs", disturbed)
         for number in (c.number for c in going_on):
             if len(by_number[number].finals) <= round_number and archive.begin_final(number):
                 yield round_number, by_number[number]
         yield from schedule.full_rounds()
 
 
-def _tell_of_more(bench: Bench, said: str, labels: Sequence[str]) -> None:
-    if labels:
-        told = f"{said}: {', '.join(labels)}; measured in further processes"
-        bench.ledger.decide("noted", "finals", told)
+def _tell_of_more(bench: Bench, said: str, some: Sequence[Contender]) -> None:
+    if some:
+        labels = ", ".join(c.label for c in some)
+        bench.ledger.decide("noted", "finals", f"{said}: {labels}; they are measured in further processes")
 
 
 class _Schedule:

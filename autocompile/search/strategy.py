@@ -61,7 +61,7 @@ class Finals(Record, forbid_unknown_fields=True, frozen=True):
     """How many candidates, besides the baseline and plain `torch.compile`, run in how many new processes each.
 
     Candidates that are then not distinguishable from the best run in further processes, up to `at_most`, if that is
-    more.
+    more. So do leading candidates that were timed while other programs used the host.
     """
 
     candidates: int = 3

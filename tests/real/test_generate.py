@@ -507,7 +507,7 @@ def test_the_example_is_tuned_and_run_as_it_is(tmp_path):
     tune = ("-m", "autocompile", "tune", example, "--budget", "300s", "--calls", "1000000", "--strategy", "quick.toml")
     tuned = ran(tmp_path, *tune, "--output", "rec", "--", *small.split())
     assert tuned.returncode == 0, tuned.stderr
-    if not is_undecided(tuned.stdout):
+    if "leave it eager" not in tuned.stdout or not is_undecided(tuned.stdout):
         assert re.search(r"openvino: [\d.,]+ tokens a second, eager [\d.,]+", tuned.stdout)
     plain = ran(tmp_path, example, *small.split())
     run = ran(tmp_path, "-m", "autocompile", "run", "rec", example, *small.split())

@@ -222,6 +222,8 @@ def test_integers_beyond_32_bits_are_refused(packed):
         packed(model, torch.tensor([2**31, 0]))
     with pytest.raises(NotPackable, match="computes integers in 32 bits"):
         packed(Applied(lambda _self, x: x.index_put((x % 2,), x, accumulate=True)), torch.tensor([2**29, 1]))
+    with pytest.raises(NotPackable, match="computes integers in 32 bits"):
+        packed(Applied(lambda _self, x: x.new_zeros(3).index_add_(0, x % 3, x, alpha=9)), torch.tensor([2**14, 1]))
     with pytest.raises(NotPackable, match="it multiplies integers of a call"):
         packed(Applied(lambda _self, x: x * 1000003 % 1009), torch.tensor([5, 6]))
     _program, serve = packed(model, torch.tensor([2**29, -(2**29)]))
@@ -229,6 +231,13 @@ def test_integers_beyond_32_bits_are_refused(packed):
     with pytest.raises(NotLoadable, match="computes integers in 32 bits"):
         serve(torch.tensor([5, 2**31]))
     assert serve(torch.tensor([6, 7])).tolist() == [7, 8]
+
+
+def test_indices_may_be_large_where_others_are_added(packed):
+    ids = torch.tensor([100_000, 7, 100_000])
+    counting = Applied(lambda _self, ids: torch.zeros(100_001).index_add(0, ids, torch.ones(3), alpha=0.5))
+    _program, serve = packed(counting, ids)
+    torch.testing.assert_close(serve(ids), Call(counting)(ids))
 
 
 def _buckets(_self, ids):

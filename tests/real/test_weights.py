@@ -1,6 +1,8 @@
 """Programs with copies of the weights: every visible change is detected, and equal values are served again."""
 
 import copy
+import threading
+import time
 
 import pytest
 import torch
@@ -169,6 +171,42 @@ def test_a_sample_tells_other_weights_and_after_a_change_all_is_compared(model):
         for parameter in tuned.parameters():
             parameter.mul_(1.01)
     assert "differs" in Weights(tuned, packed, Watch(tuned, ()), samples).difference()
+
+
+def test_a_thread_compares_and_the_caller_waits_for_it(model, monkeypatch):
+    packed, own, asked = digests(model), digests, threading.Event()
+    threads = []
+
+    def slow(*given, **named):
+        threads.append(threading.current_thread())
+        assert asked.wait(60)
+        return own(*given, **named)
+
+    weights = Weights(model, packed, Watch(model, ()))
+    monkeypatch.setattr("autocompile.runtime.weights.digests", slow)
+    weights.begin()
+    while not threads:
+        time.sleep(0.001)
+    threading.Timer(0.05, asked.set).start()
+    assert weights.difference() == ""
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
+
+
+def test_what_a_thread_could_not_compare_is_compared_in_the_same_way_later(model, monkeypatch):
+    packed, samples, own, asked = digests(model), digests(model, sampled=True), digests, []
+
+    def failing_once(*given, **named):
+        asked.append(named)
+        if len(asked) == 1:
+            raise MemoryError
+        return own(*given, **named)
+
+    weights = Weights(model, packed, Watch(model, ()), samples)
+    monkeypatch.setattr("autocompile.runtime.weights.digests", failing_once)
+    weights._compare()
+    assert weights.difference() == ""
+    assert asked == [{"sampled": True}, {"sampled": True}]
 
 
 def test_nothing_is_read_again_while_nothing_changes(model, monkeypatch):

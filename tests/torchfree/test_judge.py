@@ -203,3 +203,17 @@ def test_it_does_not_matter_that_the_baseline_was_timed_beside_other_programs():
     verdict = judge([of_eager, fast], 1e6)
     assert verdict.winner.label == "fast"
     assert not verdict.disturbed
+
+
+def with_tail(one, p99_ms):
+    """A trial whose slowest calls took so long in every process."""
+    return replace(one, finals=tuple(replace(m, latency=replace(m.latency, p99_ms=p99_ms)) for m in one.finals))
+
+
+def test_the_slowest_calls_of_a_disturbed_baseline_make_nobody_faster():
+    """A percentile is not a ratio of paired times: other programs distort the baseline's own, too."""
+    alike = with_tail(trial(1, 1.0, label="alike", finals=finals(1.0, 1.0, 1.0)), 11.0)
+    goal = Goal(objective="latency", percentile=99)
+    calm = with_tail(baseline(finals=finals(1.0, 1.0)), 20.0)
+    assert judge([calm, alike], math.inf, goal=goal).winner.label == "alike"
+    assert judge([on_a_noisy_host(calm, 2), alike], math.inf, goal=goal).winner.label == "eager"

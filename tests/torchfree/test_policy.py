@@ -172,10 +172,37 @@ def test_a_failure_tells_nothing_of_values_that_others_with_the_same_failure_do_
         )
     )
     assert before < same < another
+    refuted = seen(0.5, number=3, runtime="inductor", amp="bf16")
+    known = [*tried, refuted, failed("index_add", 2, runtime="inductor", amp="bf16", freezing=True)]
+    assert Forecast(SPACE, SEEN, known).ratio(frozen).mean > Forecast(SPACE, SEEN, known[:-1]).ratio(frozen).mean + 0.1
     half = SPACE.candidate(runtime="inductor", amp="bf16")
     apart = [failed(message, 1, runtime="inductor", amp="bf16") for message in ("index_add", "no room")]
     first, second = (Forecast(SPACE, SEEN, [*tried, one]).ratio(half).mean for one in apart)
     assert first == pytest.approx(second), "what all of them have remains suspect"
+
+
+def test_a_failure_with_a_known_cause_tells_nothing_of_other_candidates():
+    """What must fail in the same way is closed: where blocks cannot be compiled, the whole model in bf16 may be."""
+    tried = [seen(1.0, runtime="eager"), seen(0.7, number=1, runtime="inductor")]
+    skipped = failed("nothing was compiled", 2, runtime="inductor", amp="bf16", scope="blocks")
+    known = replace(skipped, outcome=replace(skipped.outcome, cause="capture"))
+    half = SPACE.candidate(runtime="inductor", amp="bf16")
+    before, unknown, told = (
+        Forecast(SPACE, SEEN, [*tried, *more]).ratio(half).mean for more in ([], [skipped], [known])
+    )
+    assert told == before < unknown
+
+
+def test_crashes_are_not_taken_for_one_and_the_same():
+    """Killed by the system: the message does not tell for which reason."""
+    tried = [seen(1.0, runtime="eager"), seen(0.5, number=1, runtime="inductor")]
+    for number, values in enumerate(({"freezing": True}, {"mode": "max-autotune"}), 2):
+        killed = failure("crash", "compile", "killed by the system")
+        tried.append(replace(failed("", number, runtime="inductor", **values), outcome=killed))
+    plain, frozen = SPACE.candidate(runtime="inductor"), SPACE.candidate(runtime="inductor", freezing=True)
+    forecast = Forecast(SPACE, SEEN, tried)
+    assert forecast.ratio(plain).mean < -0.2
+    assert forecast.ratio(frozen).mean > forecast.ratio(plain).mean + 0.3
 
 
 def test_a_batch_size_that_is_slower_in_eager_is_not_dropped():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.openvino.integers import MOST
@@ -23,6 +26,8 @@ _FACTORS = {
     "index_add": _SUMMED,
     "scatter_add": _SUMMED,
 }
+# The position of the argument that says where the values of other arguments are put.
+_PLACES = {"index_add": 2, "index_put": 1, "scatter_add": 2}
 _BEYOND = frozenset(
     {"mul", "pow", "prod", "cumprod", "matmul", "mm", "bmm", "dot", "addmm", "__lshift__", "bitwise_left_shift"}
 )
@@ -47,7 +52,7 @@ def largest(program: ExportedProgram, count: int) -> tuple[int, ...]:
         if node.op == "placeholder" and node.name in inputs and _is_integer(node):
             growth[node] = {inputs.index(node.name): 1}
         elif node.op == "call_function" and _is_integer(node):
-            growth[node] = _grown(node, [growth[one] for one in node.all_input_nodes if one in growth])
+            growth[node] = _grown(node, [growth[one] for one in _values_of(node) if one in growth])
             for position, factor in growth[node].items():
                 factors[position] = max(factors[position], factor)
     return tuple(MOST // factor for factor in factors)
@@ -59,17 +64,38 @@ def _grown(node: Any, of: Sequence[Mapping[int, int]]) -> Mapping[int, int]:
     `of`: the same for the integers that the node is computed from. It is empty for those that do not depend on the
     values of a call, such as positions.
     """
-    name = str(getattr(node.target, "overloadpacket", node.target)).rpartition(".")[2]
+    name = _name_of(node)
     if not any(of) or name in _OF_THE_SHAPE:
         return {}
     if name in _BEYOND:
         raise NotPackable(f"it multiplies integers of a call ({name}), and OpenVINO computes them in 32 bits")
-    factor = _SUMMED if _accumulates(node, name) else _FACTORS.get(name, 1)
+    factor = (_SUMMED if _accumulates(node, name) else _FACTORS.get(name, 1)) * _scale_of(node)
     return {position: factor * max(one.get(position, 1) for one in of) for position in {p for one in of for p in one}}
 
 
+def _name_of(node: Any) -> str:
+    """Return the operator's name; operators that work in place are treated like those that do not."""
+    name = str(getattr(node.target, "overloadpacket", node.target)).rpartition(".")[2]
+    return name if name.endswith("__") else name.removesuffix("_")
+
+
+def _values_of(node: Any) -> Iterator[Any]:
+    """Yield the nodes whose integers may be in the result: all inputs, except those that say where to put others."""
+    places = _PLACES.get(_name_of(node))
+    values = [argument for position, argument in enumerate(node.args) if position != places]
+    yield from (leaf for leaf in pytree.tree_leaves((values, dict(node.kwargs))) if isinstance(leaf, Node))
+
+
 def _accumulates(node: Any, name: str) -> bool:
-    return name in ("index_put", "index_put_") and (node.args[3:4] == (True,) or bool(node.kwargs.get("accumulate")))
+    return name == "index_put" and (node.args[3:4] == (True,) or bool(node.kwargs.get("accumulate")))
+
+
+def _scale_of(node: Any) -> int:
+    """Return the factor `alpha` of additions. Raises NotPackable if it is not a number."""
+    alpha = node.kwargs.get("alpha", 1)
+    if not isinstance(alpha, int | float):
+        raise NotPackable("it adds integers of a call times a computed number, and OpenVINO computes them in 32 bits")
+    return max(1, math.ceil(abs(alpha)))
 
 
 def _is_integer(node: Any) -> bool:

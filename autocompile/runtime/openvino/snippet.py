@@ -10,7 +10,7 @@ _CONVERTED = """
 def index_add(own, dim, index, source, *, alpha=1):
     \"\"\"Do the same as torch's operator of this name, which OpenVINO cannot convert.\"\"\"
     places = [None] * (dim % max(own.dim(), 1)) + [index]
-    return torch.ops.aten.index_put(own, places, source * alpha, accumulate=True)
+    return torch.ops.aten.index_put(own, places, source if alpha == 1 else source * alpha, accumulate=True)
 
 def converted(args, kwargs):
     \"\"\"Return a request that runs calls of these sizes, and the structure of the output.\"\"\"

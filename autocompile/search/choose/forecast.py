@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autocompile.core.candidate import Candidate, Value
-from autocompile.core.outcome import Failure
+from autocompile.core.outcome import Failure, Outcome
 from autocompile.core.trial import Trial
 from autocompile.runtime.catalogue import kind, kinds
 from autocompile.search.choose.circumstances import CIRCUMSTANCES
@@ -63,7 +63,8 @@ _NOISE, _COST_NOISE, _MEMORY_NOISE = 0.06, 0.25, 0.05
 # The same for a ratio that was measured while other programs used the host: next to one busy process on two cores, a
 # program that takes 0.7 times the baseline's time took 1.7 times of it (`studies/trust`, agreement).
 _DISTURBED = 0.9
-# The log ratio that a failed trial counts as: its values are unlikely to help, alone or together.
+# The log ratio that a failed trial counts as: the values that it shares with all trials that failed in the same way are
+# unlikely to help, alone or together.
 _FAILED = 0.7
 _FIRST_TRIAL_S = 3.5
 
@@ -139,7 +140,7 @@ class Forecast:
                 self._cost.learn(features, math.log(_seconds(trial) / self._first_s))
                 if baseline_bytes and trial.measurement.peak_memory_bytes:
                     self._memory.learn(features, math.log(trial.measurement.peak_memory_bytes / baseline_bytes))
-            elif isinstance(trial.outcome, Failure) and trial.outcome.kind != "timeout":
+            elif _tells_of_values(trial.outcome):
                 self._ratio.learn(self._of(self._suspects(trial, trials)), _FAILED)
         for candidate in out:
             self._ratio.learn(self._features(candidate), self.ratio(candidate).mean)
@@ -173,12 +174,16 @@ class Forecast:
         return changes | {("runtime", akin)} if akin else changes
 
     def _suspects(self, failed: Trial, trials: Sequence[Trial]) -> set[tuple[str, Value]]:
-        """Return the values that a failure may be due to: those of all trials that failed with the same message.
+        """Return the values that may have caused a failure: those that all trials with the same failure share.
 
-        The runtime is always one of them, because it decides what the other values do.
+        The runtime is always one of them, because it decides what the other values do. If a trial with all of these
+        values was measured, the common failure has other causes, and all values of the failed trial are suspect.
         """
-        alike = [self._changes(one.candidate) for one in trials if _fault_of(one) == _fault_of(failed)]
-        return {one for one in self._changes(failed.candidate) if one[0] == "runtime" or all(one in a for a in alike)}
+        own, fault = self._changes(failed.candidate), _fault_of(failed)
+        alike = [self._changes(one.candidate) for one in trials if fault and _fault_of(one) == fault]
+        shared = {one for one in own if one[0] == "runtime" or all(one in other for other in alike)}
+        refuted = any(shared <= self._changes(one.candidate) for one in trials if one.measurement is not None)
+        return own if refuted else shared
 
 
 @cache
@@ -187,8 +192,20 @@ def _akin(runtime: str) -> str:
     return kind(runtime).akin
 
 
-def _fault_of(trial: Trial) -> str:
-    return trial.outcome.message if isinstance(trial.outcome, Failure) else ""
+def _tells_of_values(outcome: Outcome) -> bool:
+    """Whether an outcome is a failure that speaks against the trial's values.
+
+    A failure whose cause is known closes the candidates that it concerns (`alike.py`), and tells nothing of others.
+    """
+    return isinstance(outcome, Failure) and outcome.kind != "timeout" and not outcome.cause
+
+
+def _fault_of(trial: Trial) -> tuple[str, str] | None:
+    """Return kind and message of a failure, unless different causes lead to the same message."""
+    outcome = trial.outcome
+    if not isinstance(outcome, Failure) or outcome.kind in ("crash", "out_of_memory"):
+        return None
+    return outcome.kind, outcome.message
 
 
 def _seconds(trial: Trial) -> float:

@@ -57,8 +57,8 @@ class Contender:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether its ratio may be distorted by other programs; the baseline's is 1 by definition."""
-        return self.noisy and self.origin != "baseline"
+        """Whether other programs may distort its time. The baseline's ratio is 1 by definition, its tail is not."""
+        return self.noisy and (self.origin != "baseline" or self.tail != _NONE)
 
     @property
     def is_feasible(self) -> bool:
@@ -227,11 +227,13 @@ def beats(contender: Contender, other: Contender, calls: float) -> bool:
     Always false for a candidate that was timed on a noisy host. Load from other programs is not random scatter that an
     interval could cover: it shifts all processes alike, and each program by a different factor. Next to one busy
     process on two cores, a program that takes 0.7 times the baseline's time repeatedly took 1.7 times of it
-    (`studies/trust`, agreement). A shorter start-up counts only if it is notably shorter.
+    (`studies/trust`, agreement). The baseline may have been timed on a noisy host, if only its ratio matters. A shorter
+    start-up counts only if it is notably shorter, and not compared with a start on a noisy host.
     """
     if contender.is_disturbed or other.is_disturbed or not _ahead(contender, other, calls):
         return False
-    if math.isinf(calls) or contender.once_s >= other.once_s or starts_sooner(contender, other):
+    sooner = starts_sooner(contender, other) and not other.noisy
+    if math.isinf(calls) or contender.once_s >= other.once_s or sooner:
         return True
     same = replace(contender, startup_s=other.startup_s, packing_s=other.packing_s)
     return _ahead(same, other, calls)
@@ -287,7 +289,7 @@ def disturbed_ahead(ranking: Sequence[Contender], winner: Contender, calls: floa
     """
     mine = winner.per_call_s(calls).value
     ahead = (c for c in ranking if c.is_disturbed and c.is_feasible and c.per_call_s(calls).value < mine)
-    return tuple(c for c in ahead if c is not winner)
+    return tuple(ahead)
 
 
 def hopeless(contender: Contender, best: Contender, calls: float) -> bool:

@@ -40,7 +40,7 @@ def reason(case: Case, owed: Sequence[Contender], *, can_be_told: bool) -> str:
     if ahead and (case.winner.origin == "baseline" or case.winner.noisy):
         return (
             f"{ahead} was ahead, but other programs used this host while it was timed, "
-            f"which distorts every ratio, so no candidate counts as faster than {case.winner.label}; "
+            f"which distorts its ratio, so no candidate counts as faster than {case.winner.label}; "
             "tune again while the host is quiet"
         )
     parts = [_amortized(case), _won(case)]

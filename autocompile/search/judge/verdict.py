@@ -24,8 +24,8 @@ class Verdict:
     `margin` is the relative difference below which this run calls nothing faster. `tied` holds the contenders that are
     not clearly slower than any other, the fastest first. `envelope` holds the winners by number of calls, found by this
     same judgement. `is_feasible`: whether the winner meets every constraint. `owed`: the contenders that lack a final
-    and therefore leave the verdict open. `disturbed`: the contenders that read faster than the winner, but cannot win,
-    because they were only timed while other programs used the host.
+    and therefore leave the verdict open. `disturbed`: the contenders that read faster than the winner, but were
+    only timed while other programs used the host.
     """
 
     winner: Contender
@@ -75,7 +75,7 @@ def judge(contenders: Sequence[Contender], calls: float, margin: float, words: W
 
 def _undisturbed(feasible: Sequence[Contender]) -> tuple[Contender, ...]:
     """Return the baseline and the contenders that were timed on a quiet host; all contenders, if there are none."""
-    return tuple(c for c in feasible if not c.is_disturbed) or tuple(feasible)
+    return tuple(c for c in feasible if not c.noisy or c.origin == "baseline") or tuple(feasible)
 
 
 def _at(winners: Sequence[tuple[int, Contender]], calls: float) -> Contender:
