@@ -55,10 +55,10 @@ class Contender:
     one_more: Estimate = _NONE
     noisy: bool = False
 
-    @property
-    def is_disturbed(self) -> bool:
-        """Whether other programs may distort its time. The baseline's ratio is 1 by definition, its tail is not."""
-        return self.noisy and (self.origin != "baseline" or self.tail != _NONE)
+    def is_disturbed(self, calls: float) -> bool:
+        """Whether other programs may distort its cost. The baseline's ratio is 1 by definition, its tail is not."""
+        counts_tail = math.isinf(calls) and self.tail != _NONE
+        return self.noisy and (self.origin != "baseline" or counts_tail)
 
     @property
     def is_feasible(self) -> bool:
@@ -230,7 +230,7 @@ def beats(contender: Contender, other: Contender, calls: float) -> bool:
     (`studies/trust`, agreement). The baseline may have been timed on a noisy host, if only its ratio matters. A shorter
     start-up counts only if it is notably shorter, and not compared with a start on a noisy host.
     """
-    if contender.is_disturbed or other.is_disturbed or not _ahead(contender, other, calls):
+    if contender.is_disturbed(calls) or other.is_disturbed(calls) or not _ahead(contender, other, calls):
         return False
     sooner = starts_sooner(contender, other) and not other.noisy
     if math.isinf(calls) or contender.once_s >= other.once_s or sooner:
@@ -288,8 +288,8 @@ def disturbed_ahead(ranking: Sequence[Contender], winner: Contender, calls: floa
     `ranking` has the fastest first, and so has the result.
     """
     mine = winner.per_call_s(calls).value
-    ahead = (c for c in ranking if c.is_disturbed and c.is_feasible and c.per_call_s(calls).value < mine)
-    return tuple(ahead)
+    ahead = (c for c in ranking if c.is_disturbed(calls) and c.per_call_s(calls).value < mine)
+    return tuple(c for c in ahead if c.is_feasible)
 
 
 def hopeless(contender: Contender, best: Contender, calls: float) -> bool:

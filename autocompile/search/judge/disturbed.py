@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from autocompile.core.trial import Trial
@@ -21,7 +22,7 @@ def disturbed_finalists(verdict: Verdict, finalists: Mapping[int, Trial], proces
 def _is_leading(contender: Contender, verdict: Verdict) -> bool:
     """Whether a candidate wins or reads faster than the winner, or is a baseline that others cannot be judged by."""
     if contender.origin == "baseline":
-        return contender.is_disturbed
+        return contender.is_disturbed(math.inf)
     return contender in (verdict.winner, verdict.tied[0], *verdict.disturbed)
 
 

@@ -95,7 +95,7 @@ def _word(contender: Contender, baseline: Contender, verdict: Verdict, calls: fl
         return "baseline"
     if beats(contender, baseline, calls):
         return "faster"
-    if contender.is_disturbed or baseline.is_disturbed:
+    if contender.is_disturbed(calls) or baseline.is_disturbed(calls):
         return "not judged"
     return "slower" if beats(baseline, contender, calls) else "not distinguishable"
 
