@@ -10,8 +10,10 @@ processes, also with empty caches. In turn with these, the fastest ways by hand 
 because the fastest of many single measurements is partly luck. On a machine without instructions for bfloat16, the ways
 by hand in bfloat16 are skipped.
 
+The first step's gradients of each way by hand are compared with float64 (`gradients.py`).
+
 One row per workload is appended to results/, so an interrupted recording can be continued. If a way fails, the row has
-its error. To record a workload again, delete its row.
+its error. To record a workload again, delete its row. Rows without a comparison of the gradients get one.
 """
 
 import argparse
@@ -50,6 +52,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
     path = results_of(arguments.results, device)
+    complete(path, device)
     known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
     effort = Effort(arguments.budget, arguments.seconds)
     for name in (name for name in arguments.only if name not in known):
@@ -81,7 +84,21 @@ def recorded(name: str, device: str, effort: Effort) -> dict[str, Any]:
             ours.append(verdict if "failed" in verdict else process(*own))
             for way in again if number else ():
                 again[way].append(process("one.py", name, way, "--seconds", seconds))
-    return {"ways": found, "again": again, "verdict": verdict, "ours": ours}
+    return {"ways": found, "again": again, "verdict": verdict, "ours": ours, "gradients": gradients(name, device)}
+
+
+def gradients(name: str, device: str) -> dict[str, Any]:
+    """Compare the gradients of every way by hand with float64."""
+    return {way: process("gradients.py", name, way) for way in ways(device)}
+
+
+def complete(path: Path, device: str) -> None:
+    """Compare the gradients for the rows that were recorded without it."""
+    machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
+    if all("gradients" in row for row in rows):
+        return
+    whole = [row if "gradients" in row else {**row, "gradients": gradients(row["workload"], device)} for row in rows]
+    path.write_text("".join(json.dumps(row) + "\n" for row in (machine, *whole)))
 
 
 def fastest(found: dict[str, Any]) -> list[str]:

@@ -13,6 +13,8 @@ from typing import Any
 HERE = Path(__file__).parent
 # A way is plausible if its final loss differs from eager's by at most this share of the fall of eager's loss.
 PLAUSIBLE = 0.2
+# A gradient is lost if its error in float64 is at least this share of its norm; a gradient of zeros has an error of 1.
+LOST = 0.9
 HEAD = """\
 # Training: the step that a search delivers, compared with every way by hand
 
@@ -92,7 +94,8 @@ def compared(rows: list[Row]) -> None:
     ways = names(rows)
     print("Milliseconds per step, and the speed-up over eager in the same process with its 95% interval. Eager is also")
     print(
-        "compared with itself, which shows the noise of the machine. Parentheses: the loss is too far from eager's.\n"
+        "compared with itself, which shows the noise of the machine. Parentheses: the loss is too far from eager's, or\n"
+        "the gradient of a parameter is lost.\n"
     )
     print(f"| workload | {' | '.join(ways)} | **ours** |")
     print("|---|" + "---|" * (len(ways) + 1))
@@ -102,7 +105,14 @@ def compared(rows: list[Row]) -> None:
     means = [statistics.geometric_mean([counted(by_hand(row, way)) for row in rows]) for way in ways]
     own = statistics.geometric_mean([counted(median_of(row["ours"])) for row in rows])
     print(f"| geometric mean | {' | '.join(f'{mean:.2f}x' for mean in means)} | {own:.2f}x |\n")
-    print("If a way fails, or its loss is too far from eager's, it counts as eager (1.00x) in the mean.\n")
+    print("If a way fails, or is in parentheses, it counts as eager (1.00x) in the mean.\n")
+    for row in rows:
+        for way, checked in row.get("gradients", {}).items():
+            if is_lost(checked):
+                print(
+                    f"- {row['workload']}, {way}: the gradient of `{checked['worst']}` is off by "
+                    f"{checked['worst_error']:.0%} of its size, all gradients together by {checked['error']:.0%}.\n"
+                )
 
 
 def held(rows: list[Row]) -> None:
@@ -163,9 +173,17 @@ def median_of(processes: list[Row]) -> Row:
 
 
 def by_hand(row: Row, way: str) -> Row | None:
-    """Return the median process of a way; most ways have only one process."""
+    """Return the median process of a way, and `lost`, whether it loses a gradient; most have only one process."""
     first = row["ways"].get(way)
-    return None if first is None else median_of([first, *row.get("again", {}).get(way, [])])
+    if first is None:
+        return None
+    lost = is_lost(row.get("gradients", {}).get(way, {}))
+    return {**median_of([first, *row.get("again", {}).get(way, [])]), "lost": lost}
+
+
+def is_lost(checked: Row) -> bool:
+    """Return whether a comparison by `gradients.py` found a gradient that is lost."""
+    return not checked.get("worst_error", 0.0) < LOST
 
 
 def best_of(row: Row) -> tuple[str, float]:
@@ -178,8 +196,8 @@ def best_of(row: Row) -> tuple[str, float]:
 
 
 def is_plausible(found: Row | None) -> bool:
-    """Return whether the way ran and its loss fell as far as eager's, within PLAUSIBLE of that fall."""
-    if found is None or "speedup" not in found:
+    """Return whether the way ran, lost no gradient, and its loss fell as far as eager's, within PLAUSIBLE of that."""
+    if found is None or "speedup" not in found or found.get("lost"):
         return False
     fall = abs(found["eager_first_loss"] - found["eager_loss"])
     return math.isfinite(found["loss"]) and abs(found["loss"] - found["eager_loss"]) <= PLAUSIBLE * fall

@@ -15,7 +15,7 @@ from places import REPOSITORY
 from torch.utils import _pytree as pytree
 
 STUDY = REPOSITORY / "studies" / "training"
-PARTS = ("networks", "workloads", "by_hand", "one", "record", "table")
+PARTS = ("networks", "workloads", "by_hand", "one", "gradients", "record", "table")
 NAMES = ("vit", "gpt", "resnet", "lstm", "unet", "mlp", "resnet50", "resnet18_small", "transformer")
 SAMPLES = 2
 
@@ -118,6 +118,45 @@ def test_what_is_measured_of_a_way_is_what_the_table_reads(study):
     assert study.table.cell(found).startswith(f"{found['ms']:.3g} ms, {found['speedup']:.2f}x (")
 
 
+@pytest.mark.parametrize("name", ["gpt", "lstm", "unet"])
+def test_gradients_by_hand_are_compared_with_float64_without_dropout(study, name):
+    work = study.gradients.undropped(study.workloads.workload(name, samples=SAMPLES))
+    found = study.gradients.compared(work, "bf16_fused")
+    assert found == json.loads(json.dumps(found))
+    assert found["compared"] > found["parameters"] / 2
+    assert 1e-4 < found["error"] < found["worst_error"] < 0.3
+    assert not study.table.is_lost(found)
+
+
+def test_a_lost_gradient_is_found(study, monkeypatch):
+    def without_the_last(work):
+        loop = study.by_hand.by_hand(work)
+
+        def step(batch):
+            loss = loop.step(batch)
+            list(work.model.parameters())[-1].grad.zero_()
+            return loss
+
+        return replace(loop, step=step)
+
+    monkeypatch.setitem(study.by_hand.WAYS, "fused", without_the_last)
+    found = study.gradients.compared(study.workloads.workload("mlp", samples=SAMPLES), "fused")
+    assert (found["worst"], found["worst_error"]) == ("6.bias", 1.0)
+    assert study.table.is_lost(found)
+
+
+def test_rows_without_a_comparison_of_gradients_get_one(study, tmp_path, monkeypatch):
+    path = tmp_path / "one.jsonl"
+    machine, vit, mlp = made_up()
+    path.write_text("".join(json.dumps(row) + "\n" for row in (machine, vit, {**mlp, "gradients": {}})))
+    monkeypatch.setattr(study.record, "process", lambda *arguments: {"asked": arguments})
+    study.record.complete(path, "cpu")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[0] == machine
+    assert rows[1]["gradients"]["fused"] == {"asked": ["gradients.py", "vit", "fused"]}
+    assert rows[2]["gradients"] == {}
+
+
 def test_a_process_that_fails_is_recorded_with_its_error(study):
     assert "invalid choice: 'slow'" in study.record.process("one.py", "mlp", "slow")["failed"]
 
@@ -187,6 +226,20 @@ def test_the_table_says_what_was_recorded(tmp_path):
     ] in rows  # fmt: skip
     assert ["mlp", "eager 1.00x", "fails", "none", "nothing", "none", "5m"] in rows
     assert ["vit", "5", "2.5 s, 1", "2.5 s, 1", "21.0 s, 1.9", "2.5 s, 1"] in rows
+
+
+def test_a_way_that_loses_a_gradient_is_not_the_best(tmp_path):
+    machine, vit, _mlp = made_up()
+    lost = {"error": 0.5, "worst": "down.weight", "worst_error": 1.0, "compared": 4, "parameters": 4}
+    vit = {**vit, "gradients": {"eager": {**lost, "worst_error": 1e-6}, "fused": lost}}
+    (tmp_path / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in (machine, vit)))
+    said = table_of(tmp_path)
+    assert (
+        "- vit, fused: the gradient of `down.weight` is off by 100% of its size, all gradients together by 50%."
+    ) in said
+    rows = rows_of(said)
+    assert ["vit", "eager 1.00x", "200%"] in [row[:3] for row in rows]
+    assert "(80 ms, 1.25x (1.15 to 1.35))" in next(row for row in rows if row[:1] == ["vit"])
 
 
 def test_the_table_of_nothing(tmp_path):
