@@ -62,15 +62,11 @@ def load(path: str | Path, model: Any = None, asked: Asked = BY_DEFAULT) -> Comp
 
 def _load(path: str | Path, opened: Opened, model: Any, asked: Asked) -> CompiledModule:
     directory, manifest = Path(path), opened.manifest
-    found = mismatches(manifest, model)
-    grave = grave_of(found)
-    weights = None if grave else packed_weights(manifest, model, asked.weight_check)
-    differs = weights.difference() if weights and manifest.standby is None else ""
-    if differs:
-        grave = grave_of(found := (Mismatch("weights", differs), *found))
+    grave = grave_of(found := mismatches(manifest, model))
     if grave and asked.on_mismatch == "error":
-        remedy = starting.either(grave[0].remedy, "tune it again here")
-        raise InvalidRecommendation(grave[0].message, where=str(path), remedy=remedy)
+        raise starting.refused(path, grave[0].message, grave[0].remedy)
+    is_used = not grave and preferred(manifest, asked.calls) is None
+    weights = packed_weights(manifest, model, asked.weight_check) if is_used else None
     if manifest.device_type == "cpu":
         settle_heap()
     loading = _Loading(directory, opened, manifest, model, weights, asked, Tally())
@@ -182,11 +178,9 @@ class _Loading:
             fault = f"packed for {self.manifest.device_type}, but the model is on {device.type}"
             return self.instead(self.eager(), fault)
         watch = self.weights.watch if self.weights else self._watch()
-        serving, packed = self.manifest.serving, self.manifest.programs
+        name, packed = self.manifest.serving.runtime, self.manifest.programs
         try:
-            programs = loaded_programs(
-                self.opened, serving.runtime, packed, self.model, watch, device, weights=self.weights
-            )
+            programs = loaded_programs(self.opened, name, packed, self.model, watch, device, weights=self.weights)
         except LibraryMissing as fault:
             return self.instead(self._able_standby(device) or self.eager(), str(fault))
         except WeightsDiffer as difference:
@@ -196,15 +190,21 @@ class _Loading:
         except UNREADABLE as fault:
             said = f"{type(fault).__name__}: {fault}"
             raise self._invalid(f"the description of its program in the manifest cannot be read: {said}") from fault
+        differs = self.weights.difference() if self.weights else ""
+        if differs and self.manifest.standby is None:
+            if self.asked.on_mismatch == "error":
+                raise starting.refused(self.directory, differs)
+            return self.instead(self._behind(), differs)
         eager, behind = self.eager(), self._behind()
         others = self._standing_by(device, Fallbacks(eager, behind))
         other_sizes = others if others and self.manifest.plan.sizes else behind
-        served = ProgramServer(programs, watch, other_sizes, eager, self.tally, serving, self.manifest.label, others)
-        served.differs = self.weights.difference() if self.weights else ""
-        notes = [f"{served.differs}; {others.label} serves" if served.differs and others else ""]
-        notes += map(str, found)
-        notes += program_notes(self.manifest, self.weights, self.asked.weight_check)
-        return self.module(served, notes=[*filter(None, notes), *starting.untimed(self.manifest)])
+        served = ProgramServer(
+            programs, watch, other_sizes, eager, self.tally, self.manifest.serving, self.manifest.label, others
+        )
+        served.differs = differs
+        notes = [f"{differs}; {others.label} serves"] if differs and others else []
+        notes += [*map(str, found), *program_notes(self.manifest, self.weights, self.asked.weight_check)]
+        return self.module(served, notes=[*notes, *starting.untimed(self.manifest)])
 
     def _standing_by(self, device: torch.device, rest: Fallbacks) -> Server | None:
         """Return the server for weights and sizes other than those of the packed programs."""

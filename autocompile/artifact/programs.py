@@ -40,14 +40,12 @@ def loaded_programs(
 ) -> list[tuple[Guard, Loaded]]:
     """Load these programs of the runtime `name`, each with its guard.
 
-    `weights`: the model's weights, if the programs have a copy of them; they are compared while the programs load.
+    `weights`: the model's weights, if the programs have a copy of them.
 
     Raises what `AheadRuntime.load` raises, LibraryMissing if the runtime's library cannot be imported, and one of
     UNREADABLE if a record cannot be read.
     """
     own = ahead(name)
-    if weights:
-        weights.begin()
     try:
         loaded = [own.load(program, opened.files(program.directory), model, watch) for program in programs]
     except ImportError as fault:
@@ -57,11 +55,13 @@ def loaded_programs(
 
 
 def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weights | None:
-    """Return the model's weights, compared with the copies in the programs; None if there are no copies."""
+    """Start to compare the model's weights with the copies in the programs; None if there are no copies."""
     if model is None or manifest.serving.start != "load" or not kind_of(manifest.plan).holds_weights(manifest.plan):
         return None
     samples = (manifest.weight_samples or None) if check == "sample" else None
-    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes), samples)
+    weights = Weights(model, manifest.weights, Watch(model, manifest.identity.attributes), samples)
+    weights.begin()
+    return weights
 
 
 def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:

@@ -1,9 +1,11 @@
-"""Describes what a start costs if something is compiled. No torch."""
+"""Describes what a start costs if something is compiled, or why there is none. No torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from autocompile.core.errors import InvalidRecommendation
 from autocompile.core.manifest import Absence, Manifest
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving
@@ -44,6 +46,11 @@ def why_not_packed(absences: Sequence[Absence]) -> str:
 def either(remedy: str, other: str) -> str:
     """Return `remedy`, or `other`; only `other` if there is no remedy."""
     return f"{remedy}, or {other}" if remedy else other
+
+
+def refused(path: str | Path, fault: str, remedy: str = "") -> InvalidRecommendation:
+    """Return the error of a load that may serve nothing other than the artifact, because of a fault."""
+    return InvalidRecommendation(fault, where=str(path), remedy=either(remedy, "tune it again here"))
 
 
 def not_packed(manifest: Manifest, said: str) -> str:

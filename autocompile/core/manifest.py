@@ -11,11 +11,15 @@ from autocompile.core.serde import Record
 from autocompile.core.serving import Serving
 from autocompile.core.workload import GenerationEntry, Signature, TorchSettings, TrainingEntry
 
-MANIFEST_VERSION = 5
+MANIFEST_VERSION = 6
 
 
 class FileEntry(Record, frozen=True):
-    """One file that loading opens: its path relative to the recommendation's directory, with `/` as the separator."""
+    """One file that loading opens: its path relative to the recommendation's directory, with `/` as the separator.
+
+    `sha256` is the digest of its content. For a file of more than 2 MiB, it is the digest of the digests of its pieces
+    of 2 MiB, so that several threads can check it at once.
+    """
 
     path: str
     sha256: str

@@ -31,6 +31,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autocompile.runtime.base import Loaded, WeightsDiffer
+from autocompile.runtime.digest import digest_of
 from autocompile.runtime.model_watch import State, Watch, registered_tensors
 from autocompile.runtime.unwritten import Unwritten
 
@@ -248,7 +249,7 @@ class _Reading:
         return f"{str(self._tensor.dtype).removeprefix('torch.')} {shape} {read.hex()[:_DIGEST_DIGITS]}"
 
     def _read(self, start: int, piece: memoryview) -> None:
-        self._digests[start] = hashlib.sha256(piece).digest()
+        self._digests[start] = digest_of(piece)
 
     def _read_copy(self) -> None:
         whole = self._bytes()

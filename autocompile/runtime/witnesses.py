@@ -37,13 +37,13 @@ def _addresses(tensor: torch.Tensor) -> list[int]:
 
 def _address(tensor: torch.Tensor, part: range) -> int:
     """Return the address of the highest nonzero byte of an element in this part, if possible of a nonzero element."""
-    size = tensor.element_size()
+    size, start, is_dense = tensor.element_size(), tensor.data_ptr(), tensor.is_contiguous()
     for number in part[len(part) // 2 :][:: max(len(part) // (2 * _LOOKED_THROUGH), 1)]:
-        place = tensor.data_ptr() + _distance(tensor, number) * size
+        place = start + (number if is_dense else _distance(tensor, number)) * size
         used = len(ctypes.string_at(place, size).rstrip(b"\0"))
         if used:
             return place + used - 1
-    return tensor.data_ptr()
+    return start
 
 
 def _distance(tensor: torch.Tensor, number: int) -> int:

@@ -1,5 +1,6 @@
 """The winner's artifact: how it is served, why not in a better way, and what is kept."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -12,7 +13,7 @@ from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
 from test_search import run, said, usual
 
 from autocompile.artifact.directory import write_recommendation
-from autocompile.artifact.integrity import manifest_digest, open_manifest, write_manifest
+from autocompile.artifact.integrity import entry_for, manifest_digest, open_artifact, open_manifest, write_manifest
 from autocompile.artifact.store import deliver
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
@@ -391,6 +392,28 @@ def test_a_damaged_artifact_is_never_opened(kept, fault):
     said = fault(kept)
     with pytest.raises(InvalidArtifact, match=said):
         open_manifest(kept)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2 << 20, (2 << 20) + 1, 5 << 20])
+@pytest.mark.parametrize("shared", [False, True])
+def test_every_piece_of_a_file_is_checked(kept, size, shared):
+    """Whether the file is read again later, or its content is kept because the group may write to it."""
+    manifest = open_manifest(kept)
+    program = kept / manifest.files[0].path
+    content = os.urandom(size)
+    program.write_bytes(content)
+    program.chmod(0o664 if shared else 0o644)
+    entry = entry_for(kept, manifest.files[0].path)
+    if size <= 2 << 20:
+        assert entry.sha256 == hashlib.sha256(content).hexdigest()
+    write_manifest(kept, replace(manifest, files=(entry, *manifest.files[1:]), standby=None))
+    assert open_artifact(kept).held == ({entry.path: content} if shared else {})
+    for place in {0, size // 2, size - 1} if size else ():
+        changed = bytearray(content)
+        changed[place] ^= 1
+        program.write_bytes(changed)
+        with pytest.raises(InvalidArtifact, match="its digest differs"):
+            open_artifact(kept)
 
 
 def test_a_pinned_artifact_is_the_only_one(kept):
