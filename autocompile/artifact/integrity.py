@@ -142,16 +142,19 @@ def _decode(data: bytes, path: Path) -> Manifest:
 def _checked_all(directory: Path, entries: Sequence[FileEntry], places: _Places) -> dict[str, bytes]:
     """Check all files in parallel; return their contents if another user could change them before they are reopened."""
     placed = [(entry, _placed(directory, entry, places)) for entry in entries]
-    held = {} if places.all_ours else {entry.path: path.read_bytes() for entry, path in placed}
-    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+    pool = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
+    try:
+        read = [None] * len(placed) if places.all_ours else list(pool.map(lambda one: _content(*one), placed))
         reading = [
-            [pool.submit(_digest, path, start, held.get(entry.path)) for start in _starts(entry.size_bytes)]
-            for entry, path in placed
+            [pool.submit(_digest, path, start, held) for start in _starts(entry.size_bytes)]
+            for (entry, path), held in zip(placed, read, strict=True)
         ]
         for (entry, path), pieces in zip(placed, reading, strict=True):
             if _joined([piece.result() for piece in pieces]) != entry.sha256:
                 raise InvalidArtifact("is not what was packed: its digest differs", where=str(path), remedy=_AGAIN)
-    return held
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return {entry.path: held for entry, held in zip(entries, read, strict=True) if held is not None}
 
 
 def _placed(directory: Path, entry: FileEntry, places: _Places) -> Path:
@@ -175,16 +178,35 @@ def _starts(size: int) -> range:
     return range(0, max(size, 1), _PIECE_BYTES)
 
 
+def _content(entry: FileEntry, path: Path) -> bytes:
+    """Return the content of a file, which has the size of its entry."""
+    try:
+        held = path.read_bytes()
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+    if len(held) != entry.size_bytes:
+        raise InvalidArtifact(f"has {len(held)} bytes, not {entry.size_bytes}", where=str(path), remedy=_AGAIN)
+    return held
+
+
 def _digest(path: Path, start: int, held: bytes | None = None) -> bytes:
-    """Return the digest of the piece of a file that begins at `start`; `held` is the file's content, if it was read."""
+    """Return the digest of the piece of a file that begins at `start`; `held` is its content, if it was read."""
     if held is not None:
         return hashlib.sha256(memoryview(held)[start : start + _PIECE_BYTES]).digest()
-    digest, block = hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))
-    with path.open("rb", buffering=0) as stream:
-        stream.seek(start)
-        for _ in range(_PIECE_BYTES // _BLOCK_BYTES):
-            digest.update(block[: stream.readinto(block)])
+    digest, block, left = hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES)), _PIECE_BYTES
+    try:
+        with path.open("rb", buffering=0) as stream:
+            stream.seek(start)
+            while read := stream.readinto(block[: min(left, _BLOCK_BYTES)]):
+                digest.update(block[:read])
+                left -= read
+    except OSError as fault:  # such as a file that was removed meanwhile
+        raise _unreadable(path, fault) from fault
     return digest.digest()
+
+
+def _unreadable(path: Path, fault: OSError) -> InvalidArtifact:
+    return InvalidArtifact(f"cannot be opened ({fault.strerror})", where=str(path), remedy=_AGAIN)
 
 
 def _joined(pieces: Sequence[bytes]) -> str:
@@ -210,7 +232,7 @@ class _Places:
         try:
             status = path.stat() if follow else path.lstat()
         except OSError as fault:
-            raise InvalidArtifact(f"cannot be opened ({fault.strerror})", where=str(path), remedy=_AGAIN) from fault
+            raise _unreadable(path, fault) from fault
         if stat.S_ISLNK(status.st_mode):
             raise InvalidArtifact("is a link, which an artifact may not contain", where=str(path), remedy=_AGAIN)
         if not is_right(status.st_mode):

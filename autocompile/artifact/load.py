@@ -178,31 +178,30 @@ class _Loading:
             fault = f"packed for {self.manifest.device_type}, but the model is on {device.type}"
             return self.instead(self.eager(), fault)
         watch = self.weights.watch if self.weights else self._watch()
-        name, packed = self.manifest.serving.runtime, self.manifest.programs
+        serving, packed = self.manifest.serving, self.manifest.programs
         try:
-            programs = loaded_programs(self.opened, name, packed, self.model, watch, device, weights=self.weights)
+            programs = loaded_programs(
+                self.opened, serving.runtime, packed, self.model, watch, device,
+                weights=self.weights, must_fit=self.manifest.standby is None,
+            )  # fmt: skip
         except LibraryMissing as fault:
             return self.instead(self._able_standby(device) or self.eager(), str(fault))
         except WeightsDiffer as difference:
-            return self.instead(self._behind(), f"the model's weights differ: {difference}")
+            said = str(difference) if self.weights else f"the model's weights differ: {difference}"
+            if self.asked.on_mismatch == "error":
+                raise starting.refused(self.directory, said) from difference
+            return self.instead(self._behind(), said)
         except NotLoadable as fault:
             raise self._invalid(f"its program cannot be loaded: {fault}") from fault
         except UNREADABLE as fault:
             said = f"{type(fault).__name__}: {fault}"
             raise self._invalid(f"the description of its program in the manifest cannot be read: {said}") from fault
-        differs = self.weights.difference() if self.weights else ""
-        if differs and self.manifest.standby is None:
-            if self.asked.on_mismatch == "error":
-                raise starting.refused(self.directory, differs)
-            return self.instead(self._behind(), differs)
         eager, behind = self.eager(), self._behind()
         others = self._standing_by(device, Fallbacks(eager, behind))
         other_sizes = others if others and self.manifest.plan.sizes else behind
-        served = ProgramServer(
-            programs, watch, other_sizes, eager, self.tally, self.manifest.serving, self.manifest.label, others
-        )
-        served.differs = differs
-        notes = [f"{differs}; {others.label} serves"] if differs and others else []
+        served = ProgramServer(programs, watch, other_sizes, eager, self.tally, serving, self.manifest.label, others)
+        served.differs = self.weights.difference() if self.weights else ""
+        notes = [f"{served.differs}; {others.label} serves"] if served.differs and others else []
         notes += [*map(str, found), *program_notes(self.manifest, self.weights, self.asked.weight_check)]
         return self.module(served, notes=[*notes, *starting.untimed(self.manifest)])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,31 +38,47 @@ def loaded_programs(
     device: torch.device,
     *,
     weights: Weights | None = None,
+    must_fit: bool = False,
 ) -> list[tuple[Guard, Loaded]]:
     """Load these programs of the runtime `name`, each with its guard.
 
-    `weights`: the model's weights, if the programs have a copy of them.
+    `weights`: the model's weights, if the programs have a copy of them; a thread compares them while the programs are
+    loaded. If they `must_fit`, a difference is raised as WeightsDiffer, instead of any other fault.
 
     Raises what `AheadRuntime.load` raises, LibraryMissing if the runtime's library cannot be imported, and one of
     UNREADABLE if a record cannot be read.
     """
     own = ahead(name)
-    try:
-        loaded = [own.load(program, opened.files(program.directory), model, watch) for program in programs]
-    except ImportError as fault:
-        raise LibraryMissing(close(name, fault)) from fault
+    with _comparing(weights, must_fit=must_fit):
+        try:
+            loaded = [own.load(program, opened.files(program.directory), model, watch) for program in programs]
+        except ImportError as fault:
+            raise LibraryMissing(close(name, fault)) from fault
     guards = [Guard(program, model, device) for program in programs]
     return list(zip(guards, map(weights.holding, loaded) if weights else loaded, strict=True))
 
 
+@contextmanager
+def _comparing(weights: Weights | None, *, must_fit: bool) -> Iterator[None]:
+    """Compare the weights in a thread, which has ended afterwards."""
+    if weights is None:
+        yield
+        return
+    weights.begin()
+    try:
+        yield
+    finally:
+        differs = weights.difference()
+        if differs and must_fit:
+            raise WeightsDiffer(differs)
+
+
 def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weights | None:
-    """Start to compare the model's weights with the copies in the programs; None if there are no copies."""
+    """Return the model's weights, to be compared with the copies in the programs; None if there are no copies."""
     if model is None or manifest.serving.start != "load" or not kind_of(manifest.plan).holds_weights(manifest.plan):
         return None
     samples = (manifest.weight_samples or None) if check == "sample" else None
-    weights = Weights(model, manifest.weights, Watch(model, manifest.identity.attributes), samples)
-    weights.begin()
-    return weights
+    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes), samples)
 
 
 def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:

@@ -19,7 +19,7 @@ _ROW_BYTES = 4 * _ROW_WORDS
 
 
 def digest_of(data: memoryview) -> bytes:
-    """Return the digest of contiguous bytes. Bytes behind the last whole row are read by SHA-256."""
+    """Return the digest of contiguous bytes. Bytes after the last whole row are read by SHA-256."""
     whole = len(data) - len(data) % _ROW_BYTES
     read = hashlib.sha256(data[whole:])
     if whole:

@@ -10,6 +10,7 @@ import argparse
 import copy
 import json
 import logging
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,8 @@ from torch.utils import _pytree as pytree
 from workloads import KINDS, Workload, device_type, workload
 
 CONDITIONED = 1e-5
+# A gradient is lost if its error is at least this share of its size; a gradient of zeros has an error of 1.
+LOST = 0.9
 Gradients = dict[str, torch.Tensor]
 
 
@@ -37,16 +40,18 @@ def main() -> None:
 
 
 def compared(work: Workload, way: str) -> dict[str, Any]:
-    """Return the relative error (norm over norm) of the whole gradient, and the parameter with the largest one."""
+    """Return the relative error (norm over norm) of the whole gradient and of the worst one, and how many are lost."""
     truth = gradients(in_float64(work), "eager")
     usual = gradients(copy.deepcopy(work), "eager")
     found = gradients(work, way)
     names = [name for name in truth if error(usual, truth, [name]) <= CONDITIONED]
-    worst = max(names, key=lambda name: error(found, truth, [name]))
+    errors = {name: error(found, truth, [name]) for name in names}
+    worst = max(errors, key=lambda name: errors[name])
     return {
         "error": error(found, truth, names),
         "worst": worst,
-        "worst_error": error(found, truth, [worst]),
+        "worst_error": errors[worst],
+        "lost": sum(one >= LOST for one in errors.values()),
         "compared": len(names),
         "parameters": len(truth),
     }
@@ -61,10 +66,11 @@ def gradients(work: Workload, way: str) -> Gradients:
 
 
 def error(found: Gradients, truth: Gradients, names: list[str]) -> float:
-    """Return the norm of the error of these gradients together, relative to their norm."""
+    """Return the norm of the error of these gradients together, relative to their norm; infinity if it is NaN."""
     off = sum(float((found[name] - truth[name]).square().sum()) for name in names)
     size = sum(float(truth[name].square().sum()) for name in names)
-    return float((off / size) ** 0.5) if size else float("inf")
+    relative = math.sqrt(off / size) if size else math.inf
+    return relative if math.isfinite(relative) else math.inf
 
 
 def in_float64(work: Workload) -> Workload:

@@ -22,6 +22,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from typing import Any
 from by_hand import has_bf16, ways
 from workloads import chosen, device_type
 
+from autocompile.core.serde import write_atomically
 from autocompile.host import environment
 
 HERE = Path(__file__).parent
@@ -52,7 +54,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=HERE / "results")
     arguments = parser.parse_args()
     path = results_of(arguments.results, device)
-    complete(path, device)
+    complete(path, device, arguments.only)
     known = {json.loads(line).get("workload") for line in path.read_text().splitlines()}
     effort = Effort(arguments.budget, arguments.seconds)
     for name in (name for name in arguments.only if name not in known):
@@ -75,16 +77,17 @@ def recorded(name: str, device: str, effort: Effort) -> dict[str, Any]:
     """Time every way by hand, search, and time the recommendation in several processes."""
     seconds = str(effort.seconds)
     found = {way: process("one.py", name, way, "--seconds", seconds) for way in ways(device)}
+    checked = gradients(name, device)
     with tempfile.TemporaryDirectory() as directory:
         rec = f"{directory}/rec"
         verdict = process("ours.py", name, effort.budget, rec)
         own = ["one.py", name, "ours", "--seconds", seconds, "--recommendation", rec]
-        ours, again = [], {way: [] for way in fastest(found)}
+        ours, again = [], {way: [] for way in fastest(found, checked)}
         for number in range(AGAIN):
             ours.append(verdict if "failed" in verdict else process(*own))
             for way in again if number else ():
                 again[way].append(process("one.py", name, way, "--seconds", seconds))
-    return {"ways": found, "again": again, "verdict": verdict, "ours": ours, "gradients": gradients(name, device)}
+    return {"ways": found, "again": again, "verdict": verdict, "ours": ours, "gradients": checked}
 
 
 def gradients(name: str, device: str) -> dict[str, Any]:
@@ -92,18 +95,19 @@ def gradients(name: str, device: str) -> dict[str, Any]:
     return {way: process("gradients.py", name, way) for way in ways(device)}
 
 
-def complete(path: Path, device: str) -> None:
-    """Compare the gradients for the rows that were recorded without it."""
-    machine, *rows = [json.loads(line) for line in path.read_text().splitlines()]
-    if all("gradients" in row for row in rows):
-        return
-    whole = [row if "gradients" in row else {**row, "gradients": gradients(row["workload"], device)} for row in rows]
-    path.write_text("".join(json.dumps(row) + "\n" for row in (machine, *whole)))
+def complete(path: Path, device: str, names: Collection[str]) -> None:
+    """Compare the gradients for the rows of these workloads that were recorded without it."""
+    lines = path.read_text().splitlines()
+    for number, row in enumerate(map(json.loads, lines)):
+        if row.get("workload") in names and "gradients" not in row:
+            lines[number] = json.dumps({**row, "gradients": gradients(row["workload"], device)})
+            write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
 
-def fastest(found: dict[str, Any]) -> list[str]:
-    """Return the fastest ways by hand, without eager, which all ways are compared with."""
-    speedups = {way: one["speedup"] for way, one in found.items() if way != "eager" and "speedup" in one}
+def fastest(found: dict[str, Any], checked: dict[str, Any]) -> list[str]:
+    """Return the fastest ways by hand that lose no gradient, without eager, which all ways are compared with."""
+    lost = {"eager", *(way for way, one in checked.items() if one.get("lost"))}
+    speedups = {way: one["speedup"] for way, one in found.items() if way not in lost and "speedup" in one}
     most = max(speedups.values(), default=0.0)
     return [way for way, speedup in speedups.items() if speedup >= (1 - CLOSE) * most]
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from msgspec.structs import replace
 from places import REPOSITORY
 
 import autocompile
+from autocompile.artifact import programs
 from autocompile.artifact.integrity import open_manifest, write_manifest
 from autocompile.artifact.store import add
 from autocompile.core.manifest import Standby
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
+from autocompile.runtime.base import NotLoadable
 from autocompile.runtime.catalogue import serving_of
 
 MODEL = """
@@ -289,6 +292,37 @@ def test_a_file_that_was_cut_short_is_refused_in_a_line(packed, net, tmp_path):
         with pytest.raises(autocompile.errors.InvalidArtifact, match="bytes, not") as refused:
             load()
         assert "\n" not in str(refused.value)
+
+
+@pytest.fixture
+def alone(packed, tmp_path):
+    """The artifact without the program that serves changed weights."""
+    directory = shutil.copytree(packed[1], tmp_path / "without-standby")
+    write_manifest(directory, replace(open_manifest(directory), standby=None))
+    return directory
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_where_nothing_stands_by_changed_weights_are_told_before_all_else(alone, net, is_broken, monkeypatch):
+    model = net()
+    other_state(model)
+    if is_broken:
+        monkeypatch.setattr(programs, "ahead", lambda _name: Broken())
+    said = "the weights are not those that were packed: "
+    with pytest.warns(RuntimeWarning, match=f"{said}.*; it is served eager"):
+        module = autocompile.load(alone, model)
+    torch.testing.assert_close(module(X), expected_of(model), rtol=0, atol=0)
+    assert module.status.absences[0].reason.startswith(said)
+    with pytest.raises(autocompile.errors.InvalidRecommendation, match=said):
+        autocompile.load(alone, model, on_mismatch="error")
+    assert "autocompile-weights" not in {thread.name for thread in threading.enumerate()}
+
+
+class Broken:
+    """A runtime whose programs cannot be loaded."""
+
+    def load(self, *_arguments):
+        raise NotLoadable("it is broken")
 
 
 @pytest.mark.parametrize("standing_by", [True, False])

@@ -244,6 +244,7 @@ def test_the_loader_that_feeds_the_model_is_seen(runner, tmp_path, what):
 def test_a_script_is_run_with_the_better_setting(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     quick = "[search]\nmax_trials = 1\n[dimensions]\nruntime = ['eager']\namp = ['off']\nthreads = []\n"
+    quick += "[finals]\ncandidates = 1\nprocesses = 1\nlimit_s = 1.0\n"
     (tmp_path / "quick.toml").write_text(quick)
     tune = ["tune", "script.py", "--budget", "200s", "--module", "net", "--strategy", "quick.toml", "--json"]
     plain = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, check=True)

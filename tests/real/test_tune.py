@@ -25,9 +25,6 @@ max_trials = 4
 [dimensions]
 runtime = ['inductor']
 freezing = []
-[[seeds]]
-runtime = "inductor"
-freezing = true
 [screening]
 precision = 0.1
 limit_s = 1.0
@@ -35,6 +32,9 @@ limit_s = 1.0
 candidates = 1
 processes = 1
 limit_s = 1.0
+[[seeds]]
+runtime = "inductor"
+freezing = true
 """
 
 _OPEN = ("runtime = ['inductor']\nfreezing = []", "runtime = ['eager']\namp = []\nthreads = []")

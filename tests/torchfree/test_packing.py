@@ -12,14 +12,16 @@ from msgspec.structs import replace
 from servings import AHEAD, AS_IT_IS, CARRIED, COMPILING
 from test_search import run, said, usual
 
+from autocompile.artifact import integrity
 from autocompile.artifact.directory import write_recommendation
 from autocompile.artifact.integrity import entry_for, manifest_digest, open_artifact, open_manifest, write_manifest
 from autocompile.artifact.store import deliver
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.goal import Goal
 from autocompile.core.job import FreshTask, Packed, TrialTask
-from autocompile.core.manifest import FileEntry, Requirements
+from autocompile.core.manifest import FileEntry, Manifest, Requirements
 from autocompile.core.plan import Plan
+from autocompile.core.serde import from_json
 from autocompile.core.workload import TorchSettings
 from autocompile.report.story import story
 from autocompile.report.text import as_text
@@ -414,6 +416,60 @@ def test_every_piece_of_a_file_is_checked(kept, size, shared):
         program.write_bytes(changed)
         with pytest.raises(InvalidArtifact, match="its digest differs"):
             open_artifact(kept)
+
+
+def test_a_file_is_read_to_the_end_of_a_piece_however_little_comes_at_once(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(content := os.urandom(3 << 20))
+    expected = entry_for(tmp_path, "file")
+
+    class Slow:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_fault):
+            self.stream.close()
+
+        def seek(self, start):
+            self.stream.seek(start)
+
+        def readinto(self, block):
+            return self.stream.readinto(block[:1000])
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, *mode, **more: Slow(opened(path, *mode, **more)))
+    assert entry_for(tmp_path, "file") == expected
+    pieces = [hashlib.sha256(content[start : start + (2 << 20)]).digest() for start in (0, 2 << 20)]
+    assert expected.sha256 == hashlib.sha256(b"".join(pieces)).hexdigest()
+
+
+def test_an_artifact_that_is_replaced_during_the_check_is_checked_anew(kept, monkeypatch):
+    """The file of the first manifest is gone when it is to be read."""
+    program, read = program_of(kept), integrity._digest
+
+    def replaced_meanwhile(path, *arguments):
+        if path == program and program.exists():
+            other = program.with_name("other.bin")
+            program.rename(other)
+            manifest = from_json((kept / "manifest.json").read_bytes(), Manifest)
+            renamed = {manifest.files[0].path: str(other.relative_to(kept))}
+            entries = [replace(one, path=renamed.get(one.path, one.path)) for one in manifest.files]
+            packed = [replace(one, files=(other.name, *one.files[1:])) for one in manifest.programs]
+            write_manifest(kept, replace(manifest, files=tuple(entries), programs=tuple(packed), standby=None))
+        return read(path, *arguments)
+
+    monkeypatch.setattr(integrity, "_digest", replaced_meanwhile)
+    assert open_manifest(kept).files[0].path.endswith("other.bin")
+
+
+def test_a_file_that_others_may_write_to_has_its_size_when_it_is_read(kept, monkeypatch):
+    program = program_of(kept)
+    program.chmod(0o664)
+    monkeypatch.setattr(Path, "read_bytes", lambda path, read=Path.read_bytes: read(path) + b"more" * (path == program))
+    with pytest.raises(InvalidArtifact, match="has 16 bytes, not 12"):
+        open_artifact(kept)
 
 
 def test_a_pinned_artifact_is_the_only_one(kept):
