@@ -20,9 +20,12 @@ import autocompile
 from autocompile.artifact import programs
 from autocompile.artifact.integrity import open_manifest, write_manifest
 from autocompile.artifact.store import add
-from autocompile.core.manifest import Standby
+from autocompile.core.envelope import Segment
+from autocompile.core.estimate import Estimate
+from autocompile.core.manifest import Served, Standby
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
+from autocompile.core.serving import AS_IT_IS
 from autocompile.runtime.base import NotLoadable
 from autocompile.runtime.catalogue import serving_of
 
@@ -316,6 +319,20 @@ def test_where_nothing_stands_by_changed_weights_are_told_before_all_else(alone,
     with pytest.raises(autocompile.errors.InvalidRecommendation, match=said):
         autocompile.load(alone, model, on_mismatch="error")
     assert "autocompile-weights" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_where_eager_is_preferred_for_few_calls_changed_weights_do_not_matter(alone, net):
+    manifest, one = open_manifest(alone), Estimate(1.0, 1.0, 1.0)
+    served = (
+        Served(manifest.serving, "packed", manifest.plan, 5.0, 0.001, one),
+        Served(AS_IT_IS, "eager", Plan(), 0.0, 0.01, one),
+    )
+    write_manifest(alone, replace(manifest, served=served, envelope=(Segment("eager", 1, None),)))
+    model = net()
+    other_state(model)
+    module = autocompile.load(alone, model, calls=10, on_mismatch="error")
+    torch.testing.assert_close(module(X), expected_of(model), rtol=0, atol=0)
+    assert module.status.runtime == "eager"
 
 
 class Broken:
