@@ -188,7 +188,7 @@ class _Loading:
             return self.instead(self._able_standby(device) or self.eager(), str(fault))
         except WeightsDiffer as difference:
             said = str(difference) if self.weights else f"the model's weights differ: {difference}"
-            if self.asked.on_mismatch == "error":
+            if self.weights and self.asked.on_mismatch == "error":
                 raise starting.refused(self.directory, said) from difference
             return self.instead(self._behind(), said)
         except NotLoadable as fault:
