@@ -64,13 +64,17 @@ def _comparing(weights: Weights | None, *, must_fit: bool) -> Iterator[None]:
     if weights is None:
         yield
         return
-    weights.begin()
+    thread, fault = weights.begin(), None
     try:
         yield
+    except Exception as other:  # raised below, unless the weights differ
+        fault = other
     finally:
-        differs = weights.difference()
-        if differs and must_fit:
-            raise WeightsDiffer(differs)
+        thread.join()
+    if must_fit and (differs := weights.difference()):
+        raise WeightsDiffer(differs) from fault
+    if fault is not None:
+        raise fault
 
 
 def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weights | None:

@@ -117,9 +117,11 @@ class Weights:
         if packed is None:
             self._look = self._looked()
 
-    def begin(self) -> None:
-        """Start to compare the weights in a thread. `difference` waits for it."""
-        threading.Thread(target=self._compare, name="autocompile-weights").start()
+    def begin(self) -> threading.Thread:
+        """Start to compare the weights in a thread, and return it. `difference` waits for the comparison."""
+        thread = threading.Thread(target=self._compare, name="autocompile-weights")
+        thread.start()
+        return thread
 
     def difference(self) -> str:
         """Return how the weights now differ from those that were packed, or ""."""

@@ -321,6 +321,15 @@ def test_where_nothing_stands_by_changed_weights_are_told_before_all_else(alone,
     assert "autocompile-weights" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_ctrl_c_while_programs_are_loaded_ends_the_load_even_if_the_weights_differ(alone, net, monkeypatch):
+    model = net()
+    other_state(model)
+    monkeypatch.setattr(programs, "ahead", lambda _name: Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        autocompile.load(alone, model)
+    assert "autocompile-weights" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_where_eager_is_preferred_for_few_calls_changed_weights_do_not_matter(alone, net):
     manifest, one = open_manifest(alone), Estimate(1.0, 1.0, 1.0)
     served = (
@@ -340,6 +349,13 @@ class Broken:
 
     def load(self, *_arguments):
         raise NotLoadable("it is broken")
+
+
+class Interrupted:
+    """A runtime that is interrupted by Ctrl-C while it loads a program."""
+
+    def load(self, *_arguments):
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("standing_by", [True, False])
