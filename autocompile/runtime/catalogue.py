@@ -211,8 +211,8 @@ def known_values(name: str) -> tuple[Value, ...]:
 
 
 # Every runtime is tried, unless a strategy names those it wants. The goal decides on batches. Only models in training
-# have an optimizer, and activations to save.
-_ALWAYS_OPEN = ("runtime", "batch", "optimizer", "activations", "micro_batches", "memory_budget")
+# have an optimizer, activations to save, and gradients that the layout of convolutions can make wrong.
+_ALWAYS_OPEN = ("runtime", "batch", "optimizer", "activations", "micro_batches", "memory_budget", "layout_optimization")
 
 
 def open_space(around: Surroundings, allowed: Mapping[str, tuple[Value, ...]]) -> tuple[Space, list[tuple[str, str]]]:

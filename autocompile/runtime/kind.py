@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Literal
 
+from autocompile.core.candidate import Value
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.serving import Serving, Start
@@ -200,6 +201,10 @@ class Kind(ABC):
         if plan.batch != other.batch:
             return False
         return failure.cause == "model" or (failure.cause == "export" and plan.autocast == other.autocast)
+
+    def remedy(self, _failure: Failure, _values: Values) -> dict[str, Value]:
+        """Return the values to change in a candidate that failed, which may avoid this failure, or {}."""
+        return {}
 
     def warm_s(self, cold_s: float) -> float:
         """Return the seconds that compiling takes with the cache of an earlier compilation that took `cold_s`."""

@@ -45,13 +45,14 @@ class Words:
     """Words in memory with their present values. The caller must keep the objects that contain these words alive."""
 
     def __init__(self, addresses: Iterable[int]) -> None:
-        places = sorted({address // WORD_BYTES for address in addresses})
+        places = np.unique(np.fromiter(addresses, dtype=np.int64) // WORD_BYTES)
         self._take: Any = None
-        if places:
-            span = ctypes.c_uint64 * (places[-1] - places[0] + 1)
-            self._take = np.ctypeslib.as_array(span.from_address(places[0] * WORD_BYTES)).take
-        relative = np.array(places) - places[0] if places else np.array([], dtype=np.int64)
-        parts = [relative[start : start + _AT_ONCE] for start in range(0, len(places), _AT_ONCE)]
+        if len(places):
+            first, last = int(places[0]), int(places[-1])
+            span = ctypes.c_uint64 * (last - first + 1)
+            self._take = np.ctypeslib.as_array(span.from_address(first * WORD_BYTES)).take
+            places -= first
+        parts = [places[start : start + _AT_ONCE] for start in range(0, len(places), _AT_ONCE)]
         self._seen = [(part, self._take(part).tobytes()) for part in parts]
 
     def hold(self) -> bool:
@@ -62,12 +63,22 @@ class Words:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The positions, in words, of storage and counter in a tensor's record, and of address and version in these."""
+    """The positions, in words, of storage, counter, sizes and strides in a tensor's record.
+
+    `address` and `version` are the positions in the records of the storage and of the counter.
+    """
 
     storage: int
     address: int
     counter: int
     version: int
+    sizes: int
+    strides: int
+
+    def used(self, dimensions: int) -> list[int]:
+        """Return the positions in the record that have a meaning for a tensor with this number of dimensions."""
+        unused = {start + i for start in (self.sizes, self.strides) for i in range(dimensions, _MOST_DIMENSIONS)}
+        return [position for position in range(_FIRST, _BEHIND) if position not in unused]
 
 
 def words_of(tensors: Sequence[torch.Tensor]) -> list[int]:
@@ -88,7 +99,7 @@ def _words_of(tensor: torch.Tensor, layout: _Layout) -> list[int]:
     if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or tensor.is_complex():
         raise Unknown(f"a {type(tensor).__name__} of {tensor.dtype} and {tensor.layout} may keep data elsewhere")
     record = tensor._cdata  # noqa: SLF001
-    words = [record + WORD_BYTES * i for i in range(_FIRST, _BEHIND)]
+    words = [record + WORD_BYTES * i for i in layout.used(tensor.dim())]
     storage = tensor.untyped_storage()
     if _word(record + WORD_BYTES * layout.storage) != storage._cdata:  # noqa: SLF001
         raise Unknown("a tensor's record does not have its storage at the expected place")
@@ -135,6 +146,7 @@ def _found(tensor: torch.Tensor) -> _Layout:
         words = _read(memory, record, _BEHIND)
         has_storage = next(i for i in _POINTERS if words[i] == storage._cdata)  # noqa: SLF001
         has_address = _read(memory, storage._cdata, _WITHIN).index(storage.data_ptr())  # noqa: SLF001
+        has_sizes, has_strides = (_position_of(list(ask()), words) for ask in (tensor.size, tensor.stride))
         pointers = [i for i in _POINTERS if i != has_storage and _is_pointer(words[i])]
         before = {i: _read(memory, words[i], 4) for i in pointers}
         start = tensor._version  # noqa: SLF001
@@ -151,7 +163,14 @@ def _found(tensor: torch.Tensor) -> _Layout:
         raise StopIteration from fault
     finally:
         os.close(memory)
-    return _Layout(has_storage, has_address, has_counter, has_version)
+    if has_strides != has_sizes + _MOST_DIMENSIONS:
+        raise StopIteration
+    return _Layout(has_storage, has_address, has_counter, has_version, has_sizes, has_strides)
+
+
+def _position_of(part: list[int], words: list[int]) -> int:
+    """Return where `part` begins in `words`. Raises StopIteration if this is nowhere."""
+    return next(i for i in range(len(words)) if words[i : i + len(part)] == part)
 
 
 def _read(memory: int, address: int, count: int) -> list[int]:

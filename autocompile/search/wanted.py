@@ -19,6 +19,7 @@ from autocompile.search.choose.evidence import Evidence
 from autocompile.search.choose.forecast import Forecast
 from autocompile.search.choose.memory import memory_left, saving_seeds
 from autocompile.search.choose.policy import Dropped, Stakes, choose, does_as_eager, dropped, probes
+from autocompile.search.choose.remedies import remedies, waiting_remedies
 from autocompile.search.choose.seeds import Seed, ordered_seeds, seeds_of_the_script, seeds_of_values
 from autocompile.search.judge.contender import baseline_seconds
 from autocompile.search.reserve import kept_for_later_s
@@ -50,6 +51,10 @@ class Wanted:
         """
         while self._seeds:
             claim = self._seeded(self._seeds.popleft())
+            if claim is not None:
+                return claim
+        for seed in remedies(self._space, self._archive.trials(), [claim.candidate for claim in self._archive.out]):
+            claim = self._seeded(seed)
             if claim is not None:
                 return claim
         if self._bench.settings.strategy.search.sampler == "policy":
@@ -190,14 +195,18 @@ def _narrow(bench: Bench, value: Dropped) -> None:
 def untried_programs(bench: Bench, space: Space, archive: Archive, evidence: Evidence) -> list[Candidate]:
     """Return the distinct programs that are neither known nor known to fail, at batch sizes that may meet the goal.
 
-    Programs that are under way are not among them. The simplest come first.
+    Programs that are under way are not among them, nor those with a remedy that has not yet helped. The simplest come
+    first.
     """
     trials, beyond = archive.trials(), _beyond_limit(bench, archive, evidence)
-    known = known_keys(archive)
+    known, waiting = known_keys(archive), waiting_remedies(space, trials)
     return [
         candidate
         for candidate, plan in space.programs
-        if plan.key not in known and (plan.batch, not plan.is_eager) not in beyond and foregone(plan, trials) is None
+        if plan.key not in known
+        and waiting.isdisjoint(candidate.values.items())
+        and (plan.batch, not plan.is_eager) not in beyond
+        and foregone(plan, trials) is None
     ]
 
 

@@ -12,10 +12,14 @@ from autocompile.space.surroundings import Surroundings
 
 
 class Choice(Record, frozen=True):
-    """One value of a dimension; `unavailable` is the reason why it cannot be tried here, or ""."""
+    """One value of a dimension; `unavailable` is the reason why it cannot be tried here, or "".
+
+    The agent tries a remedy only after a failure that it may avoid (`Kind.remedy`).
+    """
 
     value: Value
     unavailable: str = ""
+    is_remedy: bool = False
 
 
 Values = Mapping[str, Value]

@@ -81,6 +81,12 @@ class Space:
         return self._simplest.get(self.plan(candidate).key, candidate)
 
     @cached_property
+    def remedies(self) -> frozenset[tuple[str, Value]]:
+        """The values that are tried only after a failure that they may avoid, each with its dimension's name."""
+        choices = ((dimension.name, dimension.choices(self.around)) for dimension in self.dimensions)
+        return frozenset((name, choice.value) for name, some in choices for choice in some if choice.is_remedy)
+
+    @cached_property
     def programs(self) -> tuple[tuple[Candidate, Plan], ...]:
         """All distinct programs, each with its simplest candidate."""
         by_key: dict[str, tuple[Candidate, Plan]] = {}

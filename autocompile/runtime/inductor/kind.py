@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from autocompile.compilers import c_compiler, cpp_compiler, python_headers
+from autocompile.core.candidate import Value
 from autocompile.core.outcome import Failure
 from autocompile.core.plan import Plan
 from autocompile.core.serde import to_plain
 from autocompile.runtime.compiler_options import times_variants
-from autocompile.runtime.inductor.dimensions import DIMENSIONS, NAME
+from autocompile.runtime.inductor.dimensions import DIMENSIONS, LAYOUT, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
 from autocompile.runtime.inductor.usual import USUAL, USUAL_IN_TRAINING_ON_CPU
 from autocompile.runtime.kind import Compiled, Kind, Lines
-from autocompile.space.dimension import Dimension
+from autocompile.space.dimension import Dimension, Values
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
 
@@ -102,6 +103,10 @@ class InductorKind(Kind):
 
     def lines(self, plan: Plan) -> Lines:
         return lines_of(plan)
+
+    def remedy(self, failure: Failure, values: Values) -> dict[str, Value]:
+        is_open = values.get(LAYOUT) and values["scope"] != "optimizer"
+        return {LAYOUT: False} if failure.kind == "wrong_result" and is_open else {}
 
     def fails_alike(self, failure: Failure, plan: Plan, other: Plan) -> bool:
         """Dynamo traces a model before it uses a backend or its options, so these make no difference.

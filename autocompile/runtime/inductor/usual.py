@@ -36,6 +36,9 @@ USUAL: dict[Feature, Usual] = {
     feature(scope="hottest-1"): Usual(0.2, 0.12, cost=-0.3),
     feature(scope="hottest-2"): Usual(0.2, 0.12, cost=-0.3),
     feature(scope="around-breaks"): Usual(0.02, 0.15),
+    # Only tried where candidates without it fail: then it makes all the difference.
+    feature(layout_optimization=False): Usual(0.05, 0.1),
+    feature(amp="bf16", layout_optimization=False): Usual(0.0, 0.7, cost_deviation=0.1),
     # Recomputation costs time.
     feature(memory_budget="half"): Usual(0.15, 0.15, cost=0.2, memory=-0.3, memory_deviation=0.2),
     # Casts are fused into compiled kernels. Frozen weights are converted once, into the layout of the matrix unit.
