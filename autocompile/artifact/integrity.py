@@ -9,8 +9,8 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -18,10 +18,10 @@ import msgspec
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.manifest import MANIFEST_VERSION, FileEntry, Manifest
 from autocompile.core.serde import Record, from_json, to_json, write_atomically
+from autocompile.parallel import do_all
 from autocompile.runtime.files import Files
 
 MANIFEST = "manifest.json"
-_MOST_THREADS = 8
 _PIECE_BYTES = 2 << 20
 # How much of a piece is read at once; it fits in a processor's cache.
 _BLOCK_BYTES = 1 << 18
@@ -142,19 +142,19 @@ def _decode(data: bytes, path: Path) -> Manifest:
 def _checked_all(directory: Path, entries: Sequence[FileEntry], places: _Places) -> dict[str, bytes]:
     """Check all files in parallel; return their contents if another user could change them before they are reopened."""
     placed = [(entry, _placed(directory, entry, places)) for entry in entries]
-    pool = ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1))
-    try:
-        read = [None] * len(placed) if places.all_ours else list(pool.map(lambda one: _content(*one), placed))
-        reading = [
-            [pool.submit(_digest, path, start, held) for start in _starts(entry.size_bytes)]
-            for (entry, path), held in zip(placed, read, strict=True)
-        ]
-        for (entry, path), pieces in zip(placed, reading, strict=True):
-            if _joined([piece.result() for piece in pieces]) != entry.sha256:
-                raise InvalidArtifact("is not what was packed: its digest differs", where=str(path), remedy=_AGAIN)
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return {entry.path: held for entry, held in zip(entries, read, strict=True) if held is not None}
+    held: dict[str, bytes] = {}
+    if not places.all_ours:
+        held = {entry.path: _content(entry, path) for entry, path in placed}
+    found: dict[tuple[str, int], bytes] = {}
+
+    def read(entry: FileEntry, path: Path, start: int) -> None:
+        found[entry.path, start] = _digest(path, start, held.get(entry.path))
+
+    do_all([partial(read, entry, path, start) for entry, path in placed for start in _starts(entry.size_bytes)])
+    for entry, path in placed:
+        if _joined([found[entry.path, start] for start in _starts(entry.size_bytes)]) != entry.sha256:
+            raise InvalidArtifact("is not what was packed: its digest differs", where=str(path), remedy=_AGAIN)
+    return held
 
 
 def _placed(directory: Path, entry: FileEntry, places: _Places) -> Path:

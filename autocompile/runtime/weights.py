@@ -16,11 +16,8 @@ attributes, such as tensors in lists or closures.
 from __future__ import annotations
 
 import hashlib
-import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,12 +27,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from autocompile.parallel import do_all
 from autocompile.runtime.base import Loaded, WeightsDiffer
 from autocompile.runtime.digest import digest_of
 from autocompile.runtime.model_watch import State, Watch, registered_tensors
 from autocompile.runtime.unwritten import Unwritten
 
-_MOST_THREADS = 8
 # Larger tensors are read in pieces of this size, each with its own digest, so that threads can share the work.
 _PIECE_BYTES = 1 << 20
 _DIGEST_DIGITS = 32
@@ -52,7 +49,9 @@ def digests(model: Any, *, sampled: bool = False) -> dict[str, str]:
     """
     named = dict(_tensors_of(model))
     readings = {id(tensor): _Reading(tensor, sampled) for tensor in named.values()}
-    _done_in_threads([part for reading in readings.values() for part in reading.parts()])
+    parts = [part for reading in readings.values() for part in reading.parts()]
+    # The largest parts come first, so that all threads end at about the same time.
+    do_all([read for _size, read in sorted(parts, key=lambda part: part[0], reverse=True)])
     return {path: readings[id(tensor)].digest() for path, tensor in named.items()}
 
 
@@ -193,29 +192,6 @@ def _identities(model: Any) -> list[tuple[str, int]]:
 
 # A part of the work: the number of bytes to read, and the function that reads them.
 _Part = tuple[int, Callable[[], None]]
-
-
-def _done_in_threads(parts: list[_Part]) -> None:
-    """Do all parts in threads. The largest parts come first, so that all threads end at about the same time."""
-    left = deque(sorted(parts, key=lambda part: part[0], reverse=True))
-
-    def work() -> None:
-        while left:
-            try:
-                _size, read = left.popleft()
-            except IndexError:  # another thread took the last part in the meantime
-                return
-            read()
-
-    threads = min(_MOST_THREADS, os.cpu_count() or 1, len(parts))
-    if threads < 2:
-        work()
-        return
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(work) for _ in range(threads - 1)]
-        work()
-        for other in others:
-            other.result()
 
 
 class _Reading:

@@ -30,6 +30,10 @@ model, inputs = workload(name)
 args, kwargs = arguments_of(inputs)
 known = set(sys.modules)
 began = time.perf_counter()
+if "openvino" in needed:  # its telemetry, which `load` does not import, would start a process meanwhile
+    from autocompile.runtime.openvino.library import openvino
+
+    openvino()
 for module in needed:
     with contextlib.suppress(Exception):  # some are only made by importing others
         importlib.import_module(module)
