@@ -1,6 +1,8 @@
 """Checks that an artifact's files are the ones that were packed, and that no other user may change them. No torch.
 
-The check happens before any of them is opened, because loading runs native code.
+The check happens before any of them is opened, because loading runs native code. If the digest of the manifest is
+given, or if another user could change files, the files are compared by SHA-256. Otherwise whoever can change them can
+change the manifest, too. Then only damage can be detected, and a checksum detects it in a third of the time.
 """
 
 from __future__ import annotations
@@ -8,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 import msgspec
 
@@ -25,6 +28,8 @@ MANIFEST = "manifest.json"
 _PIECE_BYTES = 2 << 20
 # How much of a piece is read at once; it fits in a processor's cache.
 _BLOCK_BYTES = 1 << 18
+# SHA-256, or the checksum.
+_By = Literal["sha256", "checksum"]
 _AGAIN = "pack it again with `autocompile tune`, or restore the copy that was deployed"
 
 
@@ -32,7 +37,11 @@ def entry_for(directory: Path, path: str) -> FileEntry:
     """Return the manifest entry of a file in `directory`."""
     file = directory / path
     size = file.stat().st_size
-    return FileEntry(path=path, sha256=_joined([_digest(file, start) for start in _starts(size)]), size_bytes=size)
+
+    def whole(by: _By) -> str:
+        return _joined([_digest(file, start, by) for start in _starts(size)])
+
+    return FileEntry(path=path, sha256=whole("sha256"), checksum=whole("checksum"), size_bytes=size)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -83,7 +92,8 @@ def open_manifest(directory: Path, digest: str | None = None) -> Manifest:
 def open_artifact(directory: Path, digest: str | None = None) -> Opened:
     """Return the manifest in `directory`, and the files that it names, after checking them.
 
-    The check reads all files. It keeps their contents only if another user could change them; otherwise large files are
+    The check reads all files. If a digest is given, or if another user could change them, it compares them by SHA-256,
+    otherwise by a checksum. It keeps their contents only if another user could change them; otherwise large files are
     memory-mapped later. If the artifact is replaced during the check (the manifest has changed at its end), the check
     starts again with the new one.
 
@@ -142,17 +152,19 @@ def _decode(data: bytes, path: Path) -> Manifest:
 def _checked_all(directory: Path, entries: Sequence[FileEntry], places: _Places) -> dict[str, bytes]:
     """Check all files in parallel; return their contents if another user could change them before they are reopened."""
     placed = [(entry, _placed(directory, entry, places)) for entry in entries]
+    by: _By = "checksum" if places.all_ours and not places.pinned else "sha256"
     held: dict[str, bytes] = {}
     if not places.all_ours:
         held = {entry.path: _content(entry, path) for entry, path in placed}
     found: dict[tuple[str, int], bytes] = {}
 
     def read(entry: FileEntry, path: Path, start: int) -> None:
-        found[entry.path, start] = _digest(path, start, held.get(entry.path))
+        found[entry.path, start] = _digest(path, start, by, held.get(entry.path))
 
     do_all([partial(read, entry, path, start) for entry, path in placed for start in _starts(entry.size_bytes)])
     for entry, path in placed:
-        if _joined([found[entry.path, start] for start in _starts(entry.size_bytes)]) != entry.sha256:
+        packed = entry.sha256 if by == "sha256" else entry.checksum
+        if _joined([found[entry.path, start] for start in _starts(entry.size_bytes)]) != packed:
             raise InvalidArtifact("is not what was packed: its digest differs", where=str(path), remedy=_AGAIN)
     return held
 
@@ -189,20 +201,42 @@ def _content(entry: FileEntry, path: Path) -> bytes:
     return held
 
 
-def _digest(path: Path, start: int, held: bytes | None = None) -> bytes:
+def _digest(path: Path, start: int, by: _By, held: bytes | None = None) -> bytes:
     """Return the digest of the piece of a file that begins at `start`; `held` is its content, if it was read."""
-    if held is not None:
-        return hashlib.sha256(memoryview(held)[start : start + _PIECE_BYTES]).digest()
-    digest, block, left = hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES)), _PIECE_BYTES
+    digest, told_of = hashlib.sha256(), _told_by(by)
     try:
-        with path.open("rb", buffering=0) as stream:
-            stream.seek(start)
-            while read := stream.readinto(block[: min(left, _BLOCK_BYTES)]):
-                digest.update(block[:read])
-                left -= read
+        for block in _blocks(path, start) if held is None else _cut(memoryview(held)[start : start + _PIECE_BYTES]):
+            digest.update(told_of(block))
     except OSError as fault:  # such as a file that was removed meanwhile
         raise _unreadable(path, fault) from fault
     return digest.digest()
+
+
+def _told_by(by: _By) -> Callable[[memoryview], memoryview | bytes]:
+    """Return the function that turns a block into the bytes that SHA-256 reads."""
+    if by == "sha256":
+        return lambda block: block
+    from autocompile.runtime.digest import digest_of  # noqa: PLC0415  imports numpy
+
+    return digest_of
+
+
+def _blocks(path: Path, start: int) -> Iterator[memoryview]:
+    """Yield the blocks of the piece of a file that begins at `start`. Each is only valid until the next one."""
+    block = memoryview(bytearray(_BLOCK_BYTES))
+    with path.open("rb", buffering=0) as stream:
+        stream.seek(start)
+        for _ in range(_PIECE_BYTES // _BLOCK_BYTES):
+            filled = 0
+            while filled < _BLOCK_BYTES and (read := stream.readinto(block[filled:])):
+                filled += read
+            yield block[:filled]
+
+
+def _cut(piece: memoryview) -> Iterator[memoryview]:
+    """Yield the same blocks of a piece that is in memory."""
+    for start in range(0, _PIECE_BYTES, _BLOCK_BYTES):
+        yield piece[start : start + _BLOCK_BYTES]
 
 
 def _unreadable(path: Path, fault: OSError) -> InvalidArtifact:
@@ -222,7 +256,7 @@ class _Places:
 
     def __init__(self, *, pinned: bool) -> None:
         self.all_ours = True
-        self._pinned = pinned
+        self.pinned = pinned
 
     def check(self, path: Path, is_right: Callable[[int], bool], noun: str, *, follow: bool = False) -> os.stat_result:
         """Check that a path is of the right kind, not a link, owned by this user or root, and not world-writable.
@@ -242,7 +276,7 @@ class _Places:
         is_foreign = hasattr(os, "getuid") and status.st_uid not in (0, os.getuid())
         if is_foreign or status.st_mode & stat.S_IWGRP:
             self.all_ours = False
-        if is_foreign and not self._pinned:
+        if is_foreign and not self.pinned:
             raise InvalidArtifact(
                 "belongs to another user, who could change it",
                 where=str(path),

@@ -11,18 +11,20 @@ from autocompile.core.serde import Record
 from autocompile.core.serving import Serving
 from autocompile.core.workload import GenerationEntry, Signature, TorchSettings, TrainingEntry
 
-MANIFEST_VERSION = 6
+MANIFEST_VERSION = 7
 
 
 class FileEntry(Record, frozen=True):
     """One file that loading opens: its path relative to the recommendation's directory, with `/` as the separator.
 
-    `sha256` is the digest of its content. For a file of more than 2 MiB, it is the digest of the digests of its pieces
-    of 2 MiB, so that several threads can check it at once.
+    `sha256` and `checksum` are digests of its content. The checksum is three times as fast to compute and detects
+    damage, but does not resist attacks (`runtime/digest.py`). For a file of more than 2 MiB, each is a digest of the
+    digests of its pieces of 2 MiB, so that several threads can check it at once.
     """
 
     path: str
     sha256: str
+    checksum: str
     size_bytes: int
 
 

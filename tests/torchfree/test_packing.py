@@ -366,7 +366,7 @@ def edited_manifest(directory):
 
 def escaping(directory):
     manifest = open_manifest(directory)
-    outside = FileEntry("../outside", "0" * 64, 1)
+    outside = FileEntry("../outside", "0" * 64, "0" * 64, 1)
     write_manifest(directory, replace(manifest, files=(*manifest.files, outside)))
     return "is not a path within it"
 
@@ -409,13 +409,36 @@ def test_every_piece_of_a_file_is_checked(kept, size, shared):
     if size <= 2 << 20:
         assert entry.sha256 == hashlib.sha256(content).hexdigest()
     write_manifest(kept, replace(manifest, files=(entry, *manifest.files[1:]), standby=None))
-    assert open_artifact(kept).held == ({entry.path: content} if shared else {})
+    pinned = manifest_digest(kept)
+    for digest in (None, pinned):
+        assert open_artifact(kept, digest).held == ({entry.path: content} if shared else {})
     for place in {0, size // 2, size - 1} if size else ():
         changed = bytearray(content)
         changed[place] ^= 1
         program.write_bytes(changed)
-        with pytest.raises(InvalidArtifact, match="its digest differs"):
-            open_artifact(kept)
+        for digest in (None, pinned):
+            with pytest.raises(InvalidArtifact, match="its digest differs"):
+                open_artifact(kept, digest)
+
+
+@pytest.mark.parametrize(
+    ("compared", "pinned", "mode"),
+    [("checksum", False, 0o644), ("sha256", True, 0o644), ("sha256", False, 0o664)],
+    ids=["neither", "pinned", "another user could write"],
+)
+def test_files_are_compared_by_sha256_where_that_says_more_than_a_checksum(kept, compared, pinned, mode):
+    manifest = replace(open_manifest(kept), standby=None)
+    entry, *others = manifest.files
+    (kept / entry.path).chmod(mode)
+
+    def opened_with(wrong):
+        write_manifest(kept, replace(manifest, files=(replace(entry, **{wrong: "0" * 64}), *others)))
+        open_manifest(kept, manifest_digest(kept) if pinned else None)
+
+    (ignored,) = {"checksum", "sha256"} - {compared}
+    opened_with(ignored)
+    with pytest.raises(InvalidArtifact, match="its digest differs"):
+        opened_with(compared)
 
 
 def test_a_file_is_read_to_the_end_of_a_piece_however_little_comes_at_once(tmp_path, monkeypatch):
