@@ -2,7 +2,7 @@
 
 The check happens before any of them is opened, because loading runs native code. If the digest of the manifest is
 given, or if another user could change files, the files are compared by SHA-256. Otherwise whoever can change them can
-change the manifest, too. Then only damage can be detected, and a checksum detects it in a third of the time.
+change the manifest, too. Then only damage can be detected, and a checksum detects it in about half of the time.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ MANIFEST_VERSION = 7
 class FileEntry(Record, frozen=True):
     """One file that loading opens: its path relative to the recommendation's directory, with `/` as the separator.
 
-    `sha256` and `checksum` are digests of its content. The checksum is three times as fast to compute and detects
+    `sha256` and `checksum` are digests of its content. The checksum is about twice as fast to compute and detects
     damage, but does not resist attacks (`runtime/digest.py`). For a file of more than 2 MiB, each is a digest of the
     digests of its pieces of 2 MiB, so that several threads can check it at once.
     """
