@@ -36,7 +36,7 @@ def main() -> None:
     from autocompile.core.errors import AutocompileError, UsageError
 
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.exit(app(prog_name="autocompile", standalone_mode=False))
     except _Misuse as fault:
         if told := _told(fault):
             print(told, file=sys.stderr)

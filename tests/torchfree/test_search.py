@@ -255,11 +255,17 @@ def test_the_study_is_readable_with_optunas_own_tools(tmp_path):
 
 
 def test_seeds_are_ordered_by_the_profile_and_the_reason_is_kept():
-    broken = profile(blocks=BLOCKS, graph_breaks=(GraphBreak("net.py", 3, "print"),))
+    broken = profile(blocks=BLOCKS, graph_count=3, graph_breaks=(GraphBreak("net.py", 3, "print"),))
     document, runner = run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=300, strategy="thorough")
     assert settings_of(runner.ran[2]).scope == ("layers.0", "layers.1")
     assert "its repeated blocks are tried first" in " ".join(said(document, "seeded"))
     assert any("instructions for bf16" in line for line in said(document, "seeded"))
+
+
+def test_blocks_do_not_come_first_where_the_breaks_are_around_all_of_them():
+    broken = profile(blocks=BLOCKS, graph_count=2, graph_breaks=(GraphBreak("net.py", 3, "print"),))
+    document, _runner = run(runner=FakeRunner(usual, FakeClock(), profiled=broken), budget_s=300, strategy="thorough")
+    assert "its repeated blocks are tried first" not in " ".join(said(document, "seeded"))
 
 
 def test_a_starved_gpu_has_cuda_graphs_tried_first():

@@ -71,9 +71,9 @@ CIRCUMSTANCES = (
         order=lambda _evidence: "matrix products limit its speed, and are several times as fast in TF32: tried first",
     ),
     Circumstance(
-        lambda evidence: evidence.blocks_outside_breaks,
+        lambda evidence: evidence.breaks_into_many,
         {feature(scope="blocks"): Usual(-0.2, 0.3, cost=-0.8)},
-        _always("the whole model's graph breaks, but its repeated blocks may compile whole"),
+        _always("the whole model breaks into more graphs than it has repeated blocks, which may compile whole"),
         urgency=2,
         order=lambda evidence: (
             f"{len(evidence.profile.graph_breaks)} graph breaks in the whole model: its repeated blocks are tried first"

@@ -37,9 +37,14 @@ class Evidence:
         return self.on_cpu and self.profile.bound == "overhead"
 
     @property
-    def blocks_outside_breaks(self) -> bool:
-        """Whether the graph breaks, and the model has repeated blocks whose own graphs may be whole."""
-        return bool(self.profile.graph_breaks and self.profile.blocks)
+    def breaks_into_many(self) -> bool:
+        """Whether the model compiles into more graphs than it has repeated blocks, which may compile whole.
+
+        A few breaks, around all blocks, cost little: the blocks one by one are more graphs than that.
+        """
+        profile = self.profile
+        blocks = sum(len(repeated.paths) for repeated in profile.blocks)
+        return bool(profile.graph_breaks and blocks and profile.graph_count > blocks)
 
     @property
     def trains(self) -> bool:
