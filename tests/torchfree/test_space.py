@@ -308,3 +308,13 @@ def test_a_snippet_copies_what_cuda_graphs_would_overwrite():
     assert "return restored(owned(compiled(*args, **kwargs)))" in snippet(reduced, device_type="cuda", is_module=True)
     plain = snippet(space.plan(space.plain_compile()), device_type="cuda", is_module=True)
     assert "owned" not in plain
+
+
+def test_recurrent_layers_are_compiled_for_calls_and_stay_eager_in_a_training():
+    """Dynamo would unroll a training step over time: minutes to compile, and no faster."""
+    around = dataclasses.replace(CPU, has_recurrence=True)
+    training = dataclasses.replace(around, training=TrainingEntry("AdamW"))
+    inductor = catalogue.kind("inductor")
+    assert inductor.settings(around) == {"recurrent": True}
+    assert inductor.settings(training) == {}
+    assert inductor.settings(CPU) == {}

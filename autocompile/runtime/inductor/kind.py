@@ -68,7 +68,8 @@ class InductorKind(Kind):
         return around.compiler_problem
 
     def settings(self, around: Surroundings) -> dict[str, Any]:
-        return to_plain(Settings(recurrent=around.has_recurrence))
+        """RNNs are compiled for calls only: a training would be unrolled over time, which takes minutes to compile."""
+        return to_plain(Settings(recurrent=around.has_recurrence and around.training is None))
 
     def notes(self, around: Surroundings) -> tuple[tuple[str, str], ...]:
         if around.device_type != "cpu":
