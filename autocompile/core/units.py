@@ -117,3 +117,15 @@ def format_bytes(count: float) -> str:
 def format_count(count: float) -> str:
     """Format a number of calls: `210`, `2,600`, `1.3e+07`."""
     return f"{count:,.0f}" if count < 1e7 else f"{count:.2g}"
+
+
+def format_beyond(value: float, limit: float) -> tuple[str, str]:
+    """Format a value and the limit that it exceeds, with as many digits as it takes to tell them apart.
+
+    Two digits are usual: `0.014` and `0.01`, but `0.0104` and `0.01`.
+    """
+    for digits in range(2, 17):
+        told = f"{value:.{digits}g}", f"{limit:.{digits}g}"
+        if told[0] != told[1]:
+            break
+    return told

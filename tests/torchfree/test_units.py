@@ -1,3 +1,4 @@
+import math
 from datetime import timedelta
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autocompile.core.errors import InvalidValue
-from autocompile.core.units import format_bytes, format_count, format_duration, parse_duration
+from autocompile.core.units import format_beyond, format_bytes, format_count, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,11 @@ def test_sizes_and_counts_for_reading():
     assert format_bytes(5 * 2**40) == "5 TiB"
     assert format_count(2600) == "2,600"
     assert format_count(13_000_000) == "1.3e+07"
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "texts"),
+    [(0.014, 0.01, ("0.014", "0.01")), (0.0104, 0.01, ("0.0104", "0.01")), (math.nan, 0.01, ("nan", "0.01"))],
+)
+def test_a_value_and_the_limit_that_it_exceeds_read_differently(value, limit, texts):
+    assert format_beyond(value, limit) == texts

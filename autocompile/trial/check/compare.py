@@ -11,6 +11,7 @@ import torch
 from autocompile.core.job import Acceptance
 from autocompile.core.outcome import Accuracy
 from autocompile.core.tolerance import Tolerance
+from autocompile.core.units import format_beyond
 from autocompile.trial.check.leaf import Leaf, WholeGradient, leaves_of, rms
 from autocompile.trial.check.limits import Own
 from autocompile.trial.check.reference import Case, Reference
@@ -165,7 +166,8 @@ def _compare_finite(leaf: Leaf, tolerance: Tolerance, reference: Reference) -> C
     )
     # Written so that a NaN, which compares false, is a fault.
     if not error <= limits.rmse:
-        told = f"{name} is off by {error:.2g} (relative root mean square), more than {limits.rmse:.2g}"
+        off_by, allowed = format_beyond(error, limits.rmse)
+        told = f"{name} is off by {off_by} (relative root mean square), more than {allowed}"
         return Comparison(accuracy, told, by_figure=True)
     if not element <= 1:
         return Comparison(accuracy, f"{name} has an element off by {element:.3g} times its bound", by_figure=True)
