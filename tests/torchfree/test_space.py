@@ -311,7 +311,7 @@ def test_a_snippet_copies_what_cuda_graphs_would_overwrite():
 
 
 def test_recurrent_layers_are_compiled_for_calls_and_stay_eager_in_a_training():
-    """Dynamo would unroll a training step over time: minutes to compile, and no faster."""
+    """Dynamo would unroll a training step over time: minutes to compile, and at most slightly faster."""
     around = dataclasses.replace(CPU, has_recurrence=True)
     training = dataclasses.replace(around, training=TrainingEntry("AdamW"))
     inductor = catalogue.kind("inductor")

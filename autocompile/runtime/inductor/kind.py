@@ -68,7 +68,7 @@ class InductorKind(Kind):
         return around.compiler_problem
 
     def settings(self, around: Surroundings) -> dict[str, Any]:
-        """RNNs are compiled for calls only: a training would be unrolled over time, which takes minutes to compile."""
+        # A training step of an RNN would be unrolled over time: minutes to compile, and at most slightly faster.
         return to_plain(Settings(recurrent=around.has_recurrence and around.training is None))
 
     def notes(self, around: Surroundings) -> tuple[tuple[str, str], ...]:

@@ -18,6 +18,7 @@ from statistics import fmean, variance
 from msgspec import structs
 
 from autocompile.core.outcome import Learned
+from autocompile.core.units import format_beyond
 from autocompile.core.words import words_of
 from autocompile.workload.samples import Sample
 from autocompile.workload.training.curve import Curve, curve_of
@@ -157,7 +158,8 @@ def paired_fault(ours: Curve, yardstick: Yardstick) -> str:
     for name, figure in FIGURES.items():
         off, limit = _apart(figure(ours), figure(yardstick.given)), yardstick.limit(figure)
         if not off <= limit:
-            return f"the {name} deviates from eager's by {off:.2g}, more than {limit:.2g}"
+            off_by, allowed = format_beyond(off, limit)
+            return f"the {name} deviates from eager's by {off_by}, more than {allowed}"
     return ""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from autocompile.core.units import format_beyond
 from autocompile.trial.check.limits import WHOLE_GRADIENT, Rule, of_calls, of_learning, of_sequel, of_worst_step
 from autocompile.trial.check.reference import Case, Reference
 from autocompile.workload.observation import NORM, Observation, gradient_of
@@ -88,8 +89,8 @@ class WholeGradient:
         """What is wrong with the whole gradient, or ""."""
         if self._off <= WHOLE_GRADIENT**2 * self._size or self._size == 0:
             return ""
-        off = (self._off / self._size) ** 0.5
-        return f"the gradient of all parameters is off by {off:.2g} (relative), more than {WHOLE_GRADIENT:.2g}"
+        off_by, allowed = format_beyond((self._off / self._size) ** 0.5, WHOLE_GRADIENT)
+        return f"the gradient of all parameters is off by {off_by} (relative), more than {allowed}"
 
 
 def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator[Leaf]:
