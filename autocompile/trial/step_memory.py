@@ -35,7 +35,7 @@ def most_allocated(device_type: str, run: Callable[[], Any]) -> int:
 
 
 def _allocated_on_cpu(run: Callable[[], Any]) -> int:
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as recorded:
         run()
     results = recorded.profiler.kineto_results if recorded.profiler else None
     events = [event for event in results.events() if event.name() == "[memory]"] if results else []

@@ -73,7 +73,7 @@ def kernels_of(step: Step, sample: Sample, device: str, runs: int) -> Kernels:
     """
     synchronize = DEVICES[device].synchronize
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
-    with contextlib.redirect_stderr(io.StringIO()), profile(activities=activities) as recorded:
+    with contextlib.redirect_stderr(io.StringIO()), profile(activities=activities, acc_events=True) as recorded:
         started = time.perf_counter()
         for _ in range(runs):
             with _ranges(step):
