@@ -127,6 +127,13 @@ def problem_here(kind: Kind, around: Surroundings) -> str:
     return dict(around.missing).get(kind.name) or kind.problem(around) or unverifiable
 
 
+def installs_for(around: Surroundings) -> dict[str, str]:
+    """Return the install command of each runtime that would be tried here if its library were installed."""
+    missing, complete = dict(around.missing), dataclasses.replace(around, missing=())
+    lacking = [one for one in kinds() if one.name in missing and one.extra]
+    return {one.name: one.install for one in lacking if not problem_here(one, complete)}
+
+
 def _conflict(values: Values, around: Surroundings) -> str:
     own = kind(str(values["runtime"]))
     if values["optimizer"] == "compiled" and not own.compiles_updates:

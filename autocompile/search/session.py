@@ -19,7 +19,7 @@ from autocompile.core.profile import Profile
 from autocompile.core.serde import to_json
 from autocompile.core.trial import Trial
 from autocompile.core.words import words_of
-from autocompile.runtime.catalogue import kinds, open_space, plain, problem_here
+from autocompile.runtime.catalogue import installs_for, kinds, open_space, plain, problem_here
 from autocompile.search.archive import STUDY_VERSION, Archive
 from autocompile.search.batches import find_batches
 from autocompile.search.choose.evidence import Evidence
@@ -57,8 +57,7 @@ def run_study(bench: Bench) -> Document:
     around = replace(around, loads_artifacts=goal.loads_artifacts, limits_memory=goal.max_memory is not None)
     others = any(not problem_here(kind, around) for kind in kinds() if kind.name not in (EAGER, plain().name))
     bench.ledger.notice(of_compiling(problem_here(plain(), around), others=others))
-    missing = dict(around.missing)
-    bench.ledger.notice(of_missing({k.name: k.install for k in kinds() if k.name in missing and k.extra}))
+    bench.ledger.notice(of_missing(installs_for(around)))
     with _archive(bench, around) as archive:
         trials, stopped = _searched(bench, archive, around, profile)
     delivery = deliver_winner(bench, trials, stopped)

@@ -36,6 +36,10 @@ class Sequel(Protocol):
     def of(self, leaves: Mapping[str, Any]) -> dict[str, Any]:
         """Return, by name, the leaves that follow from those that were observed."""
 
+    @property
+    def rounding(self) -> float:
+        """The largest relative error of a factor that a correct implementation may compute from rounded settings."""
+
     def spacing(self, name: str) -> torch.Tensor | None:
         """Return how far apart distinguishable values of a leaf are, for each element, or None if there is no limit."""
 

@@ -7,7 +7,9 @@ import pytest
 
 from autocompile.core.errors import InvalidValue
 from autocompile.core.plan import EAGER
+from autocompile.core.workload import TrainingEntry
 from autocompile.runtime import catalogue, distributions
+from autocompile.runtime.catalogue import installs_for
 from autocompile.runtime.distributions import Brought, Found
 from autocompile.runtime.kind import Kind
 from autocompile.space.dimension import Choice, Dimension
@@ -102,6 +104,16 @@ def test_runtimes_may_share_a_dimension(plugged):
     shared = dimension("depth")
     plugged(one=Plugged("first", shared), other=Plugged("second", shared))
     assert [one.name for one in catalogue.dimensions()].count("depth") == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "training", "names"),
+    [("cpu", None, ["openvino", "onnxruntime"]), ("cuda", None, ["onnxruntime"]), ("cpu", TrainingEntry("AdamW"), [])],
+)
+def test_only_runtimes_that_could_be_tried_are_suggested(device, training, names):
+    missing = tuple((name, "it is not installed") for name in ("openvino", "onnxruntime"))
+    around = Surroundings(device, 2, True, False, 1, missing=missing, training=training)
+    assert list(installs_for(around)) == names
 
 
 def test_a_runtime_whose_library_is_missing_is_closed_with_the_reason(plugged):

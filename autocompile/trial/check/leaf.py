@@ -105,7 +105,7 @@ def leaves_of(case: Case, actual: Observation, reference: Reference) -> Iterator
     for name, leaf in actual.leaves.items():
         baseline, expected = case.baseline.leaves[name], case.expected.leaves.get(name)
         if name in ours and name in theirs:
-            yield Leaf(name, leaf, ours[name], baseline, theirs[name], of_sequel(sequel.spacing(name)))
+            yield Leaf(name, leaf, ours[name], baseline, theirs[name], of_sequel(sequel.spacing(name), sequel.rounding))
         else:
             yield from _by_steps(Leaf(name, leaf, expected, baseline, expected, of_learning))
 

@@ -102,11 +102,12 @@ def of_worst_step(own: Own, tolerance: Tolerance) -> Limits:
     return Limits(rmse, 10 * rmse, limits.slack)
 
 
-def of_sequel(spacing: torch.Tensor | None) -> Rule:
+def of_sequel(spacing: torch.Tensor | None, rounding: float) -> Rule:
     """Return the rule for an optimizer's results from given gradients.
 
     Float32's limits apply, as the optimizer uses no reduced precision. A state cannot be more exact than its dtype. An
-    update cannot be more exact than the parameter to which it is added, whose `spacing` of numbers is given.
+    update cannot be more exact than the parameter to which it is added, whose `spacing` of numbers is given. `rounding`
+    is the error of a factor that an implementation may compute from rounded settings.
     """
 
     def rule(own: Own, _tolerance: Tolerance) -> Limits:
@@ -117,6 +118,6 @@ def of_sequel(spacing: torch.Tensor | None) -> Rule:
             worst = max(worst, float(spacing.max()))
         multiple = multiple_for(tolerance, own.elements)
         element = max(tolerance.element, multiple * own.epsilon)
-        return Limits(tolerance.rmse + multiple * coarse, element, multiple * worst)
+        return Limits(tolerance.rmse + multiple * coarse + rounding, element, multiple * worst)
 
     return rule
