@@ -108,7 +108,7 @@ def test_runtimes_may_share_a_dimension(plugged):
 
 @pytest.mark.parametrize(
     ("device", "training", "names"),
-    [("cpu", None, ["openvino", "onnxruntime"]), ("cuda", None, ["onnxruntime"]), ("cpu", TrainingEntry("AdamW"), [])],
+    [("cpu", None, ["openvino", "onnxruntime"]), ("cuda", None, []), ("cpu", TrainingEntry("AdamW"), [])],
 )
 def test_only_runtimes_that_could_be_tried_are_suggested(device, training, names):
     missing = tuple((name, "it is not installed") for name in ("openvino", "onnxruntime"))

@@ -22,6 +22,7 @@ from autocompile.scratch import Scratch
 # Up to this number of threads can call at once; a program's runners share its weights. For a capture, one runner is
 # used that does not query events of the device, because that is not allowed during a capture.
 _RUNNERS, _RUNNERS_TO_CAPTURE = 4, 1
+_MIXED = "some of its constants are on the CPU, which torch supports from 2.13 on"
 # Torch reads a package's metadata through a variable that all threads share.
 _LOADING = threading.Lock()
 
@@ -106,8 +107,12 @@ def runner_of(package: Path, gpu: int = -1, *, to_capture: bool = False) -> Any:
 
 
 def bind(runner: Any, constants: Mapping[str, torch.Tensor]) -> None:
-    """Make a runner use these constants in place. Raises NotLoadable if they are not all of its constants."""
-    with _told():
+    """Make a runner use these constants in place.
+
+    Raises NotLoadable if they are not all of its constants, or if some are on the CPU and others are not, which torch
+    before 2.13 does not support.
+    """
+    with _told(_MIXED if len({tensor.device.type for tensor in constants.values()}) > 1 else ""):
         runner.load_constants(dict(constants), use_inactive=False, check_full_update=True, user_managed=True)
 
 
@@ -121,8 +126,10 @@ def _copied(code: Path, directory: Path) -> Path:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _told(context: str = "") -> Iterator[None]:
+    """Raise NotLoadable with the first line of torch's error. `context` is what probably caused it, or ""."""
     try:
         yield
     except RuntimeError as fault:
-        raise NotLoadable(next(iter(str(fault).splitlines()), type(fault).__name__)) from fault
+        line = next(iter(str(fault).splitlines()), type(fault).__name__)
+        raise NotLoadable(f"{context}: {line}" if context else line) from fault
