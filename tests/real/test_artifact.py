@@ -436,7 +436,7 @@ call = {{"x": torch.randn(3, 9, 16), "mask": torch.ones(3, 9)}}
 with torch.no_grad():
     torch.testing.assert_close(module(**call).scores, model(**call).scores, rtol=1e-4, atol=1e-4)
 status = module.status
-aot = ("compile", "compile_placement", "noted_constants", "unpack", "write_constants")
+aot = ("compile", "compile_placement", "linking", "noted_constants", "unpack", "write_constants")
 packers = (*("aot." + name for name in aot), "explanations", "export")
 foreign = ("optuna", "torch._inductor", "torch._dynamo", *("autocompile.runtime." + name for name in packers))
 loaded = [m for m in foreign if m in sys.modules]

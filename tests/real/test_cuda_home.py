@@ -56,6 +56,14 @@ def test_a_driver_that_cannot_be_linked_is_told(machine, monkeypatch):
     assert "cannot find -lcuda" in cuda_home.problem()
 
 
+def test_a_compiler_with_its_own_libstdcxx_is_told(machine, monkeypatch, tmp_path):
+    own = tmp_path / "g++"
+    own.write_text('#!/bin/sh\nexec g++ -static-libstdc++ "$@"\n')
+    own.chmod(0o755)
+    monkeypatch.setattr("torch._inductor.cpp_builder.get_cpp_compiler", lambda: str(own))
+    assert "its own copy of libstdc++" in cuda_home.problem()
+
+
 def test_without_a_toolkit_and_wheels_it_is_told(machine, monkeypatch):
     monkeypatch.setattr(cuda_home, "find_spec", lambda _name: None)
     assert "CUDA_HOME" in cuda_home.problem()

@@ -145,6 +145,7 @@ def test_what_is_tried_without_a_gpu_begins_with_nothing(gpu, tmp_path, monkeypa
 
 
 def test_the_last_outcome_of_a_test_is_the_one_that_is_kept(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu.run, "ROOT", tmp_path / "repository")
     monkeypatch.setenv("OUT", str(tmp_path))
     results = gpu.run.Results("NVIDIA-H200-torch2.11.0", "cuda")
     for outcome in ("FAILED", "PASSED"):

@@ -17,11 +17,15 @@ from typing import Any
 
 import torch
 
+from autocompile.runtime.aot.linking import linking_problem
+
 _LIMIT_S = 60.0
 _REMEDY = "install the CUDA toolkit and set CUDA_HOME to its directory"
 _INCLUDED = re.compile(r"#include <(cuda\w*\.h)>")
 # Torch's own headers that include headers of CUDA.
 _TORCH_HEADERS = ("aoti_runtime/device_utils.h", "aoti_runtime/utils_cuda.h")
+# It needs libstdc++, as every program does.
+_CODE = "#include <string>\nint length(const char* words) { return std::string(words).append(words).size(); }\n"
 
 
 @contextmanager
@@ -50,7 +54,7 @@ def problem() -> str:
 
     with cuda_home(), tempfile.TemporaryDirectory(prefix="autocompile-cuda-") as scratch:
         source = Path(scratch) / "probe.cpp"
-        source.write_text("".join(f"#include <{name}>\n" for name in _headers()))
+        source.write_text("".join(f"#include <{name}>\n" for name in _headers()) + _CODE)
         try:
             includes = [f"-I{path}" for path in cpp_extension.include_paths("cuda")]
             libraries = [f"-L{path}{stubs}" for path in cpp_extension.library_paths("cuda") for stubs in ("", "/stubs")]
@@ -66,7 +70,7 @@ def problem() -> str:
         except (OSError, RuntimeError, subprocess.TimeoutExpired) as fault:
             said = next(iter(str(fault).splitlines()), type(fault).__name__)
             return f"AOTInductor cannot compile for CUDA ({said}); {_REMEDY}"
-    return ""
+        return linking_problem(Path(scratch) / "probe.so")
 
 
 def _headers() -> list[str]:

@@ -7,14 +7,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from autocompile.runtime.aot.linking import linking_problem
 from autocompile.runtime.aot.runner import runner_of
 from autocompile.runtime.base import NotLoadable, NotPackable
-
-_CHUNK_BYTES = 1 << 20
-_OWN_COPY = (
-    "the C++ compiler puts its own copy of libstdc++ into the program, and calls then crash in a process with torch; "
-    "set CXX to a compiler that links libstdc++.so"
-)
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,9 @@ def unpacked(package: Path) -> Unpacked:
         loaded = [name for name in archive.namelist() if "/data/" in name and not name.endswith(".cpp")]
         archive.extractall(directory, loaded)
     for name in loaded:
-        if name.endswith(".so"):
-            check_linked(directory / name)
+        problem = linking_problem(directory / name) if name.endswith(".so") else ""
+        if problem:
+            raise NotPackable(problem, "model")
     try:
         runner_of(directory)
     except NotLoadable:
@@ -47,23 +43,3 @@ def unpacked(package: Path) -> Unpacked:
         return Unpacked(package.name, (package.name,))
     package.unlink()
     return Unpacked(directory.name, tuple(sorted(f"{directory.name}/{name}" for name in loaded)))
-
-
-def check_linked(library: Path) -> None:
-    """Raise NotPackable if a library written in C++ has its own copy of libstdc++, as with `-static-libstdc++`.
-
-    Two copies in one process do not work together: `std::regex`, with which a program reads its device's name, crashed
-    (torch 2.11, g++ 13.3).
-    """
-    if not _contains(library, b"libstdc++.so"):
-        raise NotPackable(_OWN_COPY, "model")
-
-
-def _contains(path: Path, words: bytes) -> bool:
-    end = b""
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            if words in end + chunk:
-                return True
-            end = chunk[-len(words) :]
-    return False
