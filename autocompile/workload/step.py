@@ -116,6 +116,13 @@ class Step(ABC):
             torch.manual_seed(seed if draws is None else draws)
             return observed(self.work(own), own, self.state)
 
+    def observe_shaken(self, sample: Sample, seed: int) -> Observation | None:  # noqa: ARG002  see below
+        """Observe the same with other rounding errors. Their size shows how exact the results are.
+
+        Return None if that is impossible: by default, there is nothing that can be moved by a rounding.
+        """
+        return None
+
     def drawn(self, sample: Sample, seed: int, count: int) -> dict[str, torch.Tensor]:
         """Do the work `count` times and return the figures that show its random numbers, one row for each run.
 

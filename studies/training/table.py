@@ -38,7 +38,7 @@ The gradients of the first step of each way by hand are compared with float64 (`
 the loss may fall although some parameters are not trained. A gradient is lost if it is off by 90% of its size or more.
 The search itself checks the gradients of `ours`.
 """
-NO_GPU = "No GPU has run this study so far, so there are no results for the three GPU workloads.\n"
+NO_GPU = "This study has not been recorded on a GPU, so there are no results for the three GPU workloads.\n"
 Row = dict[str, Any]
 
 

@@ -11,12 +11,14 @@ from scipy.special import stdtrit
 
 from autocompile.core.estimate import Estimate
 from autocompile.core.trial import Trial
+from autocompile.search.judge.steadied import Eager, eager_of, mean_ratio
 
 _CONFIDENCE = 0.95
 # The standard deviation that is assumed until a run has enough observations of its own: on a quiet 2-core machine,
 # paired medians of one program scatter by 1 to 5% between processes. It counts for the observations that are missing to
 # `_ENOUGH`.
 _PRIOR_SIGMA, _ENOUGH = 0.04, 4
+_STEADY = Eager()
 
 
 @dataclass(frozen=True)
@@ -26,12 +28,14 @@ class Scatter:
     A process has a bias of its own (memory layout, thread placement) that no number of samples within it averages out.
     The standard deviation is pooled over all candidates, as each is measured in a few processes only: it is the
     within-group mean square of a one-way analysis of variance. `floor` is how far the ratio of the baseline, measured
-    against itself, was from 1 in this run: a smaller difference is not reported as a difference.
+    against itself, was from 1 in this run: a smaller difference is not reported as a difference. `eager` is how
+    eager varied between processes.
     """
 
     sigma: float
     freedom: int
     floor: float = 0.0
+    eager: Eager = _STEADY
 
     def halfwidth(self, trial: Trial) -> float:
         """Return the half-width of the 95% interval of a trial's log ratio (Student's t).
@@ -81,21 +85,20 @@ def scatter_of(trials: Sequence[Trial]) -> Scatter:
             freedom += len(logs) - 1
     missing = max(0, _ENOUGH - freedom)
     pooled = (squares + missing * _PRIOR_SIGMA**2) / (freedom + missing)
-    return Scatter(math.sqrt(pooled), freedom + missing, own)
+    return Scatter(math.sqrt(pooled), freedom + missing, own, eager_of(trials))
 
 
 def ratio_of(trial: Trial, scatter: Scatter) -> Estimate:
     """Return candidate time over baseline time, from all processes; the baseline's is 1 by definition."""
-    return _ratio(trial, scatter.halfwidth)
+    return _ratio(trial, scatter, scatter.halfwidth)
 
 
 def ratio_of_one_more(trial: Trial, scatter: Scatter) -> Estimate:
     """Return the same ratio, with the interval in which the ratio of one more process lies."""
-    return _ratio(trial, scatter.halfwidth_of_one_more)
+    return _ratio(trial, scatter, scatter.halfwidth_of_one_more)
 
 
-def _ratio(trial: Trial, halfwidth: Callable[[Trial], float]) -> Estimate:
+def _ratio(trial: Trial, scatter: Scatter, halfwidth: Callable[[Trial], float]) -> Estimate:
     if trial.origin == "baseline":
         return Estimate(1.0, 1.0, 1.0)
-    value = math.exp(mean(math.log(m.ratio.value) for m in trial.measurements))
-    return Estimate.around(value, halfwidth(trial))
+    return Estimate.around(math.exp(mean_ratio(trial, scatter.eager)), halfwidth(trial))

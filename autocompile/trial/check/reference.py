@@ -28,7 +28,9 @@ _FURTHEST, _FURTHEST_REDUCED = 0.1, 0.4
 class Case:
     """One call to check: its arguments, the expected observation, and the baseline's observation.
 
-    `expected` is in float64 if the reference is. `origin` describes which of several calls it is, or is "".
+    `expected` is in float64 if the reference is. Otherwise `expected` is what the baseline did, and `baseline` is, if
+    possible, the same with other rounding errors, because their size is needed. `origin` describes which of several
+    calls it is, or is "".
     """
 
     sample: Sample
@@ -75,12 +77,14 @@ class Reference:
     def redrawn(self, step: Step) -> Reference:
         """Return the same cases with the results of `step`: the baseline in a layout with another order of draws."""
         widened = step.in_float64() if self.precision == "float64" else None
-        cases = []
-        for case in self.cases:
-            baseline = step.observe(case.sample, self.seed)
-            wide = widened and _observed_wide(widened, case.sample, self.seed, random=self.random)
-            cases.append(replace(case, baseline=baseline, expected=wide or baseline))
-        return replace(self, cases=tuple(cases))
+
+        def again(case: Case) -> Case:
+            own = replace(case, baseline=step.observe(case.sample, self.seed))
+            if widened is None:
+                return _in_own_precision(own, step, self.seed)
+            return replace(own, expected=_observed_wide(widened, case.sample, self.seed, random=self.random))
+
+        return replace(self, cases=tuple(map(again, self.cases)))
 
     def save(self, path: Path, *, with_outputs: bool) -> None:
         """Save the reference for the trials. `with_outputs`: keep the outputs as returned too, for a metric."""
@@ -137,8 +141,14 @@ def make_reference(
         what = "gradients" if step.state.learns else "outputs"
         notes.append(f"no float64 reference: its {what} differ as if it drew other random numbers, as for dropout")
     if precision != "float64":
-        cases = [replace(case, expected=case.baseline) for case in cases]
+        cases = [_in_own_precision(case, step, seed) for case in cases]
     return Reference(tuple(cases), precision, seed, tuple(dict.fromkeys(notes)), step.sequel(seed), random)
+
+
+def _in_own_precision(case: Case, step: Step, seed: int) -> Case:
+    """Return the case with what the baseline did as the expected results."""
+    shaken = step.observe_shaken(case.sample, seed)
+    return replace(case, expected=case.baseline, baseline=shaken or case.baseline)
 
 
 def _observed_wide(widened: Step, sample: Sample, seed: int, *, random: bool) -> Observation:

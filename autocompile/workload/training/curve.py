@@ -13,6 +13,7 @@ from itertools import cycle
 import torch
 
 from autocompile.workload.samples import Sample, clone
+from autocompile.workload.training.shaking import shake
 from autocompile.workload.training.step import TrainingStep
 
 
@@ -54,7 +55,7 @@ def curve_of(
 
     def learn(sample: Sample) -> torch.Tensor:
         if moves is not None:
-            _shake(step, moves)
+            shake(step.parameters.values(), moves)
         loss = step.work(clone(sample))
         losses.append(float(loss))
         norms.append(_norm(step))
@@ -91,14 +92,6 @@ def _search(
     with suppress(_Over):
         for sample in cycle(samples):
             step.optimizer.step(partial(on, sample))  # type: ignore[arg-type]
-
-
-@torch.no_grad()
-def _shake(step: TrainingStep, moves: torch.Generator) -> None:
-    for parameter in step.parameters.values():
-        if parameter.requires_grad and parameter.is_floating_point():
-            by = torch.rand(parameter.shape, generator=moves).to(parameter.device).mul_(2).sub_(1)
-            parameter.addcmul_(parameter, by.to(parameter.dtype), value=torch.finfo(parameter.dtype).eps)
 
 
 @torch.no_grad()

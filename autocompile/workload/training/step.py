@@ -22,6 +22,7 @@ from autocompile.workload.training.recipe import Recipe, recipe_for, recipe_of
 from autocompile.workload.training.scaling import scaler_for
 from autocompile.workload.training.sequel import OptimizerSequel
 from autocompile.workload.training.several import observe_several
+from autocompile.workload.training.shaking import shake
 from autocompile.workload.training.training import Training
 from autocompile.workload.training.widening import Widening
 
@@ -185,6 +186,11 @@ class TrainingStep(Step):
             if self.scaler.get_scale() >= scale:
                 break
         return seen
+
+    def observe_shaken(self, sample: Sample, seed: int) -> Observation:
+        with self.preserved():
+            shake(self.parameters.values(), torch.Generator().manual_seed(seed))
+            return self.observe(sample, seed)
 
     def settle(self, sample: Sample) -> None:
         """Find a scale of the loss with which no gradient overflows, if the loss is scaled. Only the scale changes."""
