@@ -5,8 +5,9 @@
     python studies/portfolio/table.py > studies/portfolio/README.md
 
 Each workload is tuned in a separate process. What `load` serves is then timed in one process with all ways by hand,
-interleaved (`one.py`), and in three more processes against eager only. On a CPU, the memory of the served model is
-measured, in one process and in each of four (`shared.py`), and how long three processes take to start (`start.py`).
+interleaved (`one.py`), and in three more processes with eager and the best way by hand only. On a CPU, the memory of
+the served model is measured, in one process and in each of four (`shared.py`), and how long three processes take to
+start (`start.py`).
 On a processor without instructions for bfloat16, the ways in bfloat16 are skipped. On a machine with a GPU, everything
 runs on the GPU, with the ways for GPUs. Rows are appended to results/, so an interrupted recording can be continued.
 """
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from right import OURS, best_by_hand, limit_on
 from shared import shares
 from start import starts
 from workloads import chosen, device_type
@@ -73,7 +75,9 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         took_s = time.perf_counter() - began
         document = json.loads((Path(rec) / "recommendation.json").read_text())
         beside = json.loads(python([str(HERE / "one.py"), name, rec]))
-        again = [json.loads(python([str(HERE / "one.py"), name, rec, "eager"]))["ways"] for _ in range(more)]
+        best = best_by_hand({**beside, "winner": document["winner"]["label"], "limit": limit_on(device_type())})
+        few = dict.fromkeys(("eager", best))
+        again = [json.loads(python([str(HERE / "one.py"), name, rec, *few]))["ways"] for _ in range(more)]
         memory = memory_of(rec, name) if device_type() == "cpu" else {}
         began_in = starts(rec, name)
     winner = document["winner"]
@@ -86,7 +90,8 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         "starts": began_in,
         "packed_mb": round(document["artifact"]["size_bytes"] / 2**20, 1),
         **memory,
-        "again": [ways["autocompile"]["speedup"] for ways in again],
+        "again": [ways[OURS]["speedup"] for ways in again],
+        "relative": [ways[OURS]["speedup"] / ways[best]["speedup"] for ways in again],
         **beside,
     }
 

@@ -6,17 +6,12 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from right import FOR_ARRAYS, OURS, Row, best_by_hand, by_hand, is_right, limit_on
 from workloads import WORKLOADS
 
 from autocompile.trial.clock.intervals import median_interval
 
 HERE = Path(__file__).parent
-OURS, FOR_ARRAYS = "autocompile", "autocompile_numpy"
-# A way by hand is correct within the same limits as candidates (`core/tolerance.py`).
-LIMIT, REDUCED_LIMIT = 1e-5, 1e-2
-# On a GPU, eager also computes convolutions in TF32, which rounds to ten bits.
-GPU_LIMIT = 1e-3
-Row = dict[str, Any]
 
 
 def main() -> None:
@@ -33,7 +28,7 @@ def main() -> None:
         print(f"Recorded so far: {len(rows)} of {len(WORKLOADS)} workloads.\n")
         if not rows:
             continue
-        rows = [{**row, "limit": GPU_LIMIT if "gpu" in machine else LIMIT} for row in rows]
+        rows = [{**row, "limit": limit_on("cuda" if "gpu" in machine else "cpu")} for row in rows]
         compared(rows)
         held(rows)
 
@@ -50,7 +45,7 @@ def compared(rows: list[Row]) -> None:
         cells = [_cell(row, way) for way in ways]
         eager = f"{row['ways']['eager']['ms']:.3g} ms"
         print(f"| {row['workload']} | {eager} | {served} | {row['winner']}, {row['budget']} | {' | '.join(cells)} |")
-    means = [_mean([row["ways"][way]["speedup"] if _is_right(row, way) else 1.0 for row in rows]) for way in ways]
+    means = [_mean([row["ways"][way]["speedup"] if is_right(row, way) else 1.0 for row in rows]) for way in ways]
     own_mean = _mean([row["ways"][OURS]["speedup"] for row in rows])
     print(f"| geometric mean | | **{own_mean:.2f}x** | | {' | '.join(f'{mean:.2f}x' for mean in means)} |\n")
     print("If a way fails or its results are wrong, it counts as eager (1.00x) in the mean.\n")
@@ -68,18 +63,21 @@ def held(rows: list[Row]) -> None:
     print("Start: the time of `load` and the first call, and in parentheses that of the imports that they need, apart")
     print("from torch. Without parentheses, the time is for both. Memory in MB: the size of the packed artifact, the")
     print("memory of one process that serves it, and the memory of each of four processes that serve it at once.\n")
-    columns = "reported | one process | three more processes | start | packed | alone | each of four"
+    print("In processes of their own: the same in three processes that only run eager, the best way by hand, and what")
+    print(
+        "`load` serves. Where the memory of a program lies differs between processes, and affects some by 15%. Empty if"
+    )
+    print("the row was recorded before that.\n")
+    columns = "in processes of their own | reported | one process | three more processes | start | packed | alone | each of four"
     print(f"| workload | best by hand | served relative to it | for arrays | {columns} |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
-        by_hand = (way for way in row["ways"] if way not in (OURS, FOR_ARRAYS) and _is_right(row, way))
-        right = {way: row["ways"][way]["speedup"] for way in by_hand}
-        best = max(right, key=lambda way: right[way])
+        right, best = by_hand(row), best_by_hand(row)
         said = row["verdict"]
         again = ", ".join(f"{speedup:.2f}x" for speedup in row["again"])
         print(
             f"| {row['workload']} | {best} {right[best]:.2f}x | {_relative(row, right, OURS)} | "
-            f"{_relative(row, right, FOR_ARRAYS)} | {said['value']:.2f}x "
+            f"{_relative(row, right, FOR_ARRAYS)} | {_among_few(row)} | {said['value']:.2f}x "
             f"({said['low']:.2f} to {said['high']:.2f}) | {_one_process(row)} | {again} | "
             f"{_start(row)} | {_memory(row)} |"
         )
@@ -92,7 +90,7 @@ def _relative(row: Row, right: dict[str, float], own: str) -> str:
     The fastest of several ways that are alike is partly the luckiest. Therefore the best way is chosen in one half of
     the rounds and compared in the other half, and the other way round.
     """
-    if own not in row["ways"] or not _is_right(row, own):
+    if own not in row["ways"] or not is_right(row, own):
         return ""
     if "rounds_us" not in row:  # recorded before the rounds were
         return f"{row['ways'][own]['speedup'] / max(right.values()):.0%}"
@@ -104,6 +102,10 @@ def _relative(row: Row, right: dict[str, float], own: str) -> str:
         ]
     found = median_interval(ratios)
     return "{:.0%} ({:.0%} to {:.0%})".format(*map(math.exp, (found.value, found.low, found.high)))
+
+
+def _among_few(row: Row) -> str:
+    return ", ".join(f"{ratio:.0%}" for ratio in row.get("relative", ()))
 
 
 def _one_process(row: Row) -> str:
@@ -129,14 +131,7 @@ def _cell(row: Row, way: str) -> str:
     if way not in row["ways"]:
         return "fails"
     speedup = f"{row['ways'][way]['speedup']:.2f}x"
-    return speedup if _is_right(row, way) else f"({speedup})"
-
-
-def _is_right(row: Row, way: str) -> bool:
-    error = row["built"].get(way, {}).get("error")
-    precision = row["winner"] if way in (OURS, FOR_ARRAYS) else way
-    limit = REDUCED_LIMIT if "bf16" in precision else row["limit"]
-    return way in row["ways"] and error is not None and error <= limit
+    return speedup if is_right(row, way) else f"({speedup})"
 
 
 def _mean(speedups: list[float]) -> float:
