@@ -4,7 +4,6 @@ import json
 import math
 import statistics
 from pathlib import Path
-from typing import Any
 
 from right import FOR_ARRAYS, OURS, Row, best_by_hand, by_hand, is_right, limit_on
 from workloads import WORKLOADS
@@ -63,12 +62,13 @@ def held(rows: list[Row]) -> None:
     print("Start: the time of `load` and the first call, and in parentheses that of the imports that they need, apart")
     print("from torch. Without parentheses, the time is for both. Memory in MB: the size of the packed artifact, the")
     print("memory of one process that serves it, and the memory of each of four processes that serve it at once.\n")
-    print("In processes of their own: the same in three processes that only run eager, the best way by hand, and what")
+    print("Among few ways: the same in three processes that only run eager, the best way by hand, and what `load`")
     print(
-        "`load` serves. Where the memory of a program lies differs between processes, and affects some by 15%. Empty if"
+        "serves. Where a program's memory lies differs between processes, and changes the speed of some by 15%. Empty"
     )
-    print("the row was recorded before that.\n")
-    columns = "in processes of their own | reported | one process | three more processes | start | packed | alone | each of four"
+    print("if the row was recorded before that.\n")
+    timed, sizes = "reported | one process | three more processes", "start | packed | alone | each of four"
+    columns = f"among few ways | {timed} | {sizes}"
     print(f"| workload | best by hand | served relative to it | for arrays | {columns} |")
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows:
