@@ -3,7 +3,7 @@
     python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; default: all ways
 
 Blocks of all ways alternate in random order. A block begins when the threads of the previous way have stopped spinning,
-and its first call is not measured. What is served by OpenVINO or ONNX Runtime is also timed as it serves NumPy arrays
+and its first call is not measured. `load` may set the process's number of threads; the ways by hand keep the usual one. What is served by OpenVINO or ONNX Runtime is also timed as it serves NumPy arrays
 (`autocompile_numpy`), because these ways by hand take arrays. A speed-up is the median over the rounds of eager's time
 divided by the way's time in the same round, with its 95% interval.
 """
@@ -18,6 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,11 +52,13 @@ def main() -> None:
         for way, build in ((way, WAYS[way]) for way in wanted if way != FOR_ARRAYS):
             calls[way], said[way] = tried(lambda build=build: build(*workload(name)), reference)
         args, kwargs = arguments_of(inputs)
+        usual = torch.get_num_threads()
         module = autocompile.load(directory, model)
+        threads = {OURS: torch.get_num_threads()}
         calls[OURS], said[OURS] = tried(lambda: lambda: module(*args, **kwargs), reference)
         if FOR_ARRAYS in wanted and kind(module.status.runtime).arrays:
             calls[FOR_ARRAYS], said[FOR_ARRAYS] = tried(lambda: for_arrays(directory, args, kwargs), reference)
-        rounds = timed({way: call for way, call in calls.items() if call is not None})
+        rounds = timed({way: Way(call, threads.get(way, usual)) for way, call in calls.items() if call is not None})
     assert not module.status.fallbacks, module.status
     served = f"{module.status.runtime} {module.status.label}"
     print(json.dumps({"ways": summary(rounds), "rounds_us": in_us(rounds), "built": said, "served": served}))
@@ -98,7 +101,21 @@ def error_of(values: Any, reference: Any) -> float | None:
     return float(np.sqrt(np.mean((values - reference) ** 2)) / (np.sqrt(np.mean(reference**2)) or 1.0))
 
 
-def timed(calls: dict[str, Any]) -> dict[str, list[float]]:
+@dataclass(frozen=True)
+class Way:
+    """A `call`, and with how many threads of torch's it is made."""
+
+    call: Callable[[], Any]
+    threads: int
+
+    def begin(self) -> None:
+        """Wait until other threads have stopped spinning, and make a call."""
+        torch.set_num_threads(self.threads)
+        settle()
+        self.call()
+
+
+def timed(calls: dict[str, Way]) -> dict[str, list[float]]:
     """Return for each way the seconds per call of each round."""
     counts = {way: max(1, math.ceil(BLOCK_S / once(call))) for way, call in calls.items()}
     seconds: dict[str, list[float]] = {way: [] for way in calls}
@@ -124,21 +141,21 @@ def in_us(seconds: dict[str, list[float]]) -> dict[str, list[float]]:
     return {way: [float(f"{1e6 * one:.4g}") for one in measured] for way, measured in seconds.items()}
 
 
-def once(call: Any) -> float:
+def once(way: Way) -> float:
     """Return the seconds of one call."""
     synchronize = DEVICES[device_type()].synchronize
+    way.begin()
     synchronize()
     began = time.perf_counter()
-    call()
+    way.call()
     synchronize()
     return time.perf_counter() - began
 
 
-def block(call: Any, count: int) -> float:
+def block(way: Way, count: int) -> float:
     """Return the seconds per call in one block."""
-    synchronize = DEVICES[device_type()].synchronize
-    settle()
-    call()
+    synchronize, call = DEVICES[device_type()].synchronize, way.call
+    way.begin()
     synchronize()
     began = time.perf_counter()
     for _ in range(count):
