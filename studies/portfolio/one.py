@@ -3,9 +3,10 @@
     python studies/portfolio/one.py NAME RECOMMENDATION [WAY...]     # prints JSON; default: all ways
 
 Blocks of all ways alternate in random order. A block begins when the threads of the previous way have stopped spinning,
-and its first call is not measured. `load` may set the process's number of threads; the ways by hand keep the usual one. What is served by OpenVINO or ONNX Runtime is also timed as it serves NumPy arrays
-(`autocompile_numpy`), because these ways by hand take arrays. A speed-up is the median over the rounds of eager's time
-divided by the way's time in the same round, with its 95% interval.
+and its first call is not measured. `load` may set the process's number of threads; the ways by hand keep the usual one.
+What is served by OpenVINO or ONNX Runtime is also timed as it serves NumPy arrays (`autocompile_numpy`), because these
+ways by hand take arrays. A speed-up is the median over the rounds of eager's time divided by the way's time in the same
+round, with its 95% interval.
 """
 
 import contextlib
