@@ -71,7 +71,9 @@ def _within(slope: float) -> float:
 
 
 def _has_enough(trial: Trial) -> bool:
-    return len(trial.measurements) >= _LEAST and all(m.batch_factor == 1.0 for m in trial.measurements)
+    """Whether it was measured often enough, on a quiet host, next to eager with the same batch as in other trials."""
+    alike = all(m.batch_factor == 1.0 for m in trial.measurements)
+    return len(trial.measurements) >= _LEAST and alike and not trial.is_noisy
 
 
 def _eager_logs(trial: Trial) -> list[float]:
