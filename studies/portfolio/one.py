@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from by_hand import WAYS, arguments_of, ways
+from right import FOR_ARRAYS, OURS
 from torch.utils import _pytree as pytree
 from workloads import device_type, workload
 
@@ -36,7 +37,6 @@ from autocompile.trial.clock.intervals import median_interval
 from autocompile.trial.clock.timing import settle
 
 ROUNDS, BLOCK_S = 40, 0.04
-OURS, FOR_ARRAYS = "autocompile", "autocompile_numpy"
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ def recorded(name: str, budget: str, more: int) -> dict[str, Any]:
         "packed_mb": round(document["artifact"]["size_bytes"] / 2**20, 1),
         **memory,
         "again": [ways[OURS]["speedup"] for ways in again],
-        "relative": [ways[OURS]["speedup"] / ways[best]["speedup"] for ways in again],
+        "relative": [ways[OURS]["speedup"] / ways[best]["speedup"] for ways in again if best in ways],
         **beside,
     }
 

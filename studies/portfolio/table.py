@@ -62,11 +62,9 @@ def held(rows: list[Row]) -> None:
     print("Start: the time of `load` and the first call, and in parentheses that of the imports that they need, apart")
     print("from torch. Without parentheses, the time is for both. Memory in MB: the size of the packed artifact, the")
     print("memory of one process that serves it, and the memory of each of four processes that serve it at once.\n")
-    print("Among few ways: the same in three processes that only run eager, the best way by hand, and what `load`")
-    print(
-        "serves. Where a program's memory lies differs between processes, and changes the speed of some by 15%. Empty"
-    )
-    print("if the row was recorded before that.\n")
+    print("Among few ways: served relative to the best by hand, in further processes that only run eager, that way")
+    print("and what `load` serves. Where a program's memory lies differs between processes, and changes the speed of")
+    print("some by 15%. Empty if the row was recorded before that.\n")
     timed, sizes = "reported | one process | three more processes", "start | packed | alone | each of four"
     columns = f"among few ways | {timed} | {sizes}"
     print(f"| workload | best by hand | served relative to it | for arrays | {columns} |")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.torch_version import TorchVersion
 
 from autocompile.runtime.aot.captured import Captured, Run
 from autocompile.runtime.aot.package import Package
@@ -112,7 +113,8 @@ def bind(runner: Any, constants: Mapping[str, torch.Tensor]) -> None:
     Raises NotLoadable if they are not all of its constants, or if some are on the CPU and others are not, which torch
     before 2.13 does not support.
     """
-    with _told(_MIXED if len({tensor.device.type for tensor in constants.values()}) > 1 else ""):
+    mixed = len({tensor.device.type for tensor in constants.values()}) > 1
+    with _told(_MIXED if mixed and TorchVersion(torch.__version__) < "2.13" else ""):
         runner.load_constants(dict(constants), use_inactive=False, check_full_update=True, user_managed=True)
 
 

@@ -112,8 +112,8 @@ def baseline_seconds(trials: Sequence[Trial]) -> float:
 def contenders_of(trials: Sequence[Trial], goal: Goal) -> list[Contender]:
     """Return a contender for each measured trial of one run.
 
-    Latencies are paired ratios times the run's baseline latency. Absolute times of different processes are not
-    compared.
+    Latencies are paired ratios times the run's baseline latency. Ratios leave out what eager's own bias in a process
+    adds to them (`steadied`).
     """
     measured = [trial for trial in trials if trial.measurement is not None]
     if not measured:

@@ -5,6 +5,10 @@ stencil in eager took 5.4 to 7.5 ms, depending on the process, and its compiled 
 the two then scatters as much as eager does. Where the ratios of a candidate fall as eager's time rises, eager's time is
 used as a control variate (Lavenberg and Welch, Management Science 27, 1981): the part of a ratio that is explained by
 how far eager was from its mean over the whole run is taken out.
+
+If eager is further from its mean than its scatter within trials explains, the whole machine may have been faster or
+slower then, for example on another day of a continued study. The candidate was so, too. Therefore only the explained
+distance is taken out.
 """
 
 from __future__ import annotations
@@ -20,18 +24,22 @@ from autocompile.core.trial import Trial
 _LEAST = 3
 # What is assumed of a slope counts as much as two processes in which eager is off by the usual scatter.
 _PRIOR = 2 * 0.04**2
+# How far from its mean eager may be by chance, in standard errors.
+_FURTHEST = 2.5
 
 
 @dataclass(frozen=True)
 class Eager:
-    """Eager in a run: its mean log time, and the `slope` of the candidates' log ratios over it.
+    """Eager in a run: its mean log time, the `slope` of the candidates' log ratios over it, and its `scatter`.
 
-    Both are over the processes of all candidates that were measured in three or more. The slope is -1 if candidates do
-    not follow eager, and 0 if they do, or if eager hardly varies.
+    All are over the trials that were measured in three or more quiet processes at the given batch; only the mean is
+    over the baseline's own trial, too. The slope is -1 if candidates do not follow eager, and 0 if they do, or if eager
+    hardly varies. `scatter` is the standard deviation of a log time between the processes of one trial.
     """
 
     mean: float = 0.0
     slope: float = 0.0
+    scatter: float = 0.0
 
 
 def eager_of(trials: Sequence[Trial]) -> Eager:
@@ -39,10 +47,11 @@ def eager_of(trials: Sequence[Trial]) -> Eager:
     enough = [trial for trial in trials if _has_enough(trial)]
     if not enough:
         return Eager()
-    moments = [_moments(trial) for trial in enough if trial.origin != "baseline"]
-    covariance, square = (sum(parts) for parts in zip(*moments, strict=True)) if moments else (0.0, 0.0)
+    candidates = [trial for trial in enough if trial.origin != "baseline"]
+    covariance, square = (sum(parts) for parts in zip((0.0, 0.0), *map(_moments, candidates), strict=True))
+    freedom = sum(len(trial.measurements) - 1 for trial in candidates)
     logs = [log for trial in enough for log in _eager_logs(trial)]
-    return Eager(fmean(logs), _within(covariance / (square + _PRIOR)))
+    return Eager(fmean(logs), _within(covariance / (square + _PRIOR)), math.sqrt(square / max(1, freedom)))
 
 
 def mean_ratio(trial: Trial, eager: Eager) -> float:
@@ -55,7 +64,9 @@ def mean_ratio(trial: Trial, eager: Eager) -> float:
         return mean
     covariance, square = _moments(trial)
     slope = _within((covariance + _PRIOR * eager.slope) / (square + _PRIOR))
-    return mean - slope * (fmean(_eager_logs(trial)) - eager.mean)
+    most = _FURTHEST * eager.scatter / math.sqrt(len(trial.measurements))
+    distance = fmean(_eager_logs(trial)) - eager.mean
+    return mean - slope * min(most, max(-most, distance))
 
 
 def _moments(trial: Trial) -> tuple[float, float]:

@@ -67,6 +67,9 @@ class Limits:
     slack: float
 
 
+# Weight decay is some 1e-3 of an update, and must not be lost among roundings.
+_ROUNDING_OF_UPDATE = 1e-4
+
 Rule = Callable[[Own, Tolerance], Limits]
 
 
@@ -118,6 +121,8 @@ def of_sequel(spacing: torch.Tensor | None, rounding: float) -> Rule:
             worst = max(worst, float(spacing.max()))
         multiple = multiple_for(tolerance, own.elements)
         element = max(tolerance.element, multiple * own.epsilon)
-        return Limits(tolerance.rmse + multiple * coarse + rounding, element, multiple * worst)
+        # An update is proportional to the root of such a state.
+        allowed = rounding if spacing is None else min(rounding / 2, _ROUNDING_OF_UPDATE)
+        return Limits(tolerance.rmse + multiple * coarse + allowed, element, multiple * worst)
 
     return rule

@@ -55,11 +55,11 @@ class OptimizerSequel:
         """The largest relative error of 1 minus a setting, such as one of Adam's betas, if settings are in float32.
 
         Fused kernels on GPUs hold them in float32. With a beta of 0.999, 1 minus it is then off by 1.3e-5, and so is
-        the state that it is multiplied with.
+        the state that it is multiplied with. At most 1%.
         """
         settings = pytree.tree_leaves([group.settings for group in self.recipe.groups])
         shares = [one for one in settings if isinstance(one, float) and 0 < one < 1]
-        return max((abs(float(np.float32(one)) - one) / (1 - one) for one in shares), default=0.0)
+        return min(0.01, max((abs(float(np.float32(one)) - one) / (1 - one) for one in shares), default=0.0))
 
     def spacing(self, name: str) -> torch.Tensor | None:
         """Return, for an update, the distance between neighbouring values of the parameter, for each element."""
