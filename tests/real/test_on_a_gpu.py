@@ -227,7 +227,7 @@ def faked_gpu(monkeypatch):
     ]  # fmt: skip
 
     @contextmanager
-    def profiled(activities, acc_events):  # noqa: ARG001
+    def profiled(activities, acc_events):
         clock.profiled = True
         yield SimpleNamespace(events=lambda: events)
         clock.profiled = False
