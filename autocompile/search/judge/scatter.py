@@ -11,13 +11,13 @@ from scipy.special import stdtrit
 
 from autocompile.core.estimate import Estimate
 from autocompile.core.trial import Trial
-from autocompile.search.judge.steadied import Eager, eager_of, mean_ratio
+from autocompile.search.judge.steadied import USUAL_SCATTER, Eager, eager_of, mean_ratio, ratio_logs
 
 _CONFIDENCE = 0.95
 # The standard deviation that is assumed until a run has enough observations of its own: on a quiet 2-core machine,
 # paired medians of one program scatter by 1 to 5% between processes. It counts for the observations that are missing to
 # `_ENOUGH`.
-_PRIOR_SIGMA, _ENOUGH = 0.04, 4
+_PRIOR_SIGMA, _ENOUGH = USUAL_SCATTER, 4
 _STEADY = Eager()
 
 
@@ -77,7 +77,7 @@ def scatter_of(trials: Sequence[Trial]) -> Scatter:
     """
     squares, freedom, own = 0.0, 0, 0.0
     for trial in trials:
-        logs = [math.log(m.ratio.value) for m in trial.measurements]
+        logs = ratio_logs(trial)
         if trial.origin == "baseline":
             own = math.sqrt(mean(x**2 for x in logs))
         elif len(logs) > 1:

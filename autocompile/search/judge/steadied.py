@@ -22,8 +22,10 @@ from autocompile.core.trial import Trial
 
 # With fewer processes, there is nothing to estimate a slope from.
 _LEAST = 3
+# The standard deviation of log times and ratios between processes that is assumed until a run shows its own.
+USUAL_SCATTER = 0.04
 # What is assumed of a slope counts as much as two processes in which eager is off by the usual scatter.
-_PRIOR = 2 * 0.04**2
+_PRIOR = 2 * USUAL_SCATTER**2
 # How far from its mean eager may be by chance, in standard errors.
 _FURTHEST = 2.5
 
@@ -59,7 +61,7 @@ def mean_ratio(trial: Trial, eager: Eager) -> float:
 
     Its own processes tell its slope, and the slope of all candidates is assumed as far as they do not.
     """
-    mean = fmean(_ratio_logs(trial))
+    mean = fmean(ratio_logs(trial))
     if not _has_enough(trial):
         return mean
     covariance, square = _moments(trial)
@@ -71,7 +73,7 @@ def mean_ratio(trial: Trial, eager: Eager) -> float:
 
 def _moments(trial: Trial) -> tuple[float, float]:
     """Return the sums of products for the slope: of both, and of eager's log time alone, about their means."""
-    eager, ratios = _eager_logs(trial), _ratio_logs(trial)
+    eager, ratios = _eager_logs(trial), ratio_logs(trial)
     middle, mean = fmean(eager), fmean(ratios)
     covariance = sum((x - middle) * (y - mean) for x, y in zip(eager, ratios, strict=True))
     return covariance, sum((x - middle) ** 2 for x in eager)
@@ -91,5 +93,6 @@ def _eager_logs(trial: Trial) -> list[float]:
     return [math.log(m.baseline.mean_ms) for m in trial.measurements]
 
 
-def _ratio_logs(trial: Trial) -> list[float]:
+def ratio_logs(trial: Trial) -> list[float]:
+    """Return the log ratio of each process."""
     return [math.log(m.ratio.value) for m in trial.measurements]

@@ -28,6 +28,9 @@ _NOTHING_BUT_ROUNDINGS, _OTHER_ORDER_FACTOR = 0.5, 32.0
 # batches are accumulated gives an error of 0.5.
 WHOLE_GRADIENT = 0.4
 
+# How much of an update may be the rounding of a setting. Weight decay is some 1e-3 of an update, and must not be lost.
+_ROUNDING_OF_UPDATE = 1e-4
+
 
 @dataclass(frozen=True)
 class Own:
@@ -66,9 +69,6 @@ class Limits:
     element: float
     slack: float
 
-
-# Weight decay is some 1e-3 of an update, and must not be lost among roundings.
-_ROUNDING_OF_UPDATE = 1e-4
 
 Rule = Callable[[Own, Tolerance], Limits]
 

@@ -16,6 +16,9 @@ from autocompile.workload.observation import gradient_of
 from autocompile.workload.training.course import STEPS, Course
 from autocompile.workload.training.recipe import Recipe, widened
 
+# The devices whose fused kernels hold an optimizer's settings in float32 (torch 2.11).
+ROUNDING_SETTINGS = frozenset({"cuda"})
+
 
 @dataclass(frozen=True)
 class OptimizerSequel:
@@ -52,11 +55,13 @@ class OptimizerSequel:
 
     @property
     def rounding(self) -> float:
-        """The largest relative error of 1 minus a setting, such as one of Adam's betas, if settings are in float32.
+        """The largest relative error of 1 minus a setting, such as one of Adam's betas, where kernels round settings.
 
-        Fused kernels on GPUs hold them in float32. With a beta of 0.999, 1 minus it is then off by 1.3e-5, and so is
-        the state that it is multiplied with. At most 1%.
+        With a beta of 0.999 in float32, 1 minus it is off by 1.3e-5, and so is the state that it is multiplied with.
+        At most 1%, and 0 on devices whose kernels hold settings in double precision.
         """
+        if not any(start.device.type in ROUNDING_SETTINGS for start in self.course.starts.values()):
+            return 0.0
         settings = pytree.tree_leaves([group.settings for group in self.recipe.groups])
         shares = [one for one in settings if isinstance(one, float) and 0 < one < 1]
         return min(0.01, max((abs(float(np.float32(one)) - one) / (1 - one) for one in shares), default=0.0))
