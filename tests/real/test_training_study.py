@@ -215,7 +215,7 @@ def test_the_table_says_what_was_recorded(tmp_path):
     said = table_of(tmp_path)
     assert "## A Processor 2 cores, torch 2.13.0" in said
     assert "Recorded so far: 2 of 6 workloads. No ways by hand in bfloat16" in said
-    assert "No GPU has run this study" in said
+    assert "This study has not been recorded on a GPU" in said
     assert "The gradients have not been compared on this machine." in said
     assert [line for line in said.splitlines() if line.startswith("- ")] == [
         "- mlp, compiled_fused: RuntimeError: no compiler",
