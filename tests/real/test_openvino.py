@@ -5,7 +5,9 @@ import subprocess
 import sys
 import threading
 from importlib.util import find_spec
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,6 +19,7 @@ from autocompile.runtime.building import ahead, build
 from autocompile.runtime.files import Files
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.openvino.processor import computes_in
+from autocompile.runtime.openvino.results import result
 from autocompile.runtime.snippet import snippet
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.call import Call
@@ -393,3 +396,67 @@ def test_the_snippet_converts_what_openvino_itself_cannot():
     names, args = {"model": model}, (torch.randn(2, 4), torch.tensor([2, 0]))
     exec(snippet(OPENVINO, device_type="cpu", is_module=True), names)
     torch.testing.assert_close(names["run"](*args), Call(model)(*args))
+
+
+FREE_ROWS = [axis("n0", 1, 300, (0, 0))]
+
+
+@pytest.mark.parametrize("axes", [(), FREE_ROWS], ids=["one size", "any size"])
+def test_memory_of_a_large_output_is_used_again_when_nobody_has_it(axes, packed):
+    torch.manual_seed(0)
+    mix, x = nn.Linear(32, 4096), torch.randn(16, 32)
+    program, serve = packed(Applied(lambda _self, x: mix(x)), x, axes=axes)
+    assert program.own["computed"] == [True]
+    for _ in range(2):  # afterwards both ways have their own memory
+        serve(x)
+    first = serve(x)
+    place, wanted = first.data_ptr(), first.clone()
+    row = first.numpy()[3]  # an array on a part of it
+    del first
+    others = [serve(-x), serve(-2 * x)]
+    assert place not in [other.data_ptr() for other in others]
+    torch.testing.assert_close(torch.from_numpy(row), wanted[3], rtol=0, atol=0)
+    torch.testing.assert_close(others[1], mix(-2 * x).detach(), rtol=1e-4, atol=1e-5)
+    place = others[1].data_ptr()
+    del others, row
+    again = serve(x)
+    assert again.data_ptr() == place
+    torch.testing.assert_close(again, wanted, rtol=0, atol=0)
+
+
+def test_an_array_made_of_an_output_keeps_its_memory():
+    """NumPy would let a slice of a slice refer to the owner of the memory, and not to the slice that was returned."""
+
+    class Request:
+        def set_output_tensor(self, _index, given):
+            self.given = given
+
+    kind = SimpleNamespace(to_dtype=lambda: np.float32)
+    port = SimpleNamespace(element_type=kind, shape=(512, 128), partial_shape=SimpleNamespace(is_static=True))
+    request = Request()
+    one = result(request, lambda array, _shape, _type: array, 0, port, True)
+    for make in (lambda array: array[1:], lambda array: array.view(np.int32), lambda array: array.T, memoryview):
+        one.begin()
+        before = request.given.ctypes.data
+        assert before % 64 == 0
+        kept = make(one.taken())
+        one.begin()
+        assert request.given.ctypes.data != before
+        del kept
+        before = request.given.ctypes.data
+        one.taken()
+        one.begin()
+        assert request.given.ctypes.data == before
+
+
+def test_inputs_of_any_size_are_only_read_and_later_ones_are_used(packed):
+    mix = nn.Linear(32, 8)
+    _program, serve = packed(Applied(lambda _self, x: (mix(x), x.relu(), x)), torch.randn(8, 32), axes=FREE_ROWS)
+    for rows in (8, 8, 200, 200, 8, 4, 300, 8):  # below and above the size up to which they are copied
+        x = torch.randn(rows, 32)
+        kept = x.clone()
+        found = serve(x)
+        assert torch.equal(x, kept)
+        x.zero_()
+        wanted = [mix(kept).detach(), kept.relu(), kept]
+        torch.testing.assert_close(list(found), wanted, rtol=1e-4, atol=1e-5)

@@ -34,16 +34,15 @@ class ServedArrays:
         self._files, self._inputs, self._outputs, self._guards = files, package.inputs, package.outputs, guards
         self._most = package.most
         self._stored = np.memmap(files.path(package.file), dtype=np.uint8, mode="c")
-        self._tensor = openvino().Tensor
-        stored = self._tensor(self._stored, shared_memory=True)
+        tensor = openvino().Tensor
+        stored = tensor(self._stored, shared_memory=True)
         compiled = core().import_model(stored, "CPU", options(package.precision, package.threads or usable_cores()))
-        self._requests = Requests(compiled, self._tensor, package.computed)
+        self._requests = Requests(compiled, tensor, package.computed)
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         """Run on the arrays that the guard returned."""
         for guard, array, most in zip(self._guards, arrays, self._most, strict=True):
             if array.dtype == np.int64 and not is_within(array, most):
                 raise UsageError(too_large(guard.path, most), where="load", remedy="load it with the model")
-        given = [array if array.flags.writeable else array.copy() for array in arrays]  # it must be writable
-        made = self._requests.run([self._tensor(given[position], shared_memory=True) for position in self._inputs])
+        made = self._requests.run([arrays[position] for position in self._inputs])
         return [made[output] for output in self._outputs]

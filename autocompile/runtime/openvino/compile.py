@@ -21,7 +21,7 @@ from autocompile.runtime.openvino.integers import is_within, too_large
 from autocompile.runtime.openvino.library import core, in_a_line, options
 from autocompile.runtime.openvino.package import TYPES, Package
 from autocompile.runtime.openvino.processor import computes_in
-from autocompile.runtime.openvino.requests import computed
+from autocompile.runtime.openvino.results import computed
 from autocompile.workload.axes import FreeAxis, leaves_of
 from autocompile.workload.samples import Sample
 

@@ -22,7 +22,7 @@ class Package(Record, frozen=True):
         inputs: For each of the program's inputs, the index of the call's tensor.
         outputs: For each tensor of the model's output, the index of the program's output.
         dtypes: The dtypes of the program's outputs, as torch names them.
-        computed: For each of the program's outputs, whether the library only computes into its memory (`requests.py`).
+        computed: For each of the program's outputs, whether the library only computes into its memory (`results.py`).
         precision: The type in which it computes where the model has a wider one, as the library names it.
         threads: The number of threads, or 0 for as many as torch would use.
         most: For each of the call's tensors, how large its integers may be.

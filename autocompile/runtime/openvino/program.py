@@ -19,8 +19,8 @@ from autocompile.runtime.openvino.requests import Requests
 from autocompile.runtime.outputs import assembler
 
 Array = NDArray[Any]
-# Turns a tensor into the memory to run on and the library's own tensor on that memory.
-_Feed = Callable[[torch.Tensor], tuple[Array, Any]]
+# Turns a tensor into an array on its memory.
+_Feed = Callable[[torch.Tensor], Array]
 
 
 class Served:
@@ -51,7 +51,7 @@ class Served:
         """Run on the tensors that the guard returned."""
         fed = [feed(tensors[position]) for position, feed in self._feeds]
         try:
-            made = self._requests.run([own for _array, own in fed])
+            made = self._requests.run(fed)
         except RuntimeError as fault:
             raise NotLoadable(f"OpenVINO cannot run it: {in_a_line(fault)}") from fault
         tensors = [as_tensor(array) for as_tensor, array in zip(self._gives, made, strict=True)]
@@ -68,22 +68,20 @@ def _loaded(stored: Array, package: Package) -> Any:
 
 
 def _feed(guard: TensorGuard, most: int) -> _Feed:
-    library = openvino()
-    tensor_on, is_contiguous = library.Tensor, guard.layout == "contiguous"
+    is_contiguous = guard.layout == "contiguous"
 
-    def plain(tensor: torch.Tensor) -> tuple[Array, Any]:
-        array = (tensor.detach() if is_contiguous else tensor.detach().contiguous()).numpy()
-        return array, tensor_on(array, shared_memory=True)
+    def plain(tensor: torch.Tensor) -> Array:
+        own = tensor.detach() if tensor.requires_grad else tensor
+        return (own if is_contiguous else own.contiguous()).numpy()
 
-    def without_numpy(tensor: torch.Tensor) -> tuple[Array, Any]:
-        array = tensor.detach().contiguous().view(torch.int16).numpy()
-        return array, tensor_on(array, array.shape, library.Type.bf16)
+    def without_numpy(tensor: torch.Tensor) -> Array:
+        return tensor.detach().contiguous().view(torch.int16).numpy()
 
-    def within_32_bits(tensor: torch.Tensor) -> tuple[Array, Any]:
-        array, own = plain(tensor)
+    def within_32_bits(tensor: torch.Tensor) -> Array:
+        array = plain(tensor)
         if not is_within(array, most):
             raise NotLoadable(too_large(guard.path, most))
-        return array, own
+        return array
 
     return {"int64": within_32_bits, "bfloat16": without_numpy}.get(guard.dtype, plain)
 
