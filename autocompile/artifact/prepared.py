@@ -24,6 +24,8 @@ from autocompile.core.workload import TrainingEntry
 from autocompile.runtime.base import Trainable
 from autocompile.runtime.building import runtime
 from autocompile.runtime.catalogue import kind_of
+from autocompile.workload.attention import attention_as
+from autocompile.workload.process_setting import both
 from autocompile.workload.state import State
 from autocompile.workload.tf32 import products_as
 from autocompile.workload.training.cutting import parts_of, uncut
@@ -169,10 +171,11 @@ class PreparedStep:
         return self._loss(self._trainable, batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return a context with the precision of the plan's loss: autocast, or matrix products in TF32."""
-        if not self._how.plan.autocast:
-            return products_as(self._how.plan.float32)
-        return torch.autocast(self._how.device_type, dtype=getattr(torch, self._how.plan.autocast))
+        """Return a context with the plan's precision (autocast, or products in TF32) and way to compute attention."""
+        plan, own = self._how.plan, products_as(self._how.plan.float32)
+        if plan.autocast:
+            own = torch.autocast(self._how.device_type, dtype=getattr(torch, plan.autocast))
+        return both(attention_as(plan.attention), own) if plan.attention else own
 
     def backward(self, loss: torch.Tensor, count: int | None = None) -> None:
         """Add the gradients of a batch's loss, divided by `count`, the number of batches in the step.
@@ -258,7 +261,7 @@ class PreparedStep:
     def _add(self, loss: torch.Tensor, count: int) -> torch.Tensor:
         """Add the gradients of a loss, and return its share of the step's loss."""
         share = loss / count if count > 1 else loss
-        with products_as(self._how.plan.float32):
+        with products_as(self._how.plan.float32), attention_as(self._how.plan.attention):
             self.scaler.scale(share).backward()
         return share.detach()
 

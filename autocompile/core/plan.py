@@ -39,6 +39,8 @@ class Plan(Record, frozen=True):
         recomputed: Paths of the submodules whose activations are recomputed in the backward pass.
         micro_batches: The number of equal parts into which each batch of a step is cut. Their gradients are summed.
         float32: The precision of float32 matrix products on a GPU: `tf32`, or "" for torch's setting.
+        attention: How a CPU computes attention: as separate matrix products and a softmax (`math`), or "" as torch
+            chooses.
     """
 
     runtime: str = EAGER
@@ -52,6 +54,7 @@ class Plan(Record, frozen=True):
     recomputed: tuple[str, ...] = ()
     micro_batches: int = 1
     float32: str = ""
+    attention: str = ""
 
     @property
     def precision(self) -> str:

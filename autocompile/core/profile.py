@@ -115,6 +115,7 @@ class Profile(Record, tag="profile", frozen=True):
         micro_batches: For training, by the number of equal parts of a batch: why the model learns something else from
             the parts; "" if it is proved that it does not. Empty if that was not tried.
         recompute_problem: Why the activations of the repeated blocks cannot be recomputed, or "".
+        attention_share: On a CPU, the share of a call's time in torch's fused kernels for attention, in 0..1.
     """
 
     baseline_ms: Estimate
@@ -162,6 +163,7 @@ class Profile(Record, tag="profile", frozen=True):
     loaders: Loaders | None = None
     micro_batches: dict[str, str] = {}
     recompute_problem: str = ""
+    attention_share: float = 0.0
 
     @property
     def better_setting(self) -> LoaderSetting | None:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from autocompile.core.plan import Plan
+from autocompile.workload.attention import attention_as
 from autocompile.workload.call import Call
 from autocompile.workload.copying import copied
 from autocompile.workload.tf32 import products_as
@@ -29,10 +30,11 @@ class Built(Call):
         super().__init__(call, module=module, threads=plan.threads, device_type=device_type)
         self._autocast = getattr(torch, plan.autocast) if plan.autocast else None
         self._products = products_as(plan.float32)
+        self._attention = attention_as(plan.attention)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # To enter `no_grad` costs microseconds, which callers that did so already need not pay again.
-        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING, self._products:
+        with torch.no_grad() if torch.is_grad_enabled() else _NOTHING, self._products, self._attention:
             if self._autocast is None:
                 return self.model(*args, **kwargs)
             # Autocast is entered outside of the compiled region: inside it, the compiler could not use its cache.

@@ -104,7 +104,7 @@ class Kind(ABC):
     compiles_updates: bool = False
     draws_as_eager: bool = False
     takes: tuple[str, ...] = (
-        *("amp", "float32", "memory_format", "threads", "batch"),
+        *("amp", "float32", "attention", "memory_format", "threads", "batch"),
         *("optimizer", "activations", "micro_batches"),
     )
     does_itself: tuple[str, ...] = ()

@@ -38,6 +38,8 @@ def snippet(
     lines = ["import torch", "", *(heap_lines() if device_type == "cpu" else [])]
     if plan.float32:
         lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
+    if plan.attention:
+        lines.append("torch.backends.cuda.enable_flash_sdp(False)  # on the CPU, too: attention as separate products")
     if plan.threads:
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:

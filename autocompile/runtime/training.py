@@ -36,9 +36,7 @@ def as_planned(step: TrainingStep, plan: Plan, compiled: Compile, *, isolate: bo
         replace(step.training, loss=made.loss),
         model=made.model,
         recipe=step.recipe.implemented(plan.optimizer),
-        autocast=plan.autocast,
-        float32=plan.float32,
-        micro_batches=plan.micro_batches,
+        plan=plan,
         device_type=step.device_type,
     )
     own.threads = plan.threads

@@ -81,6 +81,17 @@ def _float32_conflict(values: Values, _around: Surroundings) -> str:
     return ""
 
 
+def _attention_choices(around: Surroundings) -> tuple[Choice, ...]:
+    if around.device_type != "cpu":
+        return (Choice(value="given"),)
+    reason = "" if around.fuses_attention else "the model does not compute attention in torch's fused kernel"
+    return Choice(value="given"), Choice(value="math", unavailable=reason)
+
+
+def _fold_attention(plan: Plan, value: Value, _around: Surroundings) -> Plan:
+    return plan if value == "given" else replace(plan, attention=str(value))
+
+
 def _memory_format_choices(around: Surroundings) -> tuple[Choice, ...]:
     reason = "" if around.has_conv else "the model has no convolution weights"
     if around.training and around.training.by_closure:
@@ -194,6 +205,12 @@ SHARED = (
         choices=_float32_choices,
         fold=_fold_float32,
         conflict=_float32_conflict,
+    ),
+    Dimension(
+        name="attention",
+        meaning="attention on a CPU: as torch chooses (given), or as separate matrix products (math)",
+        choices=_attention_choices,
+        fold=_fold_attention,
     ),
     Dimension(
         name="memory_format",

@@ -35,7 +35,7 @@ class Surroundings:
     0..1, None if that is not known.
 
     `multiplies_in_tf32`: whether torch is set to compute float32 matrix products on a GPU in TF32. `gpus`: the GPUs
-    that are used, if known.
+    that are used, if known. `fuses_attention`: whether torch computes attention on a CPU in its fused kernel.
     """
 
     device_type: str
@@ -68,6 +68,7 @@ class Surroundings:
     optimizer_share: float | None = None
     multiplies_in_tf32: bool = False
     gpus: tuple[GpuKind, ...] = ()
+    fuses_attention: bool = False
 
     @property
     def block_paths(self) -> tuple[str, ...]:
@@ -118,6 +119,7 @@ def surroundings_of(
         optimizer_share=profile.step.optimizer_share if profile.step else None,
         multiplies_in_tf32=_multiplies_in_tf32(workload.settings),
         gpus=workload.gpus,
+        fuses_attention=profile.attention_share > 0,
     )
 
 

@@ -113,7 +113,7 @@ class Bench:
         assert len(self.yardstick.given) == STEPS
 
     def step(self, of=TrainingStep):
-        return learner(self.name, self.optimizer, of=of, autocast=self.precision)[0]
+        return learner(self.name, self.optimizer, of=of, plan=Plan(autocast=self.precision))[0]
 
     def judged(self, step):
         return learn_alongside(step, None, self.yardstick, self.lesson)

@@ -10,6 +10,7 @@ from learners import LEARNERS, adamw, classified, fitted, learner
 from torch import nn
 
 from autocompile.core.job import Acceptance, Timing
+from autocompile.core.plan import Plan
 from autocompile.core.tolerance import published_tolerance
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import Reference, make_reference
@@ -136,7 +137,7 @@ def test_a_twin_goes_on_alike_and_apart():
 
 
 def test_in_float64_everything_is():
-    step, sample = learner("cnn", autocast="bfloat16")
+    step, sample = learner("cnn", plan=Plan(autocast="bfloat16"))
     step.work(sample)
     wide = step.in_float64()
     assert wide.autocast == ""

@@ -43,7 +43,7 @@ class AheadOfTimeKind(Kind):
     akin = "inductor"
     compiles = "build"
     packs_as = "load"
-    takes = ("amp", "float32", "memory_format", "threads", "batch", "sizes")
+    takes = ("amp", "float32", "attention", "memory_format", "threads", "batch", "sizes")
     formats = (_PACKAGE,)
 
     @property

@@ -16,6 +16,7 @@ from autocompile.runtime.aot.program import loaded
 from autocompile.runtime.base import Loaded
 from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import Watch
+from autocompile.workload.attention import attention_as
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 from autocompile.workload.tf32 import TF32, products_as, products_in_tf32
@@ -29,7 +30,7 @@ class AheadOfTimeRuntime(AheadRuntime):
     ) -> Program:
         from autocompile.runtime.aot.compile import compile_ahead  # noqa: PLC0415  production imports no packer
 
-        with products_as(plan.float32):
+        with products_as(plan.float32), attention_as(plan.attention):
             program = compile_ahead(model, plan, sample, axes, directory, name)
         return replace(program, own={**program.own, "float32": plan.float32}) if plan.float32 else program
 

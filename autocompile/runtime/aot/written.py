@@ -9,6 +9,7 @@ from autocompile.runtime.aot.settings import settings_of
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.example import Arrays, Code
 from autocompile.runtime.writer import Source, Wiring, Writer
+from autocompile.workload.attention import attention_as
 from autocompile.workload.tf32 import products_as
 
 _IMPORTS = """
@@ -40,7 +41,7 @@ class PackageWriter(Writer):
         strange = next((guard.path for guard in source.guards if guard.layout not in _LAYOUTS), "")
         if strange:
             raise NotPackable(f"argument {strange} is not contiguous; call .contiguous() on it")
-        with products_as(source.plan.float32):
+        with products_as(source.plan.float32), attention_as(source.plan.attention):
             write_package(source.export.program, {**settings_of(source.plan).compiled_with, IN_THE_CODE: True}, path)
         return Wiring(tuple(range(len(source.inputs))), tuple(range(len(source.outputs))))
 

@@ -29,6 +29,8 @@ class Circumstance:
 
 # The shares of a step from which the optimizer's implementation matters, and below which it hardly does.
 _LARGE_OPTIMIZER, _SMALL_OPTIMIZER = 0.15, 0.03
+# The share of a step from which the way to compute attention matters.
+_LARGE_ATTENTION = 0.1
 
 
 def _always(words: str) -> Callable[[Evidence], str]:
@@ -37,6 +39,12 @@ def _always(words: str) -> Callable[[Evidence], str]:
 
 def _optimizer_takes(evidence: Evidence) -> str:
     return f"the optimizer takes {evidence.optimizer_share:.0%} of a step"
+
+
+def _attention_takes(evidence: Evidence) -> str:
+    return (
+        f"attention takes {evidence.profile.attention_share:.0%} of a step, and torch's kernel is slow backward in bf16"
+    )
 
 
 # Where several rows hold for the same values, the last one decides the usual effect.
@@ -100,6 +108,11 @@ CIRCUMSTANCES = (
         order=lambda _evidence: (
             "this CPU has no instructions for bf16, where autocast is usually slower than float32: tried last"
         ),
+    ),
+    Circumstance(
+        lambda evidence: evidence.trains and evidence.profile.attention_share >= _LARGE_ATTENTION,
+        {feature(amp="bf16", attention="math"): Usual(-0.25, 0.25, cost_deviation=0.1)},
+        _attention_takes,
     ),
     Circumstance(
         lambda evidence: bool(evidence.profile.graph_breaks),

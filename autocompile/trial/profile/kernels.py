@@ -44,12 +44,16 @@ _RANGE = "autocompile phase: "
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of one call: their number, median length in µs, share of wall time outside them, matrix products."""
+    """The kernels of one call: their number, median length in µs, share of wall time outside them, matrix products.
+
+    `attention_share` is the share of a CPU's wall time in torch's fused kernels for attention, forward and backward.
+    """
 
     per_call: int
     median_us: float
     outside_share: float
     matrix: int
+    attention_share: float = 0.0
     phases: Mapping[Phase, PhaseKernels] = field(default_factory=dict)
 
 
@@ -94,6 +98,7 @@ def kernels_of(step: Step, sample: Sample, device: str, runs: int) -> Kernels:
         median_us=statistics.median(lengths) if lengths else 0.0,
         outside_share=max(0.0, 1 - _union(spans) / wall_us),
         matrix=round(sum(e.name in _MATRIX and not _within_another(e) for e in events) / runs),
+        attention_share=_union(_spans([e for e in events if _is_fused_attention(e)])) / wall_us,
         phases=_by_phase(events, kernels, device, runs),
     )
 
@@ -160,6 +165,11 @@ def _computing(event: Any) -> Iterator[Any]:
     else:
         for child in event.cpu_children:
             yield from _computing(child)
+
+
+def _is_fused_attention(event: Any) -> bool:
+    name = str(event.name)
+    return event.device_type == DeviceType.CPU and name.startswith("aten::_scaled_dot_product_flash_attention")
 
 
 def _within_another(event: Any) -> bool:

@@ -191,6 +191,7 @@ def _figures(compared: _Compared, steady: _Steady, kernels: Kernels) -> Profile:
         kernels_per_call=kernels.per_call,
         median_kernel_us=kernels.median_us,
         matrix_kernels=kernels.matrix,
+        attention_share=kernels.attention_share,
         peak_memory_bytes=0,
         graph_count=0,
         graph_breaks=(),

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import InvalidWorkload
+from autocompile.core.plan import Plan
+from autocompile.workload.attention import attention_as
 from autocompile.workload.copying import copied
 from autocompile.workload.observation import NORM, Observation
 from autocompile.workload.samples import Sample, clone
@@ -27,6 +29,7 @@ from autocompile.workload.training.training import Training
 from autocompile.workload.training.widening import Widening
 
 _WHERE = "training.loss"
+_AS_GIVEN = Plan()
 # A scale is halved whenever gradients overflow. From 65536, this many halvings lead below any useful scale.
 _SETTLING = 24
 
@@ -40,12 +43,12 @@ class TrainingStep(Step):
     optimizer's step.
 
     It trains the `module` itself, with a separate optimizer; the user's is only read. `model` is passed to the loss, if
-    it is not the module itself: the same module, compiled. `autocast` names the dtype in which the loss is computed, or
-    is "". `float32` is the precision of float32 products in the loss and its gradients, as in a plan. `recipe` is a
-    variant of the user's optimizer. Each batch is split into `micro_batches` equal parts, whose gradients are added,
-    divided by their number. `norm` is the norm of the gradient before it was last clipped. A loss in float16 is scaled
-    by a `scaler`, whose scale is not part of the step's state: it keeps the value at which it has settled. Raises
-    InvalidWorkload if no recipe of the optimizer can be made.
+    it is not the module itself: the same module, compiled. Of the `plan`, the fields that are set here are carried out:
+    the dtype of `autocast` in which the loss is computed, the precision of its float32 products and gradients, the way
+    to compute attention, and the number of `micro_batches` into which each batch is split, whose gradients are added,
+    divided by their number. `recipe` is a variant of the user's optimizer. `norm` is the norm of the gradient before it
+    was last clipped. A loss in float16 is scaled by a `scaler`, whose scale is not part of the step's state: it keeps
+    the value at which it has settled. Raises InvalidWorkload if no recipe of the optimizer can be made.
     """
 
     def __init__(
@@ -55,19 +58,18 @@ class TrainingStep(Step):
         *,
         model: Any = None,
         recipe: Recipe | None = None,
-        autocast: str = "",
-        micro_batches: int = 1,
+        plan: Plan = _AS_GIVEN,
         device_type: str = "cpu",
-        float32: str = "",
     ) -> None:
         self.module: nn.Module = module
         self.model = module if model is None else model
-        self.training, self.autocast, self.device_type = training, autocast, device_type
-        self.float32, self.scaler = float32, scaler_for(autocast, device_type)
+        self.training, self.device_type = training, device_type
+        self.autocast, self.float32, self.attention = plan.autocast, plan.float32, plan.attention
+        self.micro_batches = plan.micro_batches
+        self.scaler = scaler_for(self.autocast, device_type)
         recipe = recipe or recipe_for(training.optimizer, self.parameters)
         self.norm: torch.Tensor | None = None
         self.widens = False
-        self.micro_batches = micro_batches
         self.by_closure = recipe.by_closure
         self._make = recipe.make
         self._dtypes = {name: parameter.dtype for name, parameter in self.parameters.items()}
@@ -107,7 +109,7 @@ class TrainingStep(Step):
         return sum(others, start=first)
 
     def _learn_part(self, part: Any, count: int) -> torch.Tensor:
-        with products_as(self.float32):
+        with products_as(self.float32), attention_as(self.attention):
             self.begin("forward")
             loss = self.loss(part)
             if count > 1:
@@ -226,7 +228,7 @@ class TrainingStep(Step):
         """
         module = copied(self.module).double()
         other = self._with(module, module, self.recipe.in_float64())
-        other.autocast, other.float32, other.widens = "", "", True
+        other.autocast, other.float32, other.attention, other.widens = "", "", "", True
         other.scaler = scaler_for("", self.device_type)
         return other
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from autocompile.core.errors import UsageError
+from autocompile.core.plan import Plan
 from autocompile.workload.samples import Sample, describe
 from autocompile.workload.training.recorded import TAPE, RecordedLoss
 from autocompile.workload.training.step import TrainingStep
@@ -66,7 +67,7 @@ def taught(lesson: Lesson, *, autocast: str) -> Taught:
         )
         # The check runs without the script's scaler, so small gradients would be lost in float16.
         checked = "" if autocast == "float16" else autocast
-        step = TrainingStep(module, training, autocast=checked, device_type=device)
+        step = TrainingStep(module, training, plan=Plan(autocast=checked), device_type=device)
         _check(step, steps[0], batches, lesson.start, _NEAR_IN_HALF if autocast else _NEAR)
     except Unteachable:
         raise
