@@ -211,6 +211,20 @@ def test_steps_in_less_memory_learn_the_same(recommend, name, plan, accumulate):
     assert not any("not cut" in note for note in step.status.notes)
 
 
+@pytest.mark.parametrize("plan", [Plan(attention="math"), Plan(attention="math", autocast="bfloat16"), TRACED])
+def test_attention_is_computed_as_the_plan_says_in_steps_and_in_loops_of_ones_own(recommend, plan):
+    plan = replace(plan, attention="math")
+    directory = recommend("transformer", plan)
+    losses, _own = by_hand("transformer", amp=bool(plan.autocast))
+    step, _model, _optimizer = prepared(directory, "transformer")
+    assert trained(step, "transformer") == pytest.approx(losses, rel=1e-2 if plan.autocast else 1e-4)
+    assert torch.backends.cuda.flash_sdp_enabled()
+    with step.autocast():
+        assert not torch.backends.cuda.flash_sdp_enabled()
+        assert torch.is_autocast_enabled("cpu") == bool(plan.autocast)
+    assert torch.backends.cuda.flash_sdp_enabled()
+
+
 def test_what_is_computed_again_drops_out_as_the_users_own_loop(recommend):
     losses, own = by_hand("transformer", dropout=True)
     step, model, _optimizer = prepared(recommend("transformer", Plan(recomputed=LAYERS)), "transformer", dropout=True)

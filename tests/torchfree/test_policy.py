@@ -309,3 +309,18 @@ def test_products_in_tf32_are_expected_to_pay_where_products_bound_a_gpu(bound, 
     fast, plain = space.candidate(runtime="inductor", float32="tf32"), space.plain_compile()
     assert forecast.ratio(fast).mean < forecast.ratio(plain).mean
     assert (math.exp(forecast.ratio(fast).mean) < 0.55) == seeded
+
+
+@pytest.mark.parametrize(("share", "pays"), [(0.3, True), (0.02, False)])
+def test_attention_as_products_is_expected_to_pay_in_bf16_where_a_training_step_spends_its_time_in_it(share, pays):
+    around = dataclasses.replace(AROUND, fuses_attention=True, training=TrainingEntry("AdamW"))
+    space = open_space(around, load_strategy("balanced").dimensions)[0]
+    step = StepProfile((StepPhase("forward", 0.4, 4.0), StepPhase("backward", 0.6, 6.0)))
+    forecasts = [
+        Forecast(space, Evidence(profile(attention_share=share, step=one), SEEN.environment, "cpu"), ())
+        for one in (step, None)
+    ]
+    given, products = space.candidate(amp="bf16"), space.candidate(amp="bf16", attention="math")
+    training, inference = (each.ratio(products).mean < each.ratio(given).mean - 0.1 for each in forecasts)
+    assert (training, inference) == (pays, False)
+    assert any("attention takes 30% of a step" in reason for reason in forecasts[0].reasons(products)) == pays

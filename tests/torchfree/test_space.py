@@ -211,6 +211,22 @@ def test_products_are_tried_in_tf32_on_a_gpu_that_has_it():
     assert "float32=tf32" not in dict(left_out)
 
 
+def test_attention_as_separate_products_is_a_choice_on_a_cpu_for_models_with_fused_attention():
+    fused = dataclasses.replace(CPU, fuses_attention=True)
+    space = space_of(fused)
+    plan = space.plan(space.candidate(runtime="inductor", amp="bf16", attention="math"))
+    assert (plan.attention, plan.precision) == ("math", "bfloat16")
+    assert space.label(space.candidate(attention="math")) == "eager attention=math"
+    assert space.plan(space.candidate(runtime="aot", attention="math")).attention == "math"
+    for name in ("onnxruntime", "openvino"):
+        assert space.candidate(runtime=name, attention="math")["attention"] == "given"
+    assert "torch.backends.cuda.enable_flash_sdp(False)" in snippet(plan, device_type="cpu", is_module=True)
+    assert "flash" not in snippet(replace(plan, attention=""), device_type="cpu", is_module=True)
+    _space, left_out = open_space(CPU, ALL)
+    assert "fused kernel" in dict(left_out)["attention=math"]
+    assert space_of(dataclasses.replace(GPU, fuses_attention=True)).open_values["attention"] == ("given",)
+
+
 def test_what_is_not_possible_is_left_out_with_its_reason():
     space, left_out = open_space(BARE, ALL)
     assert not {"inductor", "aot"} & {*space.open_values["runtime"]}
