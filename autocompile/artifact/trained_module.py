@@ -162,10 +162,11 @@ class TrainedModule:
         self._told += dict.fromkeys(str(one.message) for one in caught)
 
     def _calls_module_directly(self) -> bool:
-        """Return whether the plan calls the module itself, uncompiled, and in the precision that the script has now."""
+        """Return whether the plan calls the module itself, uncompiled, with the settings that the script has now."""
         step, has_own = self._step, is_wrapped(self._module) or torch.is_autocast_enabled(self._manifest.device_type)
         is_module = step is not None and not step.compiles and step.model is self._module
-        return is_module and not has_own and not self._manifest.plan.precision
+        plan = self._manifest.plan
+        return is_module and not has_own and not (plan.precision or plan.attention)
 
     def _output(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._step is not None

@@ -19,6 +19,7 @@ from autocompile.artifact.options import check_trained
 from autocompile.artifact.trained_module import TrainedModule
 from autocompile.core.errors import InvalidRecommendation
 from autocompile.core.manifest import Manifest
+from autocompile.workload.attention import attention_as
 from autocompile.workload.outermost import outermost_calls, uncompiled
 from autocompile.workload.watching.updates import timed_updates
 
@@ -37,6 +38,7 @@ class TrainedScript(AppliedScript[TrainedModule]):
         check_trained(manifest)
         _check_for_loops(manifest)
         self._optimizers: list[ref[Optimizer]] = []
+        self._attention = manifest.plan.attention
         self._fitting = Fitting(manifest, lambda module: TrainedModule(directory, manifest, module, self._there))
 
     def _there(self) -> list[Optimizer]:
@@ -50,7 +52,7 @@ class TrainedScript(AppliedScript[TrainedModule]):
         with ExitStack() as stack:
             stack.enter_context(outermost_calls(self._called))
             stack.enter_context(_made_known(lambda optimizer: self._optimizers.append(ref(optimizer))))
-            stack.enter_context(_timed_gradients(self._derived))
+            stack.enter_context(_gradients(self._derived, self._attention))
             stack.enter_context(timed_updates(self._stepped, self._begins))
             yield
 
@@ -103,13 +105,17 @@ def _made_known(told: Callable[[Optimizer], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _timed_gradients(told: Callable[[float], None]) -> Iterator[None]:
-    """Call `told` with the seconds of each computation of gradients, including those by `Tensor.backward`."""
+def _gradients(told: Callable[[float], None], attention: str) -> Iterator[None]:
+    """Call `told` with the seconds of each computation of gradients, including those by `Tensor.backward`.
+
+    What the backward pass recomputes is computed with the plan's way of attention, as in the forward pass.
+    """
     before = torch.autograd.backward
 
     def backward(*args: Any, **kwargs: Any) -> None:
         began = time.perf_counter()
-        before(*args, **kwargs)
+        with attention_as(attention):
+            before(*args, **kwargs)
         told(time.perf_counter() - began)
 
     torch.autograd.backward = backward

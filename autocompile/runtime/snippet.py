@@ -17,6 +17,10 @@ def restored(output):
     cast = lambda leaf: leaf.float() if getattr(leaf, "dtype", None) is torch.{dtype} else leaf
     return torch.utils._pytree.tree_map(cast, output)
 '''
+_ATTENTION = [
+    "torch.backends.cuda.enable_flash_sdp(False)  # on the CPU, too: attention as separate products",
+    'torch.compiler.config.cache_key_tag += "attention=math"  # otherwise cached programs may have the other way',
+]
 
 
 def snippet(
@@ -39,7 +43,7 @@ def snippet(
     if plan.float32:
         lines.append("torch.backends.cuda.matmul.allow_tf32 = True")
     if plan.attention:
-        lines.append("torch.backends.cuda.enable_flash_sdp(False)  # on the CPU, too: attention as separate products")
+        lines += _ATTENTION[: 1 if plan.is_eager else None]
     if plan.threads:
         lines.append(f"torch.set_num_threads({plan.threads})")
     if plan.memory_format and is_module:

@@ -8,28 +8,46 @@ layers of 192, 65 tokens, 16 images) on two cores with AMX. With separate produc
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import torch
+import torch.compiler.config as compiler
 
 from autocompile.workload.process_setting import ProcessSetting
 
 MATH = "math"
+# The keys of the compiler's caches do not contain the setting (2.13), so a program could be found that was compiled
+# with the other way.
+_TAG = "attention=math"
 
 
-def _forbid() -> bool:
-    """Forbid the fused kernel, and return whether it was allowed. The function sets this for CPUs, too."""
-    before = bool(torch.backends.cuda.flash_sdp_enabled())  # type: ignore[no-untyped-call]
-    torch.backends.cuda.enable_flash_sdp(False)
+class _Before(NamedTuple):
+    flash: bool
+    math: bool
+    tag: str
+
+
+def _forbid() -> _Before:
+    """Forbid the fused kernel on CPUs, to which torch's settings for CUDA apply, too."""
+    backends = torch.backends.cuda
+    before = _Before(backends.flash_sdp_enabled(), backends.math_sdp_enabled(), compiler.cache_key_tag)  # type: ignore[no-untyped-call]
+    _set(_Before(flash=False, math=True, tag=before.tag + _TAG))
     return before
 
 
-_AS_PRODUCTS = ProcessSetting(_forbid, torch.backends.cuda.enable_flash_sdp)
+def _set(settings: _Before) -> None:
+    torch.backends.cuda.enable_flash_sdp(settings.flash)
+    torch.backends.cuda.enable_math_sdp(settings.math)
+    compiler.cache_key_tag = settings.tag
+
+
+_AS_PRODUCTS = ProcessSetting(_forbid, _set)
 
 
 def attention_as(attention: str) -> AbstractContextManager[None]:
     """Compute attention as a plan's `attention` says: as separate products (`math`), or as torch chooses.
 
-    The choice is made in the forward pass, and when a program is compiled. The setting belongs to the process; it is
-    restored when the last user has left the context.
+    The choice is made in the forward pass, when a backward pass recomputes it, and when a program is compiled. The
+    setting belongs to the process; it is restored when the last user has left the context.
     """
     return _AS_PRODUCTS if attention == MATH else nullcontext()

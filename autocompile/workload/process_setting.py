@@ -22,9 +22,9 @@ class ProcessSetting(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         with self._lock:
-            self._count += 1
-            if self._count == 1:
+            if self._count == 0:
                 self._before = self._change()
+            self._count += 1
 
     def __exit__(self, *_fault: object) -> None:
         with self._lock:

@@ -21,7 +21,6 @@ from pathlib import Path
 
 from workloads import workloads
 
-from autocompile.core.estimate import Estimate
 from autocompile.core.job import Acceptance, CompileTask, Limits, ProfileTask, Timing, TrialTask
 from autocompile.core.outcome import Measurement
 from autocompile.core.plan import Plan
@@ -113,15 +112,16 @@ class Bench:
                 measured[origin].append(reply)
         return {
             "model": name,
-            "processes": {origin: [as_logs(m.ratio) for m in found] for origin, found in measured.items()},
+            "processes": {origin: [as_logs(m) for m in found] for origin, found in measured.items()},
             "noisy": sum(m.contamination.noisy for found in measured.values() for m in found),
             "baseline_ms": round(measured["baseline"][0].baseline.p50_ms, 4),
         }
 
 
-def as_logs(ratio: Estimate) -> list[float]:
-    """Return the log ratio of a process and its interval, rounded as in the results."""
-    return [round(math.log(x), 5) for x in (ratio.value, ratio.low, ratio.high)]
+def as_logs(process: Measurement) -> list[float]:
+    """Return the log ratio of a process, its interval, and the log of eager's milliseconds, rounded as in results."""
+    ratio = process.ratio
+    return [round(math.log(x), 5) for x in (ratio.value, ratio.low, ratio.high, process.baseline.mean_ms)]
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class Table:
         for process in range(AT_MOST):
             for position, name in enumerate(going_on):
                 found[name].append(self.measure(name, 1000 * number + 10 * process + position + 1))
-            logs = {name: [as_logs(m.ratio) for m in each] for name, each in found.items()}
+            logs = {name: [as_logs(m) for m in each] for name, each in found.items()}
             if process + 1 >= PROCESSES:
                 going_on = still_tied(logs, CHANGES)
         return {

@@ -66,7 +66,7 @@ def coverage(pools: list[list[list[float]]], candidates: int, processes: int) ->
     held = held_one_more = 0
     for run in range(RUNS):
         pool = pools[run % len(pools)]
-        truth = sum(log for log, _low, _high in pool) / len(pool)
+        truth = sum(process[0] for process in pool) / len(pool)
         trials = [trial_of(n + 1, "", "search", 1, drawn.choices(pool, k=processes)) for n in range(candidates)]
         scatter = scatter_of(trials)
         for one in trials:

@@ -41,10 +41,18 @@ _BLANK = Measurement(
 def trial_of(
     number: int, label: str, origin: Origin, changes: int, processes: Sequence[Sequence[float]], *, noisy: bool = False
 ) -> Trial:
-    """Return a trial whose processes had these log ratios, each with its interval; its start-up time is zero."""
+    """Return a trial whose processes had these log ratios, each with its interval; its start-up time is zero.
+
+    The fourth number of a process is the log of eager's milliseconds. Without it, eager is taken to be the same always.
+    """
     blank = replace(_BLANK, contamination=replace(_BLANK.contamination, noisy=noisy))
-    found = [replace(blank, ratio=Estimate(*(math.exp(log) for log in logs))) for logs in processes]
+    found = [_process(blank, logs) for logs in processes]
     return Trial(number, label, Candidate({}), Plan(threads=number), origin, found[0], changes, tuple(found))
+
+
+def _process(blank: Measurement, logs: Sequence[float]) -> Measurement:
+    ratio, eager = Estimate(*(math.exp(log) for log in logs[:3])), math.exp(sum(logs[3:]))
+    return replace(blank, ratio=ratio, baseline=replace(_LATENCY, mean_ms=eager))
 
 
 def judged(processes: dict[str, Sequence[Sequence[float]]], changes: dict[str, int], *, noisy: bool = False) -> Verdict:

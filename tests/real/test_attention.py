@@ -1,5 +1,8 @@
 """Attention on a CPU as separate products: which kernels run, in which context, and what is computed."""
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -21,6 +24,16 @@ from autocompile.workload.training.training import Training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MATH = Plan(attention="math")
+CACHED = """
+import sys
+import torch
+from torch._dynamo.utils import counters
+from autocompile.workload.attention import attention_as
+q = torch.randn(1, 2, 8, 8)
+with attention_as(sys.argv[1]):
+    torch.compile(torch.nn.functional.scaled_dot_product_attention)(q, q, q)
+print(counters["aot_autograd"]["autograd_cache_hit"])
+"""
 
 
 class Attending(nn.Module):
@@ -78,14 +91,31 @@ def test_the_fused_kernel_is_not_used_in_the_context_and_again_after_it():
         assert fused_kernels(attend) == 1
 
 
-def test_a_setting_of_the_user_is_left_as_it_is():
+def test_settings_of_the_user_are_left_as_they_are():
+    torch.compiler.config.cache_key_tag = "own"
     torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_math_sdp(False)
     try:
         with attention_as("math"):
-            pass
+            assert fused_kernels(attend) == 0
+            assert torch.compiler.config.cache_key_tag == "ownattention=math"
         assert not torch.backends.cuda.flash_sdp_enabled()
+        assert not torch.backends.cuda.math_sdp_enabled()
+        assert torch.compiler.config.cache_key_tag == "own"
     finally:
         torch.backends.cuda.enable_flash_sdp(True)
+        torch.backends.cuda.enable_math_sdp(True)
+        torch.compiler.config.cache_key_tag = ""
+
+
+def test_the_compilers_cache_tells_both_ways_apart(tmp_path):
+    """Torch's own keys do not: a program with the fused kernel would be found."""
+    (tmp_path / "compile.py").write_text(CACHED)
+    for attention, hits in (("", 0), ("math", 0), ("math", 1)):
+        command = [sys.executable, "compile.py", attention]
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+        done = subprocess.run(command, check=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.stdout.split() == [str(hits)], done.stderr
 
 
 def test_it_is_restored_when_the_last_of_several_threads_has_left():

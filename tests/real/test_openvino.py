@@ -424,6 +424,19 @@ def test_memory_of_a_large_output_is_used_again_when_nobody_has_it(axes, packed)
     torch.testing.assert_close(again, wanted, rtol=0, atol=0)
 
 
+def test_a_small_output_does_not_keep_the_memory_of_a_large_one(packed):
+    mix = nn.Linear(32, 512)
+    _program, serve = packed(Applied(lambda _self, x: mix(x)), torch.randn(16, 32), axes=FREE_ROWS)
+    kept = []
+    for rows in (300, 2, 300, 300, 2, 2, 300):
+        x = torch.randn(rows, 32)
+        kept.append((serve(x), mix(x).detach()))
+    for found, wanted in kept:
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        if len(found) == 2:
+            assert found.numpy().base.nbytes == found.nbytes
+
+
 def test_an_array_made_of_an_output_keeps_its_memory():
     """NumPy would let a slice of a slice refer to the owner of the memory, and not to the slice that was returned."""
 

@@ -24,6 +24,7 @@ PLANS = {
     "compiled": Plan(runtime="inductor"),
     "compiled in blocks": Plan(runtime="inductor", settings={"scope": ["into", "out"]}),
     "reduced": Plan(autocast="bfloat16", optimizer="foreach"),
+    "attention": Plan(attention="math"),
 }
 # Allowed differences, relative to the numbers that the script prints.
 NEAR = {"reduced": 0.05}
@@ -86,6 +87,9 @@ def main(what):
         net.forward = torch.autocast("cpu", torch.bfloat16)(net.forward)
     if what == "compiled in place":
         net.compile(backend="eager")
+    if what == "telling":
+        linear, is_fused = F.linear, torch.backends.cuda.flash_sdp_enabled
+        F.linear = lambda *args: (print("forward:", is_fused(), file=sys.stderr), linear(*args))[1]
     scaler = torch.amp.GradScaler("cpu", enabled=what == "scaled")
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
@@ -98,6 +102,8 @@ def main(what):
             return print(other(x).shape)
         optimizer.zero_grad()
         loss = F.cross_entropy(net(x)["logits"].float(), y)
+        if what == "telling":
+            loss.register_hook(lambda _gradient: print("backward:", is_fused(), file=sys.stderr))
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -222,6 +228,15 @@ def test_a_loss_that_the_script_scales_is_trained_as_recommended(workload, plain
     ours = run_with(workload, "fused", "scaled", tmp_path)
     assert_same(ours, plain("scaled"), 1e-3)
     assert "training recommended {'eager': 6} {} ()" in ours.stderr
+
+
+def test_attention_is_computed_as_recommended_in_both_passes_of_a_training_call(workload, plain, tmp_path):
+    ours = run_with(workload, "attention", "telling", tmp_path)
+    assert_same(ours, plain("telling"), 1e-3)
+    told = re.findall(r"(forward|backward): (True|False)", ours.stderr)
+    # Two layers forward, a backward pass, and two layers in the call without gradients, which is not changed.
+    a_step = [("forward", "False")] * 2 + [("backward", "False")] + [("forward", "True")] * 2
+    assert told == 6 * a_step
 
 
 def test_an_autocast_around_forward_gives_way_to_the_plans_precision(workload, plain, tmp_path):

@@ -35,6 +35,8 @@ plans = st.builds(
     runtime=text,
     settings=st.dictionaries(text, st.one_of(values, st.lists(values, max_size=3), st.none()), max_size=4),
     autocast=text,
+    float32=text,
+    attention=text,
     memory_format=text,
     threads=st.integers(0, 512),
 )

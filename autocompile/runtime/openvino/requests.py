@@ -76,4 +76,5 @@ class _Input:
             array = self._kept = array.copy()
         else:
             self._kept = None
+            array = array if array.flags.writeable else array.copy()  # the library's tensors may be written to
         self._own.set_input_tensor(self._index, self._tensor(array, array.shape, self._type))

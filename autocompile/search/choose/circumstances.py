@@ -42,9 +42,7 @@ def _optimizer_takes(evidence: Evidence) -> str:
 
 
 def _attention_takes(evidence: Evidence) -> str:
-    return (
-        f"attention takes {evidence.profile.attention_share:.0%} of a step, and torch's kernel is slow backward in bf16"
-    )
+    return f"attention takes {evidence.profile.attention_share:.0%} of a step, whose backward kernel is slow in bf16"
 
 
 # Where several rows hold for the same values, the last one decides the usual effect.

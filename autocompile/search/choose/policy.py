@@ -18,6 +18,7 @@ from autocompile.space.space import Space
 # A value that is slower in eager by more than this factor, beyond noise, is not compiled.
 _HOPELESS = 1.5
 # Dimensions that can be tried in eager, with a result that informs the predictions for compiled candidates.
+# Without `attention`: it pays only together with bf16, so that a trial in float32 would say little.
 _PROBED = ("amp", "float32", "memory_format", "threads")
 
 

@@ -169,7 +169,7 @@ def _computing(event: Any) -> Iterator[Any]:
 
 def _is_fused_attention(event: Any) -> bool:
     name = str(event.name)
-    return event.device_type == DeviceType.CPU and name.startswith("aten::_scaled_dot_product_flash_attention")
+    return event.device_type == DeviceType.CPU and name.startswith("aten::_scaled_dot_product_flash_attention_for_cpu")
 
 
 def _within_another(event: Any) -> bool:

@@ -43,10 +43,10 @@ class TrainingStep(Step):
     optimizer's step.
 
     It trains the `module` itself, with a separate optimizer; the user's is only read. `model` is passed to the loss, if
-    it is not the module itself: the same module, compiled. Of the `plan`, the fields that are set here are carried out:
-    the dtype of `autocast` in which the loss is computed, the precision of its float32 products and gradients, the way
-    to compute attention, and the number of `micro_batches` into which each batch is split, whose gradients are added,
-    divided by their number. `recipe` is a variant of the user's optimizer. `norm` is the norm of the gradient before it
+    it is not the module itself: the same module, compiled. Of the `plan`, a step itself applies only the dtype in
+    which the loss is computed (`autocast`), the precision of float32 products in the loss and its gradients, the way to
+    compute attention, and the number of `micro_batches` into which each batch is split; their gradients are added,
+    divided by that number. `recipe` is a variant of the user's optimizer. `norm` is the norm of the gradient before it
     was last clipped. A loss in float16 is scaled by a `scaler`, whose scale is not part of the step's state: it keeps
     the value at which it has settled. Raises InvalidWorkload if no recipe of the optimizer can be made.
     """
