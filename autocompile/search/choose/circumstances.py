@@ -109,7 +109,10 @@ CIRCUMSTANCES = (
     ),
     Circumstance(
         lambda evidence: evidence.trains and evidence.profile.attention_share >= _LARGE_ATTENTION,
-        {feature(amp="bf16", attention="math"): Usual(-0.25, 0.25, cost_deviation=0.1)},
+        {
+            feature(attention="math"): Usual(0.02, 0.1),
+            feature(amp="bf16", attention="math"): Usual(-0.25, 0.25, cost_deviation=0.1),
+        },
         _attention_takes,
     ),
     Circumstance(

@@ -34,8 +34,9 @@ _SHARED: dict[Feature, Usual] = {
     feature(amp="bf16"): Usual(0.0, 0.5, cost=0.2),
     feature(amp="fp16"): Usual(0.0, 0.5, cost=0.2),
     feature(float32="tf32"): Usual(-0.2, 0.3),
-    feature(attention="math"): Usual(0.02, 0.1),
-    feature(amp="bf16", attention="math"): Usual(0.0, 0.15, cost_deviation=0.1),
+    # The fused kernel is slow only backward: without it, calls of a sentence encoder were 0.93 times as fast.
+    feature(attention="math"): Usual(0.05, 0.05),
+    feature(amp="bf16", attention="math"): Usual(0.0, 0.05, cost_deviation=0.1),
     feature(memory_format="channels_last"): Usual(-0.1, 0.3),
     feature(optimizer="fused"): Usual(-0.08, 0.1),
     feature(optimizer="foreach"): Usual(0.0, 0.1),
