@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from autocompile.core.identity import moved_attributes, summary
 from autocompile.runtime.dictionaries import Written
+from autocompile.workload.capturing_hooks import is_capturing
 from autocompile.workload.identity.facts import attribute_text, held_at
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -124,7 +125,7 @@ class Watch:
         handles = RemovableHandle.next_id
         if handles == self._handles:
             return False
-        if any(self._hooks) or _has_any_global_hook():  # type: ignore[no-untyped-call]
+        if _has_others(self._hooks) or _has_any_global_hook():  # type: ignore[no-untyped-call]
             return True
         if handles == self._handles_before:
             self._handles = handles
@@ -145,15 +146,22 @@ def registered_tensors(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def has_hooks(model: Any) -> bool:
-    """Return whether a call of the model runs hooks, either its own or global ones."""
+    """Return whether a call of the model runs hooks, either its own or global ones.
+
+    Those by which transformers collects outputs do not count: a compiled program has the outputs.
+    """
     if not isinstance(model, nn.Module):
         return False
-    return any(_hooks_of(model.modules())) or bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
+    return _has_others(_hooks_of(model.modules())) or bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
     """Return the dictionaries that hold forward hooks."""
     return [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]  # noqa: SLF001
+
+
+def _has_others(hooks: Iterable[dict[int, Any]]) -> bool:
+    return any(not is_capturing(hook) for some in hooks for hook in some.values())
 
 
 def _slots_of(module: nn.Module) -> list[tuple[str, bool]]:

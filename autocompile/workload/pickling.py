@@ -2,7 +2,7 @@
 
 Torch makes a new class for a module with a parametrization (weight norm, spectral norm, as in wav2vec 2.0), and that
 class cannot be pickled. Such a module is pickled as its original class, its state and the names of its parametrized
-tensors.
+tensors. A module of transformers is pickled without the hooks that it installs itself (`capturing_hooks.py`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ import cloudpickle
 from torch import nn
 from torch.nn.utils import parametrize
 
+from autocompile.workload.capturing_hooks import captures, registered, without_capturing
+
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """A cloudpickle pickler that handles parametrized modules. `torch.save` accepts this file as its pickle module."""
+    """A cloudpickle pickler that handles parametrized modules and those of transformers.
+
+    `torch.save` accepts this file as its pickle module.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to rebuild an object, or NotImplemented for the usual way."""
@@ -24,6 +29,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             module: Any = obj
             own: Any = type(obj).__bases__[0]
             return _parametrized, (own, tuple(module.parametrizations)), own.__getstate__(obj)
+        if isinstance(obj, nn.Module) and captures(obj):
+            module = obj
+            return registered, (type(module),), without_capturing(module.__getstate__())
         return super().reducer_override(obj)
 
 

@@ -21,13 +21,14 @@ from torch.nn.modules.dropout import _DropoutNd
 from autocompile.core.identity import Identity
 from autocompile.core.serde import to_json
 from autocompile.core.workload import Signature
+from autocompile.workload.capturing_hooks import ARE_INSTALLED
 from autocompile.workload.identity.bytecode import attributes_stored, names_in
 from autocompile.workload.identity.code import Code, is_library
 from autocompile.workload.identity.plain import text_of
 
 _TRAINING = "training"
-# Torch's internal attributes, which every module has.
-_INTERNAL = frozenset(vars(nn.Module())) - {_TRAINING}
+# Torch's internal attributes, which every module has, and one of transformers.
+_INTERNAL = (frozenset(vars(nn.Module())) - {_TRAINING}) | {ARE_INSTALLED}
 _MISSING = object()
 # How deeply settings within settings are searched.
 _DEEPEST = 2
