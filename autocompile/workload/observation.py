@@ -9,11 +9,10 @@ from typing import Any, Protocol
 import torch
 from torch.utils import _pytree as pytree
 
-from autocompile.workload.samples import Sample, named_leaves
+from autocompile.workload.opaque import parts
+from autocompile.workload.samples import Sample, named_leaves, named_parts
 from autocompile.workload.state import State
 
-_PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device)
-_DEEPEST = 6
 # The name in an observation of the gradient's norm in each step.
 NORM = "norm of the gradient"
 
@@ -52,7 +51,7 @@ def observed(output: Any, sample: Sample, state: State) -> Observation:
     """
     own = pytree.tree_map(_detached, output)
     named, spec = named_leaves(own)
-    leaves = dict(part for name, leaf in named for part in _opened(f"output{name}", leaf))
+    leaves = {name: _detached(part) for path, leaf in named for name, part in parts(f"output{path}", leaf)}
     leaves.update(input_leaves(sample))
     for name, tensor in state.named():
         leaves[after_call(name)] = _detached(tensor)
@@ -61,7 +60,7 @@ def observed(output: Any, sample: Sample, state: State) -> Observation:
 
 def input_leaves(sample: Sample) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield copies of the tensors among the inputs, as they are after the work."""
-    for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
+    for name, leaf in named_parts(sample):
         if isinstance(leaf, torch.Tensor):
             yield after_call(f"input{name}"), _detached(leaf)
 
@@ -74,26 +73,6 @@ def gradient_of(name: str) -> str:
 def after_call(name: str) -> str:
     """Return the name in an observation of an input or a part of the state after the call."""
     return f"{name} after the call"
-
-
-def _opened(name: str, leaf: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of an object that pytree does not know (a cache, a user's dataclass): its attributes or type."""
-    if isinstance(leaf, torch.Tensor):
-        yield name, _detached(leaf)
-    elif leaf is None or isinstance(leaf, _PLAIN):
-        yield name, leaf
-    elif isinstance(leaf, list | tuple) and depth < _DEEPEST:
-        for position, item in enumerate(leaf):
-            yield from _opened(f"{name}[{position}]", item, depth + 1)
-    elif isinstance(leaf, dict) and depth < _DEEPEST:
-        for key, item in leaf.items():
-            yield from _opened(f"{name}[{key!r}]", item, depth + 1)
-    elif hasattr(leaf, "__dict__") and not isinstance(leaf, type) and depth < _DEEPEST:
-        yield f"{name} (type)", type(leaf).__qualname__
-        for key, item in vars(leaf).items():
-            yield from _opened(f"{name}.{key}", item, depth + 1)
-    else:
-        yield f"{name} (type)", type(leaf).__qualname__
 
 
 def _detached(leaf: Any) -> Any:

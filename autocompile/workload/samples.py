@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Signature, TensorSpec
+from autocompile.workload.opaque import mapped, opened
 
 MAX_SAMPLES = 64
 _SHAPE_OF_INPUTS = "give a tensor, a tuple of arguments, a dict of keyword arguments, a list of those, or a DataLoader"
@@ -81,13 +82,19 @@ def named_leaves(tree: Any) -> tuple[list[tuple[str, Any]], pytree.TreeSpec]:
     return [(pytree.keystr(path), leaf) for path, leaf in leaves], spec
 
 
+def named_parts(sample: Sample) -> Iterator[tuple[str, Any]]:
+    """Yield a call's arguments, each with its path; of an object that holds tensors, its parts."""
+    for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
+        yield from opened(name, leaf)
+
+
 Description = tuple[tuple[TensorSpec, ...], tuple[tuple[str, str], ...]]
 
 
 def describe(sample: Sample) -> Description:
     """Return the specifications of a call's tensors and constants. They are equal for calls that compile alike."""
     tensors, constants = [], []
-    for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
+    for name, leaf in named_parts(sample):
         if isinstance(leaf, torch.Tensor):
             tensors.append(
                 TensorSpec(
@@ -110,9 +117,7 @@ def clone(sample: Sample) -> Sample:
     """
     storages: dict[int, torch.UntypedStorage] = {}
 
-    def copied(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
+    def copied(leaf: torch.Tensor) -> torch.Tensor:
         if leaf.layout != torch.strided or type(leaf) is not torch.Tensor:
             return leaf.clone()
         source = leaf.untyped_storage()
@@ -120,7 +125,7 @@ def clone(sample: Sample) -> Sample:
         own = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
         return own.set_(storage, leaf.storage_offset(), leaf.shape, leaf.stride())
 
-    return Sample(*pytree.tree_map(copied, (sample.args, sample.kwargs)))
+    return Sample(*mapped(copied, (sample.args, sample.kwargs)))
 
 
 def device_of(sample: Sample) -> torch.device:

@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 from autocompile.trial.check.narrow_draws import NarrowDraws
 from autocompile.trial.check.stored import Each, store, stored
 from autocompile.workload.observation import Observation, Sequel, after_call, gradient_of
-from autocompile.workload.samples import Sample, describe, named_leaves
+from autocompile.workload.opaque import mapped
+from autocompile.workload.samples import Sample, describe, named_parts
 from autocompile.workload.step import Step
 
 MAX_CASES = 16
@@ -221,7 +222,7 @@ def writes_into_inputs(sample: Sample, leaves: dict[str, Any]) -> bool:
     """Whether the call with the observed `leaves` changed one of its arguments."""
     return any(
         isinstance(leaf, torch.Tensor) and not _alike(leaf, leaves.get(after_call(f"input{name}")))
-        for name, leaf in named_leaves((sample.args, sample.kwargs))[0]
+        for name, leaf in named_parts(sample)
     )
 
 
@@ -239,8 +240,8 @@ def vary(sample: Sample, generator: torch.Generator) -> Sample:
     Booleans, and tensors whose elements share memory, are kept.
     """
 
-    def varied(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.layout != torch.strided or leaf.numel() < 2 or _overlaps(leaf):
+    def varied(leaf: torch.Tensor) -> torch.Tensor:
+        if leaf.layout != torch.strided or leaf.numel() < 2 or _overlaps(leaf):
             return leaf
         if leaf.is_floating_point():
             noise = torch.randn(leaf.shape, generator=generator).to(leaf.device)
@@ -252,7 +253,7 @@ def vary(sample: Sample, generator: torch.Generator) -> Sample:
             values = leaf[torch.randperm(leaf.shape[0], generator=generator).to(leaf.device)]
         return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device).copy_(values)
 
-    return Sample(*pytree.tree_map(varied, (sample.args, sample.kwargs)))
+    return Sample(*mapped(varied, (sample.args, sample.kwargs)))
 
 
 def _overlaps(leaf: torch.Tensor) -> bool:
@@ -269,10 +270,10 @@ def _distinct(samples: tuple[Sample, ...]) -> list[Sample]:
 def as_float64(sample: Sample) -> Sample:
     """Return the sample with its floating-point tensors in double precision."""
 
-    def widened(leaf: Any) -> Any:
-        return leaf.double() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+    def widened(leaf: torch.Tensor) -> torch.Tensor:
+        return leaf.double() if leaf.is_floating_point() else leaf
 
-    return Sample(*pytree.tree_map(widened, (sample.args, sample.kwargs)))
+    return Sample(*mapped(widened, (sample.args, sample.kwargs)))
 
 
 def _finite(leaves: dict[str, Any]) -> bool:

@@ -1,0 +1,109 @@
+"""Arguments that pytree does not know, such as a cache of keys and values: they are copied, widened and compared."""
+
+import inspect
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+from autocompile.trial.check.reference import as_float64, vary, writes_into_inputs
+from autocompile.trial.check.repeatability import repeatability
+from autocompile.workload.call import Call
+from autocompile.workload.opaque import mapped, parts
+from autocompile.workload.samples import Sample, clone, describe
+
+
+@dataclass
+class Box:
+    content: torch.Tensor
+    again: torch.Tensor
+    name: str = "box"
+
+
+class Adds(nn.Module):
+    """Adds to what is in the box, and leaves the sum there."""
+
+    def forward(self, x, box):
+        box.content = box.content + x
+        return box.content.sum(0)
+
+
+@pytest.fixture
+def sample():
+    kept = torch.randn(3, 2)
+    return Sample((torch.randn(3, 2), Box(kept, kept)), {})
+
+
+def test_a_copy_has_its_own_memory_and_shares_as_the_original_does(sample):
+    box = clone(sample).args[1]
+    given = sample.args[1]
+    assert torch.equal(box.content, given.content)
+    assert box.content.data_ptr() != given.content.data_ptr()
+    assert box.content is box.again
+    assert box.name == "box"
+
+
+def test_its_tensors_are_widened_and_varied(sample):
+    assert as_float64(sample).args[1].content.dtype == torch.float64
+    varied = vary(sample, torch.Generator().manual_seed(0)).args[1]
+    assert not torch.equal(varied.content, sample.args[1].content)
+    assert sample.args[1].content.dtype == torch.float32
+
+
+def test_calls_that_write_into_it_are_repeatable_and_leave_the_sample_alone(sample):
+    before = sample.args[1].content.clone()
+    found = repeatability(Call(Adds()), sample, seed=0)
+    assert found.deterministic
+    assert found.mutates_inputs
+    assert torch.equal(sample.args[1].content, before)
+
+
+def test_what_was_written_is_observed(sample):
+    leaves = Call(Adds()).observe(sample, seed=0).leaves
+    written = next(value for name, value in leaves.items() if "content" in name)
+    assert torch.equal(written, sample.args[0] + sample.args[1].content)
+    assert writes_into_inputs(sample, leaves)
+
+
+def test_its_tensors_are_part_of_the_description(sample):
+    tensors, constants = describe(sample)
+    assert [spec.shape for spec in tensors] == [(3, 2)] * 3
+    assert "0x" not in str(constants)
+
+
+def test_a_step_with_a_cache_of_keys_and_values_is_compared_with_float64():
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2
+    )
+    model = LlamaForCausalLM(config).eval()
+    cache = DynamicCache()
+    named = {"cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values": cache}
+    with torch.no_grad():
+        model(torch.randint(0, 50, (1, 7)), use_cache=True, **named)
+    step = Sample((), {"input_ids": torch.randint(0, 50, (1, 1)), "use_cache": True, **named})
+    call = Call(model)
+    own = call.observe(step, seed=0).output.logits
+    wide = call.in_float64().observe(as_float64(step), seed=0).output.logits
+    assert wide.dtype == torch.float64
+    torch.testing.assert_close(own.double(), wide, rtol=1e-4, atol=1e-5)
+    assert cache.get_seq_length() == 7
+
+
+def test_an_object_that_cannot_be_copied_is_passed_on():
+    class Single:
+        def __init__(self):
+            self.content = torch.ones(2)
+
+        def __deepcopy__(self, memo):
+            raise TypeError
+
+    single = Single()
+    assert mapped(torch.clone, [single])[0] is single
+
+
+def test_modules_and_plain_objects_are_passed_on():
+    layer, plain = nn.Linear(2, 2), object()
+    assert mapped(torch.clone, [layer, plain]) == [layer, plain]
+    assert dict(parts("x", plain)) == {"x (type)": "object"}
