@@ -69,11 +69,8 @@ def of_training(workload: Workload) -> Iterator[Notice]:
 
 def of_profile(profile: Profile) -> Iterator[Notice]:
     """Yield the notices that arise from the first calls of the baseline."""
-    if profile.opaque_output:
-        is_cache = "cache" in profile.opaque_output.lower()
-        remedy = "call it with use_cache=False" if is_cache else "return tensors in a tuple, a list or a dict"
-        why = "which a compiled program cannot return, so production would compile at start-up"
-        yield Notice("output", f"{profile.opaque_output}, {why}; {remedy}")
+    if profile.unpackable:
+        yield Notice("output", profile.unpackable)
     if profile.random:
         drawn = "from the same seed, compiled code draws other numbers than eager, from the same distribution"
         yield Notice("random numbers", f"the model draws random numbers: {drawn}")

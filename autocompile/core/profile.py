@@ -106,6 +106,7 @@ class Profile(Record, tag="profile", frozen=True):
         buckets: The sizes to which calls of varying sizes may be padded. Null if padding changes outputs or was not
             tried; see `padding_problem`.
         contamination: What other processes did while the baseline was timed.
+        opaque_input: What the arguments contain that no compiled program can take, or "".
         opaque_output: What the output contains that no compiled program can return, or "".
         free_batch: Whether the samples of a call are independent, so that their number may be changed; null if that was
             not tried.
@@ -156,6 +157,7 @@ class Profile(Record, tag="profile", frozen=True):
     buckets: Buckets | None = None
     padding_problem: str = ""
     contamination: Contamination | None = None
+    opaque_input: str = ""
     opaque_output: str = ""
     free_batch: bool | None = None
     unrepeatable: bool = False
@@ -164,6 +166,20 @@ class Profile(Record, tag="profile", frozen=True):
     micro_batches: dict[str, str] = {}
     recompute_problem: str = ""
     attention_share: float = 0.0
+
+    @property
+    def unpackable(self) -> str:
+        """Why no program of the model can be packed, and what to do about it; "" if nothing is known to prevent it."""
+        if self.opaque_input:
+            does, remedy = "take", "pass tensors in a tuple, a list or a dict"
+        else:
+            does, remedy = "return", "return tensors in a tuple, a list or a dict"
+        found = self.opaque_input or self.opaque_output
+        if "cache" in found.lower():
+            generates = "tune a script that generates text instead: autocompile tune script.py"
+            remedy = generates if self.opaque_input else "call it with use_cache=False"
+        why = f"which a compiled program cannot {does}, so production would compile at start-up"
+        return f"{found}, {why}; {remedy}" if found else ""
 
     @property
     def better_setting(self) -> LoaderSetting | None:

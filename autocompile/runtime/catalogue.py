@@ -124,7 +124,8 @@ def problem_here(kind: Kind, around: Surroundings) -> str:
         return "it is loaded from an artifact, and a goal that deploys 'jit' has no artifact"
     if around.draws and not kind.draws_as_eager:
         unverifiable = unverifiable or _OTHER_NUMBERS
-    return dict(around.missing).get(kind.name) or kind.problem(around) or unverifiable
+    unpackable = around.unpackable if kind.packs_as == "load" else ""
+    return dict(around.missing).get(kind.name) or kind.problem(around) or unverifiable or unpackable
 
 
 def installs_for(around: Surroundings) -> dict[str, str]:

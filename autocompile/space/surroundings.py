@@ -27,7 +27,8 @@ class Surroundings:
     be used here. `draws`: whether the workload draws random numbers. `unverifiable`: why only the eager model itself
     could be verified. `missing`: runtimes that cannot be used here at all, with the reason. `loads_artifacts`: whether
     production loads a packed artifact. `free_batch`: whether a call may have another number of samples, None if that is
-    not known. `training`: how the model is trained, None if it is only called.
+    not known. `unpackable`: why no program of the model can be packed, or "". `training`: how the model is trained,
+    None if it is only called.
 
     For a training, `micro_batches` maps the number of equal parts to why a batch must not be cut into them, "" if it
     may. `recompute_problem` is why blocks cannot be recomputed, or "". `limits_memory`: whether the goal limits memory.
@@ -60,6 +61,7 @@ class Surroundings:
     missing: tuple[tuple[str, str], ...] = ()
     loads_artifacts: bool = True
     free_batch: bool | None = None
+    unpackable: str = ""
     training: TrainingEntry | None = None
     micro_batches: Mapping[str, str] = field(default_factory=dict)
     recompute_problem: str = ""
@@ -112,6 +114,7 @@ def surroundings_of(
         draws=profile.random,
         unverifiable=unverifiable if profile.unrepeatable and workload.training is None else "",
         missing=tuple(toolchain.missing.items()),
+        unpackable=profile.unpackable,
         training=workload.training,
         micro_batches=profile.micro_batches,
         recompute_problem=profile.recompute_problem,

@@ -2,7 +2,12 @@
 
 Torch makes a new class for a module with a parametrization (weight norm, spectral norm, as in wav2vec 2.0), and that
 class cannot be pickled. Such a module is pickled as its original class, its state and the names of its parametrized
-tensors. A module of transformers is pickled without the hooks that it installs itself (`capturing_hooks.py`).
+tensors.
+
+A class that is pickled by value keeps its qualified name, because models are identified by it. cloudpickle alone would
+shorten the name of a class that is defined in a function or in another class.
+
+A module of transformers is pickled without the hooks that it installs itself (`capturing_hooks.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +20,9 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from autocompile.workload.capturing_hooks import captures, registered, without_capturing
+
+# The position of the state in a reduced object; for a class it is a pair of dicts.
+_STATE = 2
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -32,7 +40,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, nn.Module) and captures(obj):
             module = obj
             return registered, (type(module),), without_capturing(module.__getstate__())
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE:
+            attributes, _slots = reduced[_STATE]
+            attributes["__qualname__"] = obj.__qualname__
+        return reduced
 
 
 def _parametrized(own: type[nn.Module], names: Sequence[str]) -> nn.Module:

@@ -201,8 +201,8 @@ def test_what_of_a_batch_is_left_out_is_named():
 
 def test_an_output_that_no_program_returns_is_named():
     seen = repeatability(Call(models.Remembering()), Sample((torch.ones(2, 3),), {}), seed=0)
-    assert seen.opaque == "output['past'] is an object of class KeyCache"
-    assert repeatability(Call(models.Asking().eval()), Sample((torch.ones(2),), {}), seed=0).opaque == ""
+    assert seen.opaque_output == "output['past'] is an object of class KeyCache"
+    assert repeatability(Call(models.Asking().eval()), Sample((torch.ones(2),), {}), seed=0).opaque_output == ""
 
 
 def test_what_the_exporter_does_not_take_is_told_in_words():

@@ -1,5 +1,6 @@
 """Runtimes of other distributions: broken ones are skipped, and equal names are distinguished."""
 
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from autocompile.core.errors import InvalidValue
 from autocompile.core.plan import EAGER
 from autocompile.core.workload import TrainingEntry
 from autocompile.runtime import catalogue, distributions
-from autocompile.runtime.catalogue import installs_for
+from autocompile.runtime.catalogue import installs_for, kinds, problem_here
 from autocompile.runtime.distributions import Brought, Found
 from autocompile.runtime.kind import Kind
 from autocompile.space.dimension import Choice, Dimension
@@ -123,3 +124,11 @@ def test_a_runtime_whose_library_is_missing_is_closed_with_the_reason(plugged):
     assert ("runtime=first", "it is not installed") in left_out
     assert "first" not in space.open_values["runtime"]
     assert "first" in catalogue.open_space(HERE, {})[0].open_values["runtime"]
+
+
+def test_runtimes_of_packed_programs_are_closed_if_no_program_can_return_the_output():
+    around = replace(HERE, unpackable="output is an object of class Result, which no program can return")
+    closed = {kind.name for kind in kinds() if problem_here(kind, around) == around.unpackable}
+    packing = {kind.name for kind in kinds() if kind.packs_as == "load" and not problem_here(kind, HERE)}
+    assert closed == packing
+    assert {"aot", "openvino", "onnxruntime"} <= packing

@@ -65,6 +65,14 @@ def test_an_output_that_no_program_can_return_is_told_with_what_to_do():
     assert other.endswith("return tensors in a tuple, a list or a dict")
 
 
+def test_an_argument_that_no_program_can_take_is_told_with_what_to_do():
+    (cache,) = words(of_profile(profile(opaque_input="input['cache'] is an object of class DynamicCache")))
+    assert "which a compiled program cannot take" in cache
+    assert cache.endswith("autocompile tune script.py")
+    (other,) = words(of_profile(profile(opaque_input="input['box'] is an object of class Box")))
+    assert other.endswith("pass tensors in a tuple, a list or a dict")
+
+
 def test_others_on_the_host_are_told_with_what_that_means():
     told = (
         "other processes use 40% of this machine's CPU: until that ends, no candidate will be called faster; "

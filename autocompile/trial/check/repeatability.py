@@ -27,7 +27,8 @@ class Repeatability:
     `deterministic`: two runs from the same RNG state agree exactly. `random`: two runs from different RNG states do not
     agree. `unrepeatable`: two runs from the same state differ by more than roundings. `mutates_inputs`: the step writes
     into its arguments. `replaced`: the path of a child that is another module after a call, or "". `call_s`: the
-    seconds of the last call. `opaque`: names an object in the output that is neither a tensor nor plain data, or "".
+    seconds of the last call. `opaque_input` and `opaque_output` name an object in the arguments and in the output of a
+    call that is neither a tensor nor plain data, or are "".
     """
 
     deterministic: bool
@@ -36,7 +37,8 @@ class Repeatability:
     mutates_inputs: bool
     replaced: str
     call_s: float
-    opaque: str = ""
+    opaque_input: str = ""
+    opaque_output: str = ""
 
 
 def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
@@ -64,14 +66,15 @@ def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
         mutates_inputs=writes_into_inputs(sample, first),
         replaced=replaced,
         call_s=call_s,
-        opaque=_opaque(observation.output),
+        opaque_input="" if step.state.learns else _opaque("input", (sample.args, sample.kwargs)),
+        opaque_output=_opaque("output", observation.output),
     )
 
 
-def _opaque(output: Any) -> str:
-    for name, leaf in named_leaves(output)[0]:
+def _opaque(where: str, tree: Any) -> str:
+    for name, leaf in named_leaves(tree)[0]:
         if not isinstance(leaf, torch.Tensor) and not is_literal(leaf):
-            return f"output{name} is an object of class {type(leaf).__name__}"
+            return f"{where}{name} is an object of class {type(leaf).__name__}"
     return ""
 
 

@@ -203,7 +203,8 @@ def _figures(compared: _Compared, steady: _Steady, kernels: Kernels) -> Profile:
         reference=compared.reference.precision if compared.reference else "",
         variants=len(compared.reference.cases) if compared.reference else 0,
         contamination=steady.pairs.contamination,
-        opaque_output=compared.repeats.opaque,
+        opaque_input=compared.repeats.opaque_input,
+        opaque_output=compared.repeats.opaque_output,
         unrepeatable=compared.repeats.unrepeatable,
     )
 

@@ -1,0 +1,68 @@
+"""Models and classes arrive in other processes as they are here."""
+
+import pickle
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from autocompile.workload import pickling
+from autocompile.workload.identity.facts import identity_of
+
+_TELL = """
+import pickle, sys
+from autocompile.workload.identity.facts import identity_of
+print(identity_of(pickle.load(open(sys.argv[1], "rb"))).digest)
+"""
+
+
+def local():
+    """Return an object of a class that is defined here, with classes within it."""
+
+    class Local(nn.Module):
+        class Part(nn.Module):
+            def forward(self, x):
+                return x + 1
+
+        class Way(Enum):
+            UP = 1
+
+        def __init__(self):
+            super().__init__()
+            self.part, self.way = Local.Part(), Local.Way.UP
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            return self.part(x) * self.weight if self.way is Local.Way.UP else x
+
+    return Local()
+
+
+def dumped(value, path: Path) -> Path:
+    with path.open("wb") as file:
+        pickling.Pickler(file).dump(value)
+    return path
+
+
+def test_a_class_keeps_its_qualified_name(tmp_path):
+    code = "import pickle, sys; m = pickle.load(open(sys.argv[1], 'rb'));"
+    code += "print(*(type(x).__qualname__ for x in (m, m.part, m.way)), sep='\\n')"
+    path = dumped(local(), tmp_path / "model")
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    name = "local.<locals>.Local"
+    assert done.stdout.split() == [name, f"{name}.Part", f"{name}.Way"], done.stderr
+
+
+def test_a_model_of_a_local_class_has_the_same_identity_in_another_process(tmp_path):
+    model = local()
+    path = dumped(model, tmp_path / "model")
+    done = subprocess.run([sys.executable, "-c", _TELL, str(path)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == identity_of(model).digest, done.stderr
+
+
+def test_a_class_of_a_module_is_pickled_by_name(tmp_path):
+    with dumped(nn.Linear, tmp_path / "class").open("rb") as file:
+        assert pickle.load(file) is nn.Linear
