@@ -176,6 +176,12 @@ def _check(model: Any, training: Training | None) -> None:
         raise InvalidWorkload(
             f"a {type(model).__name__} cannot be called", where="model", remedy="give an nn.Module or a function"
         )
+    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise InvalidWorkload(
+            "a TorchScript program cannot be compiled again",
+            where="model",
+            remedy="give the module that it was scripted or traced from",
+        )
     if training is not None and not isinstance(model, nn.Module):
         raise InvalidWorkload(
             f"a {type(model).__name__} has no parameters to train", where="model", remedy="give an nn.Module"

@@ -57,7 +57,7 @@ def test_calls_that_write_into_it_are_repeatable_and_leave_the_sample_alone(samp
     found = repeatability(Call(Adds()), sample, seed=0)
     assert found.deterministic
     assert found.mutates_inputs
-    assert found.opaque_input == "input[0][1] is an object of class Box"
+    assert found.opaque_input == "input[1] is an object of class Box"
     assert torch.equal(sample.args[1].content, before)
 
 

@@ -63,6 +63,14 @@ def test_a_model_of_a_local_class_has_the_same_identity_in_another_process(tmp_p
     assert done.stdout.strip() == identity_of(model).digest, done.stderr
 
 
+def part():
+    """A function of the same name as an attribute of `Local`, which a call does not run."""
+
+
+def test_a_global_of_the_same_name_as_an_attribute_is_no_part_of_a_model():
+    assert not [name for name in identity_of(local()).code if name == "part"]
+
+
 def test_a_class_of_a_module_is_pickled_by_name(tmp_path):
     with dumped(nn.Linear, tmp_path / "class").open("rb") as file:
         assert pickle.load(file) is nn.Linear

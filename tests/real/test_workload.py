@@ -2,6 +2,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import warnings
 from collections import UserDict
 from functools import partial
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-import autocompile
+import autocompile.api
 from autocompile.core import job
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.plan import Plan
@@ -81,6 +82,13 @@ class Locked(nn.Module):
 
     def forward(self, x):
         return self.inner(x)
+
+
+def test_a_torchscript_program_is_refused_with_the_way_out(tmp_path):
+    with warnings.catch_warnings(action="ignore"):  # torch deprecates TorchScript
+        traced = torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2))
+    with pytest.raises(InvalidWorkload, match="give the module that it was scripted or traced from"):
+        spool(traced, torch.ones(1, 2), tmp_path)
 
 
 def test_what_cannot_be_pickled_is_named_down_to_the_attribute(tmp_path):

@@ -66,7 +66,7 @@ def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
         mutates_inputs=writes_into_inputs(sample, first),
         replaced=replaced,
         call_s=call_s,
-        opaque_input="" if step.state.learns else _opaque("input", (sample.args, sample.kwargs)),
+        opaque_input="" if step.state.learns else _opaque("input", sample.args) or _opaque("input", sample.kwargs),
         opaque_output=_opaque("output", observation.output),
     )
 

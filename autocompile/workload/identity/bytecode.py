@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from autocompile.workload.identity.plain import text_of
 
+_LOADS_GLOBAL = frozenset({dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"]})
 _STORES_OUTSIDE = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["STORE_DEREF"]})
 _STORES_ATTRIBUTE = frozenset({dis.opmap["STORE_ATTR"]})
 _OF_THE_CALLING_CONVENTION = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
@@ -30,17 +31,22 @@ def names_in(code: types.CodeType) -> Iterator[str]:
         yield from one.co_names
 
 
+def globals_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the globals that a function's code and nested code read. Attributes of the same name are not among them."""
+    return _named(code, _LOADS_GLOBAL)
+
+
 def variables_stored(code: types.CodeType) -> Iterator[str]:
     """Yield the globals and closure variables that the code writes. They are state, which calls change."""
-    return _stored(code, _STORES_OUTSIDE)
+    return _named(code, _STORES_OUTSIDE)
 
 
 def attributes_stored(code: types.CodeType) -> Iterator[str]:
     """Yield the names of the attributes, of any object, that the code writes."""
-    return _stored(code, _STORES_ATTRIBUTE)
+    return _named(code, _STORES_ATTRIBUTE)
 
 
-def _stored(code: types.CodeType, opcodes: frozenset[int]) -> Iterator[str]:
+def _named(code: types.CodeType, opcodes: frozenset[int]) -> Iterator[str]:
     for one in _with_inner(code):
         if not opcodes.isdisjoint(one.co_code[::2]):  # a fast check that excludes most code
             yield from (str(step.argval) for step in dis.get_instructions(one) if step.opcode in opcodes)

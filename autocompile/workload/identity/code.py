@@ -18,7 +18,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from autocompile.workload.identity.bytecode import attributes_stored, digest_of, names_in, variables_stored
+from autocompile.workload.identity.bytecode import (
+    attributes_stored,
+    digest_of,
+    globals_in,
+    names_in,
+    variables_stored,
+)
 from autocompile.workload.identity.plain import text_of
 from autocompile.workload.places import is_installed
 
@@ -136,10 +142,10 @@ class Code:
                     self._take(cell.cell_contents, free)
             except ValueError:  # a variable that is not bound yet
                 continue
-        for mentioned in names_in(thing.__code__):
-            if mentioned in thing.__globals__ and mentioned not in stored and not _is_pythons(mentioned):
-                self._take(thing.__globals__[mentioned], mentioned)
-                self._take_members(thing.__globals__[mentioned], mentioned, thing)
+        for read in dict.fromkeys(globals_in(thing.__code__)):
+            if read in thing.__globals__ and read not in stored and not _is_pythons(read):
+                self._take(thing.__globals__[read], read)
+                self._take_members(thing.__globals__[read], read, thing)
 
     def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType) -> None:
         """Take in what code mentions of a module that it also mentions, if the module is the user's."""

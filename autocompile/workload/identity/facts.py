@@ -22,7 +22,7 @@ from autocompile.core.identity import Identity
 from autocompile.core.serde import to_json
 from autocompile.core.workload import Signature
 from autocompile.workload.capturing_hooks import ARE_INSTALLED
-from autocompile.workload.identity.bytecode import attributes_stored, names_in
+from autocompile.workload.identity.bytecode import attributes_stored, globals_in, names_in
 from autocompile.workload.identity.code import Code, is_library
 from autocompile.workload.identity.plain import text_of
 
@@ -216,7 +216,7 @@ def _library_code(cls: Any) -> _LibraryCode:
     for member in ready:
         if member in members:
             function = members[member]
-            helpers = [function.__globals__.get(name) for name in names_in(function.__code__)]
+            helpers = [function.__globals__.get(name) for name in globals_in(function.__code__)]
             codes = [function.__code__, *(h.__code__ for h in helpers if isinstance(h, types.FunctionType))]
             mentioned = {name for code in codes for name in names_in(code)}
             ready += [name for name in mentioned - names if name in members]
