@@ -9,7 +9,7 @@ import torch
 
 from autocompile.core.errors import UsageError
 from autocompile.core.outcome import Failure, FailureKind
-from autocompile.runtime.base import Fault, NotPackable
+from autocompile.runtime.base import Fault, NotLoadable, NotPackable
 from autocompile.runtime.building import LibraryMissing, usable
 from autocompile.trial.phases import Phases
 from autocompile.workload.capture.script import describe_fault
@@ -46,7 +46,7 @@ def _known(fault: BaseException) -> Fault:
             known = own.known_fault(fault)
             if known is not None:
                 return known
-    return Fault(fault, "error")
+    return Fault(fault, "error", fault.cause if isinstance(fault, NotPackable | NotLoadable) else "")
 
 
 def _general_kind(fault: BaseException, message: str) -> FailureKind | None:

@@ -13,6 +13,12 @@ from autocompile.workload.opaque import parts
 from autocompile.workload.samples import Sample, named_leaves, named_parts
 from autocompile.workload.state import State
 
+# The methods that return the parts of a sparse tensor, by its layout.
+_SPARSE = {
+    torch.sparse_coo: ("indices", "values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
+}
 # The name in an observation of the gradient's norm in each step.
 NORM = "norm of the gradient"
 
@@ -51,10 +57,11 @@ def observed(output: Any, sample: Sample, state: State) -> Observation:
     """
     own = pytree.tree_map(_detached, output)
     named, spec = named_leaves(own)
-    leaves = {name: _detached(part) for path, leaf in named for name, part in parts(f"output{path}", leaf)}
+    found = (part for path, leaf in named for part in parts(f"output{path}", leaf))
+    leaves = {name: value for where, part in found for name, value in shown(where, part)}
     leaves.update(input_leaves(sample))
     for name, tensor in state.named():
-        leaves[after_call(name)] = _detached(tensor)
+        leaves.update(shown(after_call(name), tensor))
     return Observation(own, leaves, str(spec))
 
 
@@ -62,7 +69,19 @@ def input_leaves(sample: Sample) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield copies of the tensors among the inputs, as they are after the work."""
     for name, leaf in named_parts(sample):
         if isinstance(leaf, torch.Tensor):
-            yield after_call(f"input{name}"), _detached(leaf)
+            yield from shown(after_call(f"input{name}"), leaf)
+
+
+def shown(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a copy of a value under its name. A sparse tensor is shown by its parts, since it cannot be compared."""
+    names = _SPARSE.get(value.layout) if isinstance(value, torch.Tensor) else None
+    if names is None:
+        yield name, _detached(value)
+        return
+    tensor = value.detach()
+    tensor = tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor
+    for part in names:
+        yield f"{name} ({part})", getattr(tensor, part)().clone()
 
 
 def gradient_of(name: str) -> str:

@@ -217,6 +217,7 @@ def test_what_cannot_be_converted_is_said_in_a_line(function, words, packed):
         packed(Applied(function), torch.randn(4, 4))
     assert str(raised.value).startswith(words)
     assert "\n" not in str(raised.value)
+    assert raised.value.cause == "model"
 
 
 def test_integers_beyond_32_bits_are_refused(packed):

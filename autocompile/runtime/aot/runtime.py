@@ -13,13 +13,17 @@ from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.ahead import AheadRuntime
 from autocompile.runtime.aot.program import loaded
-from autocompile.runtime.base import Loaded
+from autocompile.runtime.base import Fault, Loaded
 from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import Watch
 from autocompile.workload.attention import attention_as
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 from autocompile.workload.tf32 import TF32, products_as, products_in_tf32
+
+# In the compiler's message when it meets an operator on a sparse tensor.
+_OF_SPARSE_TENSORS = "dispatch key DispatchKey.Sparse"
+_SPARSE = "the compiler does not support the model's sparse tensors; use dense ones, or index_add"
 
 
 class AheadOfTimeRuntime(AheadRuntime):
@@ -43,6 +47,9 @@ class AheadOfTimeRuntime(AheadRuntime):
         run = loaded(program, files, model, watch)
         products = program.own.get("float32", "")
         return _in_tf32(run) if products == TF32 else run
+
+    def known_fault(self, fault: BaseException) -> Fault | None:
+        return Fault(fault, "unsupported", "model", _SPARSE) if _OF_SPARSE_TENSORS in str(fault) else None
 
 
 def _in_tf32(run: Loaded) -> Loaded:

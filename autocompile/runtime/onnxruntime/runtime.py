@@ -11,11 +11,9 @@ from typing import Any
 from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.runtime.ahead import AheadRuntime
-from autocompile.runtime.base import Fault, Loaded
+from autocompile.runtime.base import Loaded
 from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import Watch
-from autocompile.runtime.onnxruntime.faults import Inexpressible
-from autocompile.runtime.onnxruntime.kind import INEXPRESSIBLE
 from autocompile.runtime.onnxruntime.library import CONVERTERS, library
 from autocompile.runtime.onnxruntime.program import loaded
 from autocompile.workload.axes import FreeAxis
@@ -44,9 +42,6 @@ class OnnxRuntime(AheadRuntime):
 
     def load(self, program: Program, files: Files, model: Any, _watch: Watch) -> Loaded:
         return loaded(program, files, model)
-
-    def known_fault(self, fault: BaseException) -> Fault | None:
-        return Fault(fault, "unsupported", INEXPRESSIBLE) if isinstance(fault, Inexpressible) else None
 
 
 RUNTIME = OnnxRuntime()

@@ -24,6 +24,7 @@ _CONVERSIONS = (
         r"No conversion rule found for operations: ([^\n]+)",
         "OpenVINO does not support {0}",
         "write it with other operators",
+        "model",
     ),
     Row(
         r"-- (\S+) with a message:[\s\S]*?(?:\[PyTorch Frontend\] )?([^\n]+)\n\s*\n",
@@ -84,9 +85,10 @@ def _refuse_changes(program: ExportedProgram) -> None:
     """Raise NotPackable if the program changes state: a converted model has no state and writes only its outputs."""
     signature = program.graph_signature
     for buffer in signature.buffers_to_mutate.values():
-        raise NotPackable(f"it changes its buffer {buffer.removeprefix('model.')}, which OpenVINO's program cannot do")
+        said = f"it changes its buffer {buffer.removeprefix('model.')}, which OpenVINO's program cannot do"
+        raise NotPackable(said, "model")
     if signature.user_inputs_to_mutate:
-        raise NotPackable("it changes an argument in place, which OpenVINO's program cannot do")
+        raise NotPackable("it changes an argument in place, which OpenVINO's program cannot do", "model")
 
 
 def _distinct_outputs(program: ExportedProgram, module: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -116,7 +118,7 @@ def _translated(followed: _Followed) -> Any:
     except NotPackable:
         raise
     except Exception as fault:  # the library and its decoder raise their own types
-        raise NotPackable(_in_words(fault)) from fault
+        raise _explained(fault) from fault
 
 
 @contextmanager
@@ -138,11 +140,11 @@ def _is_not_the_decoders(record: logging.LogRecord) -> bool:
     return record.module != "fx_decoder"
 
 
-def _in_words(fault: BaseException) -> str:
+def _explained(fault: BaseException) -> NotPackable:
     row, groups = matched(_CONVERSIONS, str(fault))
     if row is None:
-        return f"OpenVINO cannot convert it: {in_a_line(fault)}"
-    return f"{row.reason.format(*(group.strip() for group in groups))}; {row.advice}"
+        return NotPackable(f"OpenVINO cannot convert it: {in_a_line(fault)}")
+    return NotPackable(f"{row.reason.format(*(group.strip() for group in groups))}; {row.advice}", row.cause)
 
 
 def _inputs(model: Any, names: Sequence[str], guards: Sequence[TensorGuard]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.trial.check.narrow_draws import NarrowDraws
 from autocompile.trial.check.stored import Each, store, stored
-from autocompile.workload.observation import Observation, Sequel, after_call, gradient_of
+from autocompile.workload.observation import Observation, Sequel, after_call, gradient_of, shown
 from autocompile.workload.opaque import mapped
 from autocompile.workload.samples import Sample, describe, named_parts
 from autocompile.workload.step import Step
@@ -221,8 +221,10 @@ def _at_batch(case: Case, size: int) -> Case:
 def writes_into_inputs(sample: Sample, leaves: dict[str, Any]) -> bool:
     """Whether the call with the observed `leaves` changed one of its arguments."""
     return any(
-        isinstance(leaf, torch.Tensor) and not _alike(leaf, leaves.get(after_call(f"input{name}")))
+        not _alike(before, leaves.get(where))
         for name, leaf in named_parts(sample)
+        if isinstance(leaf, torch.Tensor)
+        for where, before in shown(after_call(f"input{name}"), leaf)
     )
 
 

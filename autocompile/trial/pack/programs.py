@@ -29,7 +29,7 @@ from autocompile.workload.call import Call
 from autocompile.workload.forms import by_form
 from autocompile.workload.identity.facts import attribute_texts
 from autocompile.workload.metric import unspool_metric
-from autocompile.workload.observation import after_call
+from autocompile.workload.observation import after_call, shown
 from autocompile.workload.samples import Sample, describe, named_leaves
 from autocompile.workload.step import Step
 
@@ -183,9 +183,8 @@ def _check_writes(eager: Call, sample: Sample, attributes: Mapping[str, str]) ->
     arguments = {f"input{name}": leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
     leaves = eager.observe(sample, seed=0).leaves
     for name, before in (*eager.state.named(), *arguments.items()):
-        if not isinstance(before, torch.Tensor):
-            continue
-        if not torch.equal(before.nan_to_num(), leaves[after_call(name)].nan_to_num()):
+        held = shown(after_call(name), before) if isinstance(before, torch.Tensor) else ()
+        if not all(torch.equal(value.nan_to_num(), leaves[where].nan_to_num()) for where, value in held):
             raise NotPackable(f"it writes into {name} when called", "model")
     once = attribute_texts(eager.model)
     eager.observe(sample, seed=0)
