@@ -14,9 +14,8 @@ from torch.optim import Optimizer
 
 from autocompile.artifact.in_place import InPlace
 from autocompile.artifact.module import CacheUse, cache_use
-from autocompile.artifact.step_forms import Form, how_it_differs, key_of
+from autocompile.artifact.step_forms import Form, check_count, how_it_differs, key_of
 from autocompile.core.caution import warn
-from autocompile.core.errors import UsageError
 from autocompile.core.plan import Plan
 from autocompile.core.serde import Record
 from autocompile.core.serving import AS_IT_IS, Serving, Start
@@ -122,7 +121,10 @@ class PreparedStep:
         batch, or for more batches than the recommendation accumulates; InvalidWorkload if the loss is not a scalar
         tensor, or does not require a gradient; and any exception of the model or the loss.
         """
-        self._check(batches)
+        note = check_count(batches, self._how.training.accumulate, is_first=not self._steps)
+        if note:
+            self._notes.append(note)
+            warn(note)
         losses: list[torch.Tensor] = []
 
         def learn() -> torch.Tensor:
@@ -219,13 +221,6 @@ class PreparedStep:
 
     def __repr__(self) -> str:
         return f"<PreparedStep {self._how.label}, done by {self._serving}>"
-
-    def _check(self, batches: Sequence[Any]) -> None:
-        most = self._how.training.accumulate
-        if not 1 <= len(batches) <= most:
-            takes = "one batch" if most == 1 else f"1 to {most} batches"
-            remedy = "give a batch of several parts as one tuple" if most == 1 else "give each batch as one argument"
-            raise UsageError(f"a step takes {takes}, but {len(batches)} were given", where="batches", remedy=remedy)
 
     def _learned(self, batches: Sequence[Any]) -> torch.Tensor:
         """Clear the gradients, compute new ones, and return the loss."""

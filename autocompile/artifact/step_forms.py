@@ -8,12 +8,29 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from autocompile.core.errors import UsageError
 from autocompile.core.workload import Signature, TensorSpec
 from autocompile.workload.samples import Sample, describe
 from autocompile.workload.training.training import known
 
 # The dtype and the shape of each tensor of a batch, by its place in the batch.
 Form = dict[str, tuple[str, tuple[int, ...]]]
+
+
+def check_count(batches: Sequence[Any], accumulate: int, *, is_first: bool) -> str:
+    """Return what is probably wrong with the number of a step's batches, or "". Raises UsageError if it is impossible.
+
+    The last step of an epoch may have fewer batches than the others, but hardly the first step of a loop.
+    """
+    count = len(batches)
+    if not 1 <= count <= accumulate:
+        takes = "one batch" if accumulate == 1 else f"1 to {accumulate} batches"
+        remedy = "give each batch as one argument" if accumulate > 1 else "give a batch of several parts as one tuple"
+        raise UsageError(f"a step takes {takes}, but {count} were given", where="batches", remedy=remedy)
+    if not is_first or count == accumulate:
+        return ""
+    given = "1 batch" if count == 1 else f"{count} batches"
+    return f"the first step got {given}, but {accumulate} were tuned; give the batches of a step as step(*batches)"
 
 
 def key_of(batches: Sequence[Any]) -> Hashable:

@@ -637,11 +637,27 @@ def test_another_form_of_batch_is_told_once_and_trained(recommend):
         assert loss == pytest.approx(value.item(), rel=1e-4)
 
 
+def test_a_loop_that_begins_with_too_few_batches_is_warned(recommend):
+    directory = recommend("mlp", Plan(), accumulate=2)
+    batches = batches_of("mlp", 4)
+    step, _model, _optimizer = prepared(directory, "mlp")
+    with pytest.warns(RuntimeWarning, match="the first step got 1 batch, but 2 were tuned"):
+        step(batches[0])
+    assert len(step.status.notes) == 1
+    step(batches[1])
+    assert len(step.status.notes) == 1
+    other, _model, _optimizer = prepared(directory, "mlp")
+    other(*batches[:2])
+    other(batches[2])
+    assert other.status.notes == ()
+
+
 def test_the_last_step_may_have_fewer_batches_and_none_more(recommend):
     step, _model, _optimizer = prepared(recommend("mlp", Plan(), accumulate=3), "mlp")
     one, two, three = batches_of("mlp", 3)
     own, *_rest = by_hand("mlp")
-    assert step(one).item() == own[0]
+    with pytest.warns(RuntimeWarning, match="the first step got 1 batch, but 3 were tuned"):
+        assert step(one).item() == own[0]
     step(two, three)
     for given in ((), (one, two, three, one)):
         with pytest.raises(UsageError, match=f"1 to 3 batches, but {len(given)} were given"):
