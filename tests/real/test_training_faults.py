@@ -230,6 +230,18 @@ def test_no_right_step_is_accused(name, optimizer, clip_norm):
             assert found.fault == "", (variant, precision)
 
 
+def test_an_optimizer_may_write_into_the_gradients(monkeypatch):
+    """SGD with Nesterov's momentum does so in its implementation by `foreach`, and in no other."""
+    made = {"momentum": 0.9, "nesterov": True}
+    monkeypatch.setitem(OPTIMIZERS, "Nesterov", lambda parameters: torch.optim.SGD(parameters, lr=0.1, **made))
+    reference, steps = referred("mlp", "Nesterov")
+    for variant in ("foreach", "fused"):
+        step = steps()[0]
+        step = TrainingStep(step.module, step.training, recipe=getattr(step.recipe, variant)())
+        assert judged(step, reference).fault == "", variant
+    assert "gradient" in judged(steps(DividedTwice)[0], reference).fault
+
+
 @pytest.fixture
 def without_float64(monkeypatch):
     """As for dropout on a GPU, where a step in float64 draws other random numbers."""

@@ -7,13 +7,16 @@ and buffer over all steps, and the optimizer's state after the last step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from autocompile.core.step_profile import Phase
 from autocompile.workload.observation import NORM, Observation, gradient_of, input_leaves
 from autocompile.workload.samples import Sample, clone
 from autocompile.workload.training.course import STEPS, Course
@@ -36,6 +39,9 @@ class Learning(Protocol):
     def work(self, sample: Sample) -> torch.Tensor:
         """Do a step and return the loss."""
 
+    def telling(self, hears: Callable[[Phase], None]) -> AbstractContextManager[None]:
+        """Call `hears` at the beginning of each phase of a step."""
+
 
 def observe_several(step: Learning, sample: Sample, course: Course) -> Observation:
     """Do the steps on copies of the sample. The random numbers continue, so each step has different dropout."""
@@ -47,7 +53,9 @@ def observe_several(step: Learning, sample: Sample, course: Course) -> Observati
         begins = {name: course.place(name, number) for name in parameters if name in course.starts}
         put(parameters, begins)
         own = clone(sample)
-        losses.append(step.work(own).float() if step.autocast else step.work(own))
+        with step.telling(partial(seen.hear, parameters, number)):
+            loss = step.work(own)
+        losses.append(loss.float() if step.autocast else loss)
         if step.norm is not None:
             norms.append(step.norm.detach().clone())
         seen.take(parameters, begins, number)
@@ -66,18 +74,32 @@ class _Seen:
         self._gradients: dict[str, list[torch.Tensor]] = {}
         self._steps: dict[str, list[int]] = {}
         self._updates: dict[str, torch.Tensor] = {}
+        self._heard: set[int] = set()
 
-    def take(self, parameters: dict[str, nn.Parameter], begins: dict[str, torch.Tensor], number: int) -> None:
-        """Record the results of a step."""
+    def hear(self, parameters: Mapping[str, nn.Parameter], number: int, phase: Phase) -> None:
+        """Record the gradients before the optimizer uses them.
+
+        Some optimizers write into them, such as SGD with Nesterov's momentum in its implementation by `foreach`.
+        """
+        if phase == "optimizer":
+            self._take_gradients(parameters, number)
+
+    def take(self, parameters: Mapping[str, nn.Parameter], begins: dict[str, torch.Tensor], number: int) -> None:
+        """Record the results of a step, and its gradients if it had no step of the optimizer."""
+        if number not in self._heard:
+            self._take_gradients(parameters, number)
+        for name, begin in begins.items():
+            update = widened(parameters[name]) - widened(begin)
+            self._updates[name] = self._updates[name] + update if name in self._updates else update
+
+    def _take_gradients(self, parameters: Mapping[str, nn.Parameter], number: int) -> None:
+        self._heard.add(number)
         for name, parameter in parameters.items():
             if parameter.grad is not None:
                 gradient = parameter.grad.detach()
                 dense = gradient.clone() if gradient.layout == torch.strided else gradient.to_dense()
                 self._gradients.setdefault(name, []).append(dense)
                 self._steps.setdefault(name, []).append(number)
-            if name in begins:
-                update = widened(parameter) - widened(begins[name])
-                self._updates[name] = self._updates[name] + update if name in self._updates else update
 
     def leaves(self) -> dict[str, Any]:
         """Return everything by name."""
