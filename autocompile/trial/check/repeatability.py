@@ -71,6 +71,16 @@ def repeatability(step: Step, sample: Sample, seed: int) -> Repeatability:
     )
 
 
+def check_children(repeats: Repeatability) -> None:
+    """Raise InvalidWorkload if a child is another module after every call: its parts could not be told apart."""
+    if repeats.replaced:
+        raise InvalidWorkload(
+            "is another module after every call, so the model's parts cannot be profiled",
+            where=f"model.{repeats.replaced}",
+            remedy="build the model's children in __init__ and only use them in forward",
+        )
+
+
 def _opaque(where: str, tree: Any) -> str:
     for name, leaf in named_leaves(tree)[0]:
         if not isinstance(leaf, torch.Tensor) and not is_literal(leaf):

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from msgspec.structs import replace
 
-from autocompile.core.errors import InvalidWorkload
 from autocompile.core.estimate import Estimate
 from autocompile.core.job import Acceptance, ProfileTask
 from autocompile.core.notices import disturbance, of_training
@@ -25,7 +24,7 @@ from autocompile.trial.check.batch_proof import CALLS_OF_A_BATCH_PROOF, batch_ax
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.padding_proof import CALLS_OF_A_PROOF, PaddingProof, prove_padding
 from autocompile.trial.check.reference import Reference, make_reference
-from autocompile.trial.check.repeatability import Repeatability, repeatability
+from autocompile.trial.check.repeatability import Repeatability, check_children, repeatability
 from autocompile.trial.clock.nvml import utilization
 from autocompile.trial.clock.timing import Pairs, subject, time_pairs
 from autocompile.trial.memory import forget_peak, peak_memory_bytes
@@ -152,7 +151,7 @@ class _Compared:
 def _compare(task: ProfileTask, eager: Step, samples: tuple[Sample, ...]) -> _Compared:
     repeats = repeatability(eager, samples[0], task.seed)
     if task.depth == "full":
-        _check_children(repeats)
+        check_children(repeats)
         return _Compared(_affordable(samples, repeats.call_s), repeats, None, 0.0)
     reference = _reference(task, eager, samples, random=repeats.random)
     floor = compare(eager, reference, Acceptance(published_tolerance(""))).accuracy.baseline_error
@@ -207,15 +206,6 @@ def _figures(compared: _Compared, steady: _Steady, kernels: Kernels) -> Profile:
         opaque_output=compared.repeats.opaque_output,
         unrepeatable=compared.repeats.unrepeatable,
     )
-
-
-def _check_children(repeats: Repeatability) -> None:
-    if repeats.replaced:
-        raise InvalidWorkload(
-            "is another module after every call, so the model's parts cannot be profiled",
-            where=f"model.{repeats.replaced}",
-            remedy="build the model's children in __init__ and only use them in forward",
-        )
 
 
 def _affordable(samples: Sequence[Sample], call_s: float) -> tuple[Sample, ...]:
