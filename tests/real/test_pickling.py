@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from autocompile.workload import pickling
-from autocompile.workload.identity.facts import identity_of
+from autocompile.workload.identity.facts import identity_like, identity_of
 
 _TELL = """
 import pickle, sys
@@ -69,6 +70,25 @@ def part():
 
 def test_a_global_of_the_same_name_as_an_attribute_is_no_part_of_a_model():
     assert not [name for name in identity_of(local()).code if name == "part"]
+
+
+@contextmanager
+def nothing():
+    yield
+
+
+class Decorated(nn.Module):
+    """Its forward is wrapped by a function of a library, which has the name and the module of `forward`."""
+
+    @nothing()
+    def forward(self, x):
+        return x + 1
+
+
+def test_a_librarys_wrapper_is_no_code_of_the_users():
+    recorded = identity_of(Decorated())
+    assert "Decorated.forward" in recorded.code
+    assert identity_like(Decorated(), recorded) == recorded
 
 
 def test_a_class_of_a_module_is_pickled_by_name(tmp_path):

@@ -8,6 +8,7 @@ in production.
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import sysconfig
 import types
@@ -189,12 +190,13 @@ class Code:
         return _put(self.functions, function.__qualname__, digest_of(function))
 
     def _is_own_function(self, function: types.FunctionType) -> bool:
-        library = _is_library(function.__module__ or "", function.__code__.co_filename)
+        module = function.__module__ or ""
+        library = _is_library(module, function.__code__.co_filename)
         # A decorator's wrapper has the name and the module of the function that it decorates, but the globals of its
-        # own module.
+        # own module. A library's wrapper of a user's function is not the user's.
         home = str(function.__globals__.get("__name__", ""))
-        is_known = function.__qualname__ in self._known
-        return not library or (is_known and not is_torchs(function.__module__ or "") and not is_torchs(home))
+        is_known = function.__qualname__ in self._known and _package(home) == _package(module)
+        return not library or (is_known and not is_torchs(module))
 
     def _is_own_class(self, cls: type) -> bool:
         found = self._is_own.get(cls)
@@ -244,7 +246,11 @@ def _is_pythons(name: str) -> bool:
 
 def is_torchs(module: str) -> bool:
     """Return whether a module of this name belongs to torch or is Python's builtins."""
-    return module.partition(".")[0] in {"torch", "builtins"}
+    return _package(module) in {"torch", "builtins"}
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def is_library(thing: type | types.FunctionType | types.ModuleType) -> bool:
@@ -255,7 +261,8 @@ def is_library(thing: type | types.FunctionType | types.ModuleType) -> bool:
         return _is_library(thing.__module__ or "", thing.__code__.co_filename)
     if thing.__module__ == "__main__":  # `__main__` may be a library's program that runs the user's code
         return False
-    written = (one.__code__.co_filename for one in vars(thing).values() if isinstance(one, types.FunctionType))
+    functions = (inspect.unwrap(one) for one in vars(thing).values() if isinstance(one, types.FunctionType))
+    written = (one.__code__.co_filename for one in functions if isinstance(one, types.FunctionType))
     file = next((name for name in written if not name.startswith("<")), None)
     return _is_library(thing.__module__, file or getattr(sys.modules.get(thing.__module__), "__file__", None))
 
