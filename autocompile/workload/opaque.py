@@ -27,7 +27,7 @@ def parts(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, dict) and depth < _DEEPEST:
         for key, item in value.items():
             yield from parts(f"{name}[{key!r}]", item, depth + 1)
-    elif hasattr(value, "__dict__") and not isinstance(value, type) and depth < _DEEPEST:
+    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module) and depth < _DEEPEST:
         yield f"{name} (type)", type(value).__qualname__
         for key, item in vars(value).items():
             yield from parts(f"{name}.{key}", item, depth + 1)

@@ -108,3 +108,5 @@ def test_modules_and_plain_objects_are_passed_on():
     layer, plain = nn.Linear(2, 2), object()
     assert mapped(torch.clone, [layer, plain]) == [layer, plain]
     assert dict(parts("x", plain)) == {"x (type)": "object"}
+    holder = Box(layer, layer)  # the parameters of a module are no arguments of a call
+    assert mapped(torch.clone, [holder])[0] is holder
