@@ -70,7 +70,7 @@ def of_training(workload: Workload) -> Iterator[Notice]:
 def of_profile(profile: Profile) -> Iterator[Notice]:
     """Yield the notices that arise from the first calls of the baseline."""
     if profile.unpackable:
-        yield Notice("output", profile.unpackable)
+        yield Notice("arguments" if profile.opaque_input else "output", profile.unpackable)
     if profile.random:
         drawn = "from the same seed, compiled code draws other numbers than eager, from the same distribution"
         yield Notice("random numbers", f"the model draws random numbers: {drawn}")

@@ -32,8 +32,10 @@ def captures(module: nn.Module) -> bool:
     return _flags_of(type(module)) is not None or any(map(is_capturing, getattr(module, _HOOKS, {}).values()))
 
 
-def without_capturing(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a module's state as it was before the hooks were installed."""
+def without_capturing(state: Any) -> Any:
+    """Return a module's state as it was before the hooks were installed; another state, of a class's own, as it is."""
+    if not isinstance(state, Mapping) or _HOOKS not in state:
+        return state
     hooks = OrderedDict((key, hook) for key, hook in state[_HOOKS].items() if not is_capturing(hook))
     return {**{name: value for name, value in state.items() if name != ARE_INSTALLED}, _HOOKS: hooks}
 

@@ -6,6 +6,7 @@ They may hold tensors, and a call may write into them.
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 _PLAIN = (str, bytes, int, float, complex, bool, torch.dtype, torch.device)
+# Objects that are not searched for tensors, and never copied.
+_CLOSED = (type, nn.Module, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _DEEPEST = 6
 
 
@@ -27,7 +30,7 @@ def parts(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, dict) and depth < _DEEPEST:
         for key, item in value.items():
             yield from parts(f"{name}[{key!r}]", item, depth + 1)
-    elif hasattr(value, "__dict__") and not isinstance(value, type | nn.Module) and depth < _DEEPEST:
+    elif _is_open(value) and depth < _DEEPEST:
         yield f"{name} (type)", type(value).__qualname__
         for key, item in vars(value).items():
             yield from parts(f"{name}.{key}", item, depth + 1)
@@ -36,14 +39,15 @@ def parts(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 def opened(name: str, leaf: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a leaf that holds tensors, or else the leaf itself."""
-    yield from parts(name, leaf) if _tensors_in(leaf) else [(name, leaf)]
+    """Yield the parts of a leaf that has attributes, or else the leaf itself."""
+    yield from parts(name, leaf) if _is_open(leaf) else [(name, leaf)]
 
 
 def mapped(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """Return nested containers with `change` applied to each tensor.
 
-    Objects that pytree does not know are copied if they hold tensors, and keep what else they share.
+    Objects that pytree does not know are copied, with the tensors in them, since a call may write into them, also into
+    a cache that is still empty. Modules, functions and objects without attributes are passed on.
     """
     memo: dict[int, Any] = {}
 
@@ -54,20 +58,32 @@ def mapped(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
 
 
 def _copied(leaf: Any, change: Callable[[torch.Tensor], Any], memo: dict[int, Any]) -> Any:
-    held = _tensors_in(leaf)
-    if not held:
+    if not _is_open(leaf):
         return leaf
-    for tensor in held:
-        if id(tensor) not in memo:
-            memo[id(tensor)] = change(tensor)
+    for held in _held_in(leaf, set()):
+        if id(held) not in memo:
+            memo[id(held)] = change(held) if isinstance(held, torch.Tensor) else held
     try:
         return copy.deepcopy(leaf, memo)
     except Exception:  # whatever the object's own methods raise: it is passed on as it is
         return leaf
 
 
-def _tensors_in(leaf: Any) -> list[torch.Tensor]:
-    """Return the tensors in an object other than a tensor or a module."""
-    if leaf is None or isinstance(leaf, (torch.Tensor, nn.Module, *_PLAIN)):
-        return []
-    return [part for _name, part in parts("", leaf) if isinstance(part, torch.Tensor)]
+def _is_open(value: Any) -> bool:
+    """Return whether an object has attributes that are searched for tensors."""
+    return not isinstance(value, (torch.Tensor, *_PLAIN, *_CLOSED)) and bool(getattr(value, "__dict__", None))
+
+
+def _held_in(value: Any, seen: set[int]) -> Iterator[Any]:
+    """Yield the tensors and the modules in an object, each once."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, torch.Tensor | nn.Module):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _held_in(item, seen)
+    elif _is_open(value):
+        for item in vars(value).values():
+            yield from _held_in(item, seen)

@@ -36,8 +36,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, nn.Module) and parametrize.is_parametrized(obj):
             module: Any = obj
             own: Any = type(obj).__bases__[0]
-            return _parametrized, (own, tuple(module.parametrizations)), own.__getstate__(obj)
-        if isinstance(obj, nn.Module) and captures(obj):
+            state = without_capturing(own.__getstate__(obj))
+            return _parametrized, (own, tuple(module.parametrizations)), state
+        if isinstance(obj, nn.Module) and captures(obj) and type(obj).__reduce__ is object.__reduce__:
             module = obj
             return registered, (type(module),), without_capturing(module.__getstate__())
         reduced = super().reducer_override(obj)

@@ -108,5 +108,22 @@ def test_modules_and_plain_objects_are_passed_on():
     layer, plain = nn.Linear(2, 2), object()
     assert mapped(torch.clone, [layer, plain]) == [layer, plain]
     assert dict(parts("x", plain)) == {"x (type)": "object"}
-    holder = Box(layer, layer)  # the parameters of a module are no arguments of a call
-    assert mapped(torch.clone, [holder])[0] is holder
+    holder = Box(torch.ones(2), layer)  # a module in an object is shared, and so are its parameters
+    copied = mapped(torch.clone, [holder])[0]
+    assert copied is not holder
+    assert copied.again is layer
+
+
+def test_an_object_that_is_empty_before_the_call_is_copied_too():
+    class Fills(nn.Module):
+        def forward(self, x, box):
+            box.content = x if box.content is None else box.content + x
+            return box.content * 2
+
+    empty = Sample((torch.ones(2), Box(None, None)), {})
+    found = repeatability(Call(Fills()), empty, seed=0)
+    assert found.deterministic
+    assert not found.unrepeatable
+    assert found.mutates_inputs
+    assert empty.args[1].content is None
+    assert "0x" not in str(describe(empty))

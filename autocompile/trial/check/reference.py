@@ -16,7 +16,7 @@ from autocompile.trial.check.narrow_draws import NarrowDraws
 from autocompile.trial.check.stored import Each, store, stored
 from autocompile.workload.observation import Observation, Sequel, after_call, gradient_of, shown
 from autocompile.workload.opaque import mapped
-from autocompile.workload.samples import Sample, describe, named_parts
+from autocompile.workload.samples import Sample, describe, named_leaves, named_parts
 from autocompile.workload.step import Step
 
 MAX_CASES = 16
@@ -207,9 +207,12 @@ def _at_batch(case: Case, size: int) -> Case:
             return leaf
         return leaf.index_select(0, torch.arange(size, device=leaf.device) % leaf.shape[0])
 
+    given = named_leaves((case.sample.args, case.sample.kwargs))[0]
+    cut = {after_call(f"input{name}") for name, _leaf in given}  # but not what is in other objects
+
     def of_batch(whole: Observation) -> Observation:
         leaves = {
-            name: picked(value) if name.startswith(("output", "input")) else value
+            name: picked(value) if name.startswith("output") or name in cut else value
             for name, value in whole.leaves.items()
         }
         return Observation(pytree.tree_map(picked, whole.output), leaves, whole.structure)
@@ -220,12 +223,10 @@ def _at_batch(case: Case, size: int) -> Case:
 
 def writes_into_inputs(sample: Sample, leaves: dict[str, Any]) -> bool:
     """Whether the call with the observed `leaves` changed one of its arguments."""
-    return any(
-        not _alike(before, leaves.get(where))
-        for name, leaf in named_parts(sample)
-        if isinstance(leaf, torch.Tensor)
-        for where, before in shown(after_call(f"input{name}"), leaf)
-    )
+    tensors = [(name, leaf) for name, leaf in named_parts(sample) if isinstance(leaf, torch.Tensor)]
+    before = dict(part for name, leaf in tensors for part in shown(after_call(f"input{name}"), leaf))
+    after = {name: leaf for name, leaf in leaves.items() if name.startswith("input")}
+    return before.keys() != after.keys() or not all(_alike(value, after[name]) for name, value in before.items())
 
 
 def _alike(before: torch.Tensor, after: Any) -> bool:

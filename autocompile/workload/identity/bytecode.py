@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from autocompile.workload.identity.plain import text_of
 
-_LOADS_GLOBAL = frozenset({dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"]})
+_READS_GLOBAL = frozenset({dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"], dis.opmap["IMPORT_NAME"]})
 _STORES_OUTSIDE = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["STORE_DEREF"]})
 _STORES_ATTRIBUTE = frozenset({dis.opmap["STORE_ATTR"]})
 _OF_THE_CALLING_CONVENTION = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
@@ -32,8 +32,8 @@ def names_in(code: types.CodeType) -> Iterator[str]:
 
 
 def globals_in(code: types.CodeType) -> Iterator[str]:
-    """Yield the globals that a function's code and nested code read. Attributes of the same name are not among them."""
-    return _named(code, _LOADS_GLOBAL)
+    """Yield the globals and modules that a function's code and nested code read or import, but no attributes."""
+    return _named(code, _READS_GLOBAL)
 
 
 def variables_stored(code: types.CodeType) -> Iterator[str]:
