@@ -117,12 +117,13 @@ class PreparedStep:
     def __call__(self, *batches: Any) -> torch.Tensor:
         """Do a step, and return its detached loss: the mean over the batches, if there are several.
 
-        If the optimizer calls a closure several times, it is the first of the losses. Raises UsageError without a
-        batch, or for more batches than the recommendation accumulates; InvalidWorkload if the loss is not a scalar
-        tensor, or does not require a gradient; and any exception of the model or the loss.
+        If the optimizer calls a closure several times, it is the first of the losses. Warns if the first step gets
+        fewer batches than the recommendation accumulates. Raises UsageError without a batch, or for more batches than
+        the recommendation accumulates; InvalidWorkload if the loss is not a scalar tensor, or does not require a
+        gradient; and any exception of the model or the loss.
         """
         note = check_count(batches, self._how.training.accumulate, is_first=not self._steps)
-        if note:
+        if note and note not in self._notes:
             self._notes.append(note)
             warn(note)
         losses: list[torch.Tensor] = []

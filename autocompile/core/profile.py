@@ -170,16 +170,17 @@ class Profile(Record, tag="profile", frozen=True):
     @property
     def unpackable(self) -> str:
         """Why no program of the model can be packed, and what to do about it; "" if nothing is known to prevent it."""
+        found = self.opaque_input or self.opaque_output
+        if not found:
+            return ""
+        is_cache = "cache" in found.lower()
         if self.opaque_input:
             does, remedy = "take", "pass tensors in a tuple, a list or a dict"
+            remedy = "tune a script that generates text instead: autocompile tune script.py" if is_cache else remedy
         else:
             does, remedy = "return", "return tensors in a tuple, a list or a dict"
-        found = self.opaque_input or self.opaque_output
-        if "cache" in found.lower():
-            generates = "tune a script that generates text instead: autocompile tune script.py"
-            remedy = generates if self.opaque_input else "call it with use_cache=False"
-        why = f"which a compiled program cannot {does}, so production would compile at start-up"
-        return f"{found}, {why}; {remedy}" if found else ""
+            remedy = "call it with use_cache=False" if is_cache else remedy
+        return f"{found}, which a compiled program cannot {does}, so production would compile at start-up; {remedy}"
 
     @property
     def better_setting(self) -> LoaderSetting | None:

@@ -73,13 +73,14 @@ def input_leaves(sample: Sample) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def shown(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a copy of a value under its name. A sparse tensor is shown by its parts, since it cannot be compared."""
+    """Yield a copy of a value under its name. A sparse tensor, which cannot be compared, is shown by its parts."""
     names = _SPARSE.get(value.layout) if isinstance(value, torch.Tensor) else None
     if names is None:
         yield name, _detached(value)
         return
     tensor = value.detach()
     tensor = tensor.coalesce() if tensor.layout is torch.sparse_coo else tensor
+    yield f"{name} (size)", torch.tensor(tensor.shape)
     for part in names:
         yield f"{name} ({part})", getattr(tensor, part)().clone()
 

@@ -83,7 +83,7 @@ def named_leaves(tree: Any) -> tuple[list[tuple[str, Any]], pytree.TreeSpec]:
 
 
 def named_parts(sample: Sample) -> Iterator[tuple[str, Any]]:
-    """Yield a call's arguments, each with its path; of an object that holds tensors, its parts."""
+    """Yield a call's arguments, each with its path; of an object that pytree does not know, its parts."""
     for name, leaf in named_leaves((sample.args, sample.kwargs))[0]:
         yield from opened(name, leaf)
 

@@ -87,3 +87,30 @@ def test_the_model_has_the_same_attributes_after_a_call(model, ids):
 
 def _double(_module, _args, output):
     return tuple(2 * one for one in output) if isinstance(output, tuple) else 2 * output
+
+
+class WithState(BertModel):
+    def __getstate__(self):
+        return {"config": self.config, "held": self.state_dict()}
+
+    def __setstate__(self, state):
+        self.__init__(state["config"])
+        self.load_state_dict(state["held"])
+
+
+class Reduced(BertModel):
+    def __reduce__(self):
+        return Reduced, (self.config,)
+
+
+@pytest.mark.parametrize("kind", [WithState, Reduced])
+def test_a_classs_own_way_of_pickling_is_kept(kind, model, ids, tmp_path: Path):
+    own = kind(model.config).eval()
+    own(ids, output_hidden_states=True)
+    own.drawing = (one for one in ())  # which cannot be pickled
+    with (tmp_path / "model").open("wb") as file:
+        pickling.Pickler(file).dump(own)
+    with (tmp_path / "model").open("rb") as file:
+        again = pickle.load(file)
+    assert type(again) is kind
+    assert not hasattr(again, "drawing")

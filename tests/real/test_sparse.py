@@ -58,6 +58,13 @@ def test_a_sparse_argument_is_no_argument_that_was_written_into():
     assert not repeatability(Call(Multiplies()), sparse, seed=0).mutates_inputs
 
 
+def test_sparse_tensors_of_other_sizes_differ():
+    one = torch.zeros(5, 5)
+    one[0, 0] = 1.0
+    sizes = [dict(shown("x", part.to_sparse()))["x (size)"].tolist() for part in (one[:2, :2], one)]
+    assert sizes == [[2, 2], [5, 5]]
+
+
 def test_dense_values_are_shown_by_their_own_name():
     assert dict(shown("x", 3)) == {"x": 3}
     ((name, copy),) = shown("x", X.args[0])

@@ -84,7 +84,8 @@ def check_children(repeats: Repeatability) -> None:
 def _opaque(where: str, tree: Any) -> str:
     for name, leaf in named_leaves(tree)[0]:
         if not isinstance(leaf, torch.Tensor) and not is_literal(leaf):
-            return f"{where}{name} is an object of class {type(leaf).__name__}"
+            told = f"{leaf}" if isinstance(leaf, float) else f"an object of class {type(leaf).__name__}"
+            return f"{where}{name} is {told}"
     return ""
 
 
