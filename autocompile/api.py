@@ -67,9 +67,10 @@ def optimize(  # noqa: PLR0913
 
     Args:
         model: An `nn.Module` or a function.
-        inputs: A tensor, a tuple of positional arguments, a dict of keyword arguments, a list of such samples, or a
-            DataLoader. How often a kind of sample occurs determines its weight. With `training`, the batches that the
-            loss takes, in a list or a DataLoader.
+        inputs: A tensor, a tuple of positional arguments, a dict of keyword arguments, an object with tensors and a
+            method `to` (such as a batch of graphs), a list of such samples, or a DataLoader. How often a kind of
+            sample occurs determines its weight. With `training`, the batches that the loss takes, in a list or a
+            DataLoader.
         budget: Wall time for the whole run: "90s", "30m", "1h30m", a number of seconds, or a `timedelta`.
         calls: The number of calls over which the compile time is amortized. The default is the number of calls that
             the baseline makes in one hour. Give either `calls` or `goal`.

@@ -43,6 +43,17 @@ def opened(name: str, leaf: Any) -> Iterator[tuple[str, Any]]:
     yield from parts(name, leaf) if _is_open(leaf) else [(name, leaf)]
 
 
+def tensors_in(tree: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested containers, and those in objects that pytree does not know."""
+    for leaf in pytree.tree_leaves(tree):
+        yield from (value for _name, value in opened("", leaf) if isinstance(value, torch.Tensor))
+
+
+def is_batch(value: Any) -> bool:
+    """Return whether it is an object that holds tensors and can be moved to a device, like a batch of graphs."""
+    return _is_open(value) and callable(getattr(value, "to", None)) and any(True for _tensor in tensors_in(value))
+
+
 def mapped(change: Callable[[torch.Tensor], Any], tree: Any) -> Any:
     """Return nested containers with `change` applied to each tensor.
 

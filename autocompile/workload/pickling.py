@@ -8,6 +8,9 @@ A class that is pickled by value keeps its qualified name, because models are id
 shorten the name of a class that is defined in a function or in another class.
 
 A module of transformers is pickled without the hooks that it installs itself (`capturing_hooks.py`).
+
+`torch.nn.attention.SDPBackend`, which models keep to choose an implementation of attention, is pickled by name, because
+torch gives this class another name than the one under which it can be imported.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 
 import cloudpickle
 from torch import nn
+from torch.nn.attention import SDPBackend
 from torch.nn.utils import parametrize
 
 from autocompile.workload.capturing_hooks import captures, registered, without_capturing
@@ -41,11 +45,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, nn.Module) and captures(obj) and type(obj).__reduce__ is object.__reduce__:
             module = obj
             return registered, (type(module),), without_capturing(module.__getstate__())
+        if obj is SDPBackend or isinstance(obj, SDPBackend):
+            return _attention_backend, ("" if obj is SDPBackend else obj.name,)
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE:
             attributes, _slots = reduced[_STATE]
             attributes["__qualname__"] = obj.__qualname__
         return reduced
+
+
+def _attention_backend(name: str) -> Any:
+    return getattr(SDPBackend, name) if name else SDPBackend
 
 
 def _parametrized(own: type[nn.Module], names: Sequence[str]) -> nn.Module:

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.core.workload import Signature, TensorSpec
-from autocompile.workload.opaque import mapped, opened
+from autocompile.workload.opaque import is_batch, mapped, opened, tensors_in
 
 MAX_SAMPLES = 64
 _SHAPE_OF_INPUTS = "give a tensor, a tuple of arguments, a dict of keyword arguments, a list of those, or a DataLoader"
@@ -29,6 +29,7 @@ class Sample:
 def as_samples(inputs: object) -> tuple[Sample, ...]:
     """Convert a tensor, a tuple (arguments), a mapping (keyword arguments), or a list of these to samples.
 
+    Another object with tensors that has a method `to`, such as a batch of graphs, is the only argument of its call.
     More than 64 samples are thinned evenly, which keeps their distribution. Raises InvalidWorkload for anything else,
     for an empty list and for samples without a tensor.
     """
@@ -44,7 +45,7 @@ def _as_sample(one: object, position: int, *, single: bool) -> Sample:
     where = "inputs" if single else f"inputs[{position}]"
     if isinstance(one, Sample):
         sample = one
-    elif isinstance(one, torch.Tensor):
+    elif isinstance(one, torch.Tensor) or is_batch(one):
         sample = Sample((one,), {})
     elif isinstance(one, Mapping):
         sample = Sample((), {str(name): value for name, value in one.items()})
@@ -54,7 +55,7 @@ def _as_sample(one: object, position: int, *, single: bool) -> Sample:
         raise InvalidWorkload(
             f"cannot call the model with a {type(one).__name__}", where=where, remedy=_SHAPE_OF_INPUTS
         )
-    if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((sample.args, sample.kwargs))):
+    if not any(True for _tensor in tensors_in((sample.args, sample.kwargs))):
         raise InvalidWorkload("contains no tensor", where=where, remedy=_SHAPE_OF_INPUTS)
     return sample
 
@@ -130,5 +131,4 @@ def clone(sample: Sample) -> Sample:
 
 def device_of(sample: Sample) -> torch.device:
     """Return the device of a call's first tensor. Raises StopIteration if it has none."""
-    leaves = pytree.tree_leaves((sample.args, sample.kwargs))
-    return next(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return next(tensor.device for tensor in tensors_in((sample.args, sample.kwargs)))

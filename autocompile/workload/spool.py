@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidWorkload, UsageError
 from autocompile.core.pipeline import InputPipeline
@@ -27,6 +26,7 @@ from autocompile.workload.capture.stream import Taken, is_stream, take
 from autocompile.workload.capture.training import active_in_training
 from autocompile.workload.gpu import gpus_among
 from autocompile.workload.identity.facts import identity_of, workload_fingerprint
+from autocompile.workload.opaque import tensors_in
 from autocompile.workload.samples import Sample, as_samples, describe, signatures_of
 from autocompile.workload.settings import apply_settings, current_settings
 from autocompile.workload.step import Step
@@ -274,6 +274,6 @@ def _devices_of(model: Any, samples: tuple[Sample, ...]) -> list[torch.device]:
     the CPU, and take tensors from it.
     """
     tensors = [*model.parameters(), *model.buffers()] if isinstance(model, nn.Module) else []
-    leaves = [*tensors, *pytree.tree_leaves([(s.args, s.kwargs) for s in samples])]
-    devices = dict.fromkeys(leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor))
+    held = tensors_in([(sample.args, sample.kwargs) for sample in samples])
+    devices = dict.fromkeys(tensor.device for tensor in (*tensors, *held))
     return sorted(devices, key=lambda device: device.type == "cpu") or [torch.device("cpu")]

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
+from autocompile.core.errors import InvalidWorkload
 from autocompile.trial.check.reference import as_float64, vary, writes_into_inputs
 from autocompile.trial.check.repeatability import repeatability
 from autocompile.workload.call import Call
+from autocompile.workload.capture.stream import is_stream, take
 from autocompile.workload.opaque import mapped, parts
-from autocompile.workload.samples import Sample, clone, describe
+from autocompile.workload.samples import Sample, as_samples, clone, describe
+from autocompile.workload.training.training import Training, steps_of
 
 
 @dataclass
@@ -127,3 +131,50 @@ def test_an_object_that_is_empty_before_the_call_is_copied_too():
     assert found.mutates_inputs
     assert empty.args[1].content is None
     assert "0x" not in str(describe(empty))
+
+
+class Graphs:
+    """A batch of graphs, as libraries have them: it can be iterated over, and moved to a device."""
+
+    def __init__(self, count=3):
+        self.nodes = torch.randn(count, 2)
+
+    def __iter__(self):
+        yield "nodes", self.nodes
+
+    def to(self, device):
+        self.nodes = self.nodes.to(device)
+        return self
+
+
+class Adding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Linear(2, 2)
+
+    def forward(self, graphs):
+        return self.part(graphs.nodes)
+
+
+def test_a_batch_of_graphs_is_one_sample():
+    (sample,) = as_samples(graphs := Graphs())
+    assert sample.args == (graphs,)
+    assert len(as_samples([Graphs(), Graphs()])) == 2
+    assert not is_stream(graphs)
+
+
+def test_a_loader_of_such_batches_is_a_stream():
+    loader = DataLoader([1, 2], batch_size=None, collate_fn=Graphs)
+    assert is_stream(loader)
+    samples = as_samples(take(loader, Adding(), tries_loaders=False).calls)
+    assert [sample.args[0].nodes.shape[0] for sample in samples] == [1, 2]
+
+
+def test_it_can_be_trained_on():
+    training = Training(loss=lambda model, graphs: model(graphs).mean(), optimizer=torch.optim.SGD)
+    assert [len(sample.args) for sample in steps_of(Graphs(), training)] == [1]
+
+
+def test_an_object_without_tensors_is_no_sample():
+    with pytest.raises(InvalidWorkload, match="cannot call the model with a Part"):
+        as_samples(type("Part", (), {"to": len})())

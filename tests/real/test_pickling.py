@@ -5,10 +5,12 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autocompile.workload import pickling
 from autocompile.workload.identity.facts import identity_like, identity_of
@@ -94,3 +96,11 @@ def test_a_librarys_wrapper_is_no_code_of_the_users():
 def test_a_class_of_a_module_is_pickled_by_name(tmp_path):
     with dumped(nn.Linear, tmp_path / "class").open("rb") as file:
         assert pickle.load(file) is nn.Linear
+
+
+def test_implementations_of_attention_can_be_pickled(tmp_path):
+    chosen = partial(sdpa_kernel, [SDPBackend.MATH])
+    with dumped([chosen, SDPBackend], tmp_path / "chosen").open("rb") as file:
+        again, kind = pickle.load(file)
+    assert again.args == ([SDPBackend.MATH],)
+    assert kind is SDPBackend

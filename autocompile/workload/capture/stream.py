@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from autocompile.core.errors import InvalidWorkload
@@ -26,6 +25,7 @@ from autocompile.workload.capture.loader import (
     twin,
 )
 from autocompile.workload.capture.script import describe_fault
+from autocompile.workload.opaque import is_batch, mapped, tensors_in
 from autocompile.workload.samples import MAX_SAMPLES
 
 _TAKING_S = 5.0
@@ -50,7 +50,8 @@ class Taken:
 
 def is_stream(inputs: object) -> bool:
     """Return whether it has to be iterated over: it is neither a sample nor a list of samples."""
-    return isinstance(inputs, Iterable) and not isinstance(inputs, torch.Tensor | Mapping | tuple | list | str | bytes)
+    is_sample = isinstance(inputs, torch.Tensor | Mapping | tuple | list | str | bytes) or is_batch(inputs)
+    return isinstance(inputs, Iterable) and not is_sample
 
 
 def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -> Taken:
@@ -130,14 +131,10 @@ def _as_calls(batches: list[Any], model: Any, *, whole: bool) -> tuple[list[Any]
     home = next((p.device for p in model.parameters()), None) if isinstance(model, nn.Module) else None
     for batch in batches:
         call, note = (batch, "") if whole else accepted(tuple(batch) if isinstance(batch, list) else batch, model)
-        if home is not None and any(_lies_elsewhere(leaf, home) for leaf in pytree.tree_leaves(call)):
-            call = pytree.tree_map(lambda leaf: leaf.to(home) if isinstance(leaf, torch.Tensor) else leaf, call)
+        if home is not None and any(tensor.device != home for tensor in tensors_in(call)):
+            call = mapped(lambda tensor: tensor.to(home), call)
             notes.append(f"the batches were moved to {home}, where the model is")
         calls.append(call)
         notes.append(note)
         left_out = left_out or note
     return calls, [note for note in dict.fromkeys(notes) if note], left_out
-
-
-def _lies_elsewhere(leaf: Any, home: torch.device) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.device != home

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from autocompile.core.errors import InvalidValue, InvalidWorkload
 from autocompile.core.goal import Batch, check_batch
+from autocompile.workload.opaque import tensors_in
 from autocompile.workload.samples import MAX_SAMPLES, Sample, named_leaves
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -120,7 +121,7 @@ def steps_of(batches: Any, training: Training) -> tuple[Sample, ...]:
     step = max(1.0, len(many) / MAX_SAMPLES)
     chosen = [many[int(position * step)] for position in range(min(len(many), MAX_SAMPLES))]
     for position, batch in enumerate(chosen):
-        if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(batch)):
+        if not any(True for _tensor in tensors_in(batch)):
             where = f"batches[{position}]" if len(many) > 1 else "batches"
             raise InvalidWorkload("contains no tensor", where=where, remedy="give what your loss takes")
     return training.samples_of(chosen)
