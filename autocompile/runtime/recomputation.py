@@ -7,10 +7,14 @@ work; it draws the same random numbers again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+from autocompile.workload.attention import attention_as_now
 
 
 class Recomputed:
@@ -25,7 +29,15 @@ class Recomputed:
         self.forward = forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return checkpoint(self.forward, *args, use_reentrant=False, **kwargs)
+        if torch.compiler.is_compiling():  # the compiler decides in the forward pass what the backward pass computes
+            return checkpoint(self.forward, *args, use_reentrant=False, **kwargs)
+        return checkpoint(self.forward, *args, use_reentrant=False, context_fn=_as_before(), **kwargs)
+
+
+def _as_before() -> Callable[[], tuple[AbstractContextManager[None], AbstractContextManager[None]]]:
+    """Return a source of the contexts of both computations, in which attention is computed in the same way."""
+    again = attention_as_now()
+    return lambda: (nullcontext(), again)
 
 
 def recompute(module: nn.Module, paths: Sequence[str]) -> None:

@@ -51,3 +51,8 @@ def attention_as(attention: str) -> AbstractContextManager[None]:
     setting belongs to the process; it is restored when the last user has left the context.
     """
     return _AS_PRODUCTS if attention == MATH else nullcontext()
+
+
+def attention_as_now() -> AbstractContextManager[None]:
+    """Return a context for later in which attention is computed as it is now."""
+    return attention_as(MATH if _AS_PRODUCTS.applies else "")

@@ -20,6 +20,11 @@ class ProcessSetting(AbstractContextManager[None]):
         self._lock = threading.Lock()
         self._count, self._before = 0, None
 
+    @property
+    def applies(self) -> bool:
+        """Return whether somebody is in the context."""
+        return self._count > 0
+
     def __enter__(self) -> None:
         with self._lock:
             if self._count == 0:

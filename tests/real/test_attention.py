@@ -15,6 +15,7 @@ from autocompile.core.plan import Plan
 from autocompile.runtime.building import ahead, as_trained, build
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.inductor.settings import compiled
+from autocompile.runtime.recomputation import recompute
 from autocompile.trial.profile.kernels import kernels_of
 from autocompile.workload.attention import attention_as
 from autocompile.workload.call import Call
@@ -165,6 +166,16 @@ def test_a_training_step_is_built_with_it(plan, step):
         observed[attention] = trained.run(sample), [one.detach().clone() for one in trained.module.parameters()]
         assert fused_kernels(lambda trained=trained: trained.run(sample)) == kernels
     torch.testing.assert_close(observed["math"], observed[""], rtol=1e-4, atol=1e-5)
+
+
+def test_a_loop_that_calls_backward_itself_recomputes_with_it(step):
+    _given, sample = step
+    model = nn.Sequential(Attending())
+    recompute(model, ["0"])
+    with attention_as("math"):
+        loss = fitted(model, sample.args[0])
+    assert fused_kernels(loss.backward) == 0
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 @pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")  # torch's own exporter of itself

@@ -173,8 +173,8 @@ def test_a_compiler_that_lowers_dropout_wrongly_is_refused_before_it_is_timed(la
     monkeypatch.setattr(InductorRuntime, "build", build)
     phases = Phases()
     outcome = measure(laboratory.task(compiled()), phases)
-    assert isinstance(outcome, Failure)
-    assert (outcome.stage, outcome.kind) == ("verify", "wrong_result")
+    assert isinstance(outcome, Failure), outcome
+    assert (outcome.stage, outcome.kind) == ("verify", "wrong_result"), outcome
     assert "another mean" in outcome.message
     assert "timing" not in phases.seconds
 
