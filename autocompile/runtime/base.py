@@ -23,8 +23,9 @@ from autocompile.workload.training.training import Loss
 class NotPackable(Exception):
     """A runtime cannot pack this model; the message gives the reason in one line.
 
-    `cause` is `model` if the reason is in the model or the machine and applies to all settings, `export` if the model
-    cannot be exported in this precision, `capture` if no CUDA graph of its calls can be captured, and otherwise "".
+    `cause` is `model` if the reason is in the model or the machine and applies to all settings, `no program` if it
+    applies to all runtimes that compile programs as well, `export` if the model cannot be exported in this precision,
+    `capture` if no CUDA graph of its calls can be captured, and otherwise "".
     """
 
     def __init__(self, message: str, cause: FailureCause = "") -> None:

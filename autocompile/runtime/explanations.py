@@ -121,11 +121,13 @@ EXPORTS = (
         r"GuardOnDataDependentSymNode|data-dependent expression",
         "the model's control flow depends on the values of a tensor (a branch, .item(), or a size)",
         "compute both results and select with torch.where",
+        "no program",
     ),
     Row(
         r"\.numpy\(\) is not supported",
         "a tensor is converted to NumPy",
         "use torch functions instead",
+        "no program",
     ),
     Row(
         r"your code specialized it to be a constant \((\d+)\)",

@@ -142,16 +142,16 @@ def _export(module: nn.Module, sample: Sample, axes: Sequence[FreeAxis]) -> Expo
     except NotPackable:
         raise
     except Exception as fault:  # the exporter raises dozens of types
-        raise NotPackable(_in_words(fault), "export") from fault
+        raise _not_packable(fault) from fault
 
 
-def _in_words(fault: BaseException) -> str:
+def _not_packable(fault: BaseException) -> NotPackable:
     """Return the reason, if it is known, and the line of the user's code; otherwise the exporter's first lines."""
     row, groups = matched(EXPORTS, str(fault))
     if row is not None:
-        return f"{row.reason.format(*groups)}{own_place(fault)}; {row.advice}"
+        return NotPackable(f"{row.reason.format(*groups)}{own_place(fault)}; {row.advice}", row.cause or "export")
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
-    return f"{type(fault).__name__}: {' '.join(lines[:2])[:400]}{own_place(fault)}"
+    return NotPackable(f"{type(fault).__name__}: {' '.join(lines[:2])[:400]}{own_place(fault)}", "export")
 
 
 def _guards(sample: Sample, axes: Sequence[FreeAxis]) -> tuple[TensorGuard | ConstantGuard, ...]:

@@ -40,6 +40,7 @@ def because(cause):
         ("skipped", COMPILED, (FROZEN, STATIC, DYNAMIC, MARKED)),
         ("untraceable", COMPILED, (FROZEN, replace(compiled(), threads=2))),
         ("state changes", REGIONAL, (compiled(options={"freezing": True}, scope=("layers.0",)),)),
+        ("no program", Plan("openvino"), (Plan("openvino", autocast="bfloat16"), Plan("onnxruntime"), Plan("aot"))),
     ],
 )
 def test_what_compiles_the_same_code_fails_alike(cause, plan, others):
@@ -55,6 +56,8 @@ def test_what_compiles_the_same_code_fails_alike(cause, plan, others):
         ("size changes", STATIC, (COMPILED, DYNAMIC, MARKED, FILLED)),
         ("skipped", COMPILED, (Plan(), REGIONAL, AROUND)),
         ("untraceable", COMPILED, (DYNAMIC, REGIONAL, replace(compiled(), autocast="bfloat16"))),
+        ("no program", Plan("openvino"), (Plan(), COMPILED, Plan("aot", batch=4))),
+        ("export", Plan("openvino"), (Plan("aot"), Plan("openvino", autocast="bfloat16"))),
     ],
 )
 def test_what_compiles_other_code_or_for_other_sizes_may_still_be_tried(cause, plan, others):

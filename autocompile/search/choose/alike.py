@@ -14,10 +14,13 @@ from autocompile.runtime.catalogue import kind_of
 
 
 def fails_alike(failure: Failure, plan: Plan, other: Plan) -> bool:
-    """Whether `other` must fail for the same reason as `plan`. The runtime of both decides."""
-    if not failure.cause or plan.runtime != other.runtime:
-        return False
-    return kind_of(plan).fails_alike(failure, plan, other)
+    """Whether `other` must fail for the same reason as `plan`.
+
+    The runtime of both decides. Runtimes that compile programs share what prevents any program.
+    """
+    if failure.cause == "no program":
+        return plan.batch == other.batch and all(kind_of(one).packs_as == "load" for one in (plan, other))
+    return bool(failure.cause) and plan.runtime == other.runtime and kind_of(plan).fails_alike(failure, plan, other)
 
 
 def foregone(plan: Plan, trials: Sequence[Trial]) -> Trial | None:
