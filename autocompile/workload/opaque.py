@@ -39,7 +39,7 @@ def parts(name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 def opened(name: str, leaf: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a leaf that has attributes, or else the leaf itself."""
+    """Yield the parts of a leaf that has attributes or elements, or else the leaf itself."""
     yield from parts(name, leaf) if _is_open(leaf) else [(name, leaf)]
 
 
@@ -81,8 +81,10 @@ def _copied(leaf: Any, change: Callable[[torch.Tensor], Any], memo: dict[int, An
 
 
 def _is_open(value: Any) -> bool:
-    """Return whether an object has attributes that are searched for tensors."""
-    return not isinstance(value, (torch.Tensor, *_PLAIN, *_CLOSED)) and bool(getattr(value, "__dict__", None))
+    """Return whether an object has attributes or elements that are searched for tensors."""
+    if isinstance(value, (torch.Tensor, *_PLAIN, *_CLOSED)):
+        return False
+    return isinstance(value, list | tuple | dict) or bool(getattr(value, "__dict__", None))
 
 
 def _held_in(value: Any, seen: set[int]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
@@ -173,6 +174,16 @@ def test_a_loader_of_such_batches_is_a_stream():
 def test_it_can_be_trained_on():
     training = Training(loss=lambda model, graphs: model(graphs).mean(), optimizer=torch.optim.SGD)
     assert [len(sample.args) for sample in steps_of(Graphs(), training)] == [1]
+
+
+def test_a_packed_sequence_is_one_sample():
+    packed = pack_sequence([torch.randn(3, 2), torch.randn(2, 2)])
+    (sample,) = as_samples(packed)
+    copied = clone(sample).args[0]
+    assert isinstance(copied, PackedSequence)
+    assert torch.equal(copied.data, packed.data)
+    assert copied.data.data_ptr() != packed.data.data_ptr()
+    assert repeatability(Call(nn.GRU(2, 3)), sample, seed=0).deterministic
 
 
 def test_an_object_without_tensors_is_no_sample():
