@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from autocompile.artifact import starting
+from autocompile.artifact.background import Background
 from autocompile.artifact.integrity import Opened, open_artifact
 from autocompile.artifact.mismatch import Mismatch, grave_of, lacking, lacking_in, mismatches
 from autocompile.artifact.module import About, CompiledModule
@@ -28,7 +29,7 @@ from autocompile.artifact.programs import (
     packed_weights,
     program_notes,
 )
-from autocompile.artifact.serving import Background, Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
+from autocompile.artifact.serving import Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
 from autocompile.core.caution import warn
 from autocompile.core.errors import InvalidArtifact, InvalidRecommendation, InvalidValue
 from autocompile.core.manifest import Absence, Manifest, Served
@@ -272,7 +273,7 @@ class _Loading:
         return Holding(server, self.eager(), weights, self.tally) if weights else server
 
     def _watch(self) -> Watch:
-        return Watch(self.model, self.manifest.identity.attributes)
+        return Watch(self.model, self.manifest.identity.attributes, self.manifest.identity.kept)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
         problem = lacking_in(found)

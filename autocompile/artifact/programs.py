@@ -82,7 +82,7 @@ def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weight
     if model is None or manifest.serving.start != "load" or not kind_of(manifest.plan).holds_weights(manifest.plan):
         return None
     samples = (manifest.weight_samples or None) if check == "sample" else None
-    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes), samples)
+    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes, manifest.identity.kept), samples)
 
 
 def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:
@@ -161,7 +161,7 @@ def load_standby(
     """Load the standby. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
     if found := differing(standby, device):
         raise NotLoadable(found)
-    watch = Watch(model, standby.identity.attributes)
+    watch = Watch(model, standby.identity.attributes, standby.identity.kept)
     name = standby.plan.runtime
     programs = loaded_programs(opened, name, standby.programs, model, watch, device)
     return ProgramServer(programs, watch, rest.behind, rest.eager, tally, Serving(name, "load"), name)

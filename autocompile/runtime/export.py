@@ -21,6 +21,7 @@ from autocompile.core.program import Axis, ConstantGuard, Program, TensorGuard
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.devices import computing_device
 from autocompile.runtime.explanations import EXPORTS, matched
+from autocompile.runtime.strangers import tensors_in_memory
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.capture.script import own_place
 from autocompile.workload.samples import Sample, named_leaves
@@ -31,12 +32,14 @@ class Exported:
     """An exported program and the structure of its outputs.
 
     `output_spec` is the structure as torch describes it. `outputs` has one entry for each leaf of the output: None for
-    the program's next tensor, or the Python literal of a leaf that is not a tensor.
+    the program's next tensor, or the Python literal of a leaf that is not a tensor. `strangers` are all tensors that
+    existed before the program was traced, except those that the model is known to make for itself.
     """
 
     program: ExportedProgram
     output_spec: Any
     outputs: tuple[str | None, ...]
+    strangers: Sequence[torch.Tensor]
 
 
 class _Traced:
@@ -102,9 +105,10 @@ def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = 
     The plan's autocast is part of the program. Raises NotPackable. Its message has the reason, or the exporter's first
     lines; its `__cause__` is the exporter's exception.
     """
+    strangers = tensors_in_memory()
     module = _OverTensors(model, plan, sample)
     program = _export(module, sample, axes)
-    return Exported(program, module.traced.spec, module.traced.literals)
+    return Exported(program, module.traced.spec, module.traced.literals, strangers)
 
 
 def described(

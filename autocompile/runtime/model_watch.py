@@ -8,7 +8,8 @@ the modules' dictionaries, of which the interpreter keeps count. Only after a wr
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,12 +17,13 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
-from autocompile.core.identity import moved_attributes, summary
+from autocompile.core.identity import moved_attributes, moved_kept, summary
 from autocompile.runtime.dictionaries import Written
 from autocompile.workload.capturing_hooks import is_capturing
 from autocompile.workload.identity.facts import attribute_text, held_at
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+NOTHING: Mapping[str, Iterable[str]] = MappingProxyType({})
 
 
 class Identities:
@@ -49,16 +51,20 @@ class State(NamedTuple):
 class Watch:
     """Detect changes that do not show in the weights: replaced submodules, hooks, and other values of attributes.
 
-    `attributes` are the paths of the attributes that matter, as in `core.identity`. By default these are the `training`
-    flags of all modules.
+    `attributes` are the paths of the attributes that matter, and `kept` those that a call may set, with the texts that
+    they may have, as in `core.identity`. By default `attributes` are the `training` flags of all modules.
     """
 
-    def __init__(self, model: Any, attributes: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, model: Any, attributes: Iterable[str] | None = None, kept: Mapping[str, Iterable[str]] = NOTHING
+    ) -> None:
         named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
         self._modules = list(named.values())
         self._roots = {"": model}
         paths = (f"{path}.training".lstrip(".") for path in named) if attributes is None else attributes
         self._attributes = tuple(paths) if named else ()
+        self._packed = {path: tuple(texts) for path, texts in kept.items()} if named else {}
+        self.kept = self._packed
         self._values = self._texts()
         self._children = Identities(self._modules, "_modules")
         self._built_as = self._look()
@@ -79,6 +85,14 @@ class Watch:
             return self.state.fault
         return "the model has hooks" if self._has_hooks() else ""
 
+    def accept(self) -> None:
+        """Accept the present values of the attributes that a call may set. Call this after a call of the model."""
+        if self.kept:
+            with self._renewing:
+                now = self._kept_now()
+                self.kept = {path: tuple(dict.fromkeys((*texts, now[path]))) for path, texts in self._packed.items()}
+                self.state = self._renewed()
+
     def _renewed(self) -> State:
         """Return a new state. It records the dictionaries first, so that the next check sees writes during this one."""
         dictionaries = [one for module in self._modules for one in _dictionaries_of(module)]
@@ -89,7 +103,7 @@ class Watch:
         now = self._look()
         faults = [words for words, value in now.items() if value != self._built_as[words]]
         faults += [] if self._children.hold() else ["a submodule was replaced"]
-        moved = summary(moved_attributes(self._values, self._texts()))
+        moved = summary([*moved_attributes(self._values, self._texts()), *moved_kept(self.kept, self._kept_now())])
         return State(written, next(filter(None, (*faults, moved)), ""))
 
     def _look(self) -> dict[str, list[Any]]:
@@ -109,10 +123,13 @@ class Watch:
         texts = {path: attribute_text(self._roots, path) for path in self._attributes}
         return {path: text for path, text in texts.items() if text is not None}
 
+    def _kept_now(self) -> dict[str, str]:
+        return {path: attribute_text(self._roots, path) or "" for path in self.kept}
+
     def _settings(self) -> list[dict[str, Any]]:
         """Return the dictionaries of plain objects, such as a `config`, that hold attributes."""
         own = {id(vars(module)) for module in self._modules}
-        places = (held_at(self._roots, path) for path in self._attributes)
+        places = (held_at(self._roots, path) for path in (*self._attributes, *self.kept))
         held = {id(place[0]): place[0] for place in places if place is not None}
         return [kept_in for key, kept_in in held.items() if key not in own]
 

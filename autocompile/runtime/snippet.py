@@ -56,7 +56,8 @@ def snippet(
     defined = step_lines(plan, own.loss, device_type, training) if training else _run_lines(plan, own, device_type)
     if generation and kind_of(plan).compiles:
         defined = [*defined, *generation_snippet.loop_lines(generation)]
-    return "\n".join([*lines, *own.setup, *defined]) + "\n"
+    setup = (training is not None and own.setup_to_train) or own.setup
+    return "\n".join([*lines, *setup, *defined]) + "\n"
 
 
 def _run_lines(plan: Plan, own: Lines, device_type: str) -> list[str]:

@@ -9,28 +9,28 @@ changes in place by an optimizer, by `load_state_dict` or by any operation with 
 count the steps of its fused optimizers as writes; a hook reports them instead. Writes to a tensor's memory that bypass
 torch (in place through `tensor.data`, through a NumPy view, or in inference mode into tensors that were made in it) are
 detected on a CPU if they change all or most of a tensor (`witnesses.py`). The check does not detect such writes to a
-few elements or on another device, or changes of tensors that are not in the modules' parameters, buffers and
-attributes, such as tensors in lists or closures.
+few elements or on another device. Programs with a copy of another tensor (in a list, or of a library's code) are not
+packed (`strangers.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autocompile.parallel import do_all
 from autocompile.runtime.base import Loaded, WeightsDiffer
 from autocompile.runtime.digest import digest_of
-from autocompile.runtime.model_watch import State, Watch, registered_tensors
+from autocompile.runtime.held_tensors import HeldTensors
+from autocompile.runtime.model_watch import State, Watch
 from autocompile.runtime.unwritten import Unwritten
 
 # Larger tensors are read in pieces of this size, each with its own digest, so that threads can share the work.
@@ -42,12 +42,11 @@ _SAMPLES, _SAMPLE_BYTES = 16, 256
 UNREADABLE = ""
 
 
-def digests(model: Any, *, sampled: bool = False) -> dict[str, str]:
-    """Describe the contents of each of the model's tensors, by path: dtype, shape, and a digest of its bytes.
+def digests(named: Mapping[str, torch.Tensor], *, sampled: bool = False) -> dict[str, str]:
+    """Describe the contents of each tensor, by name: dtype, shape, and a digest of its bytes.
 
     With `sampled`, the digest is of 16 evenly spaced pieces of 256 bytes of each tensor.
     """
-    named = dict(_tensors_of(model))
     readings = {id(tensor): _Reading(tensor, sampled) for tensor in named.values()}
     parts = [part for reading in readings.values() for part in reading.parts()]
     # The largest parts come first, so that all threads end at about the same time.
@@ -108,8 +107,8 @@ class Weights:
     ) -> None:
         _FUSED_STEPS.listen()
         self.watch = watch
-        self._model = model
-        self._packed = digests(model) if packed is None else packed
+        self._tensors = HeldTensors(model, without=watch.kept, packed=packed or ())
+        self._packed = digests(self._tensors.named()) if packed is None else packed
         self._samples = samples
         self._reading = threading.Lock()
         self._look: _Look | None = None
@@ -152,8 +151,8 @@ class Weights:
 
     def _looked(self) -> _Look:
         if self._samples is None:
-            return _Look(self._model, self._packed, self.watch.state)
-        look = _Look(self._model, self._samples, self.watch.state, sampled=True)
+            return _Look(self._tensors, self._packed, self.watch.state)
+        look = _Look(self._tensors, self._samples, self.watch.state, sampled=True)
         self._samples = None
         return look
 
@@ -161,33 +160,27 @@ class Weights:
 class _Look:
     """The weights' addresses and numbers of writes, recorded before the weights were read."""
 
-    def __init__(self, model: Any, packed: Mapping[str, str], state: State, *, sampled: bool = False) -> None:
-        self._model, self._state = model, state
+    def __init__(self, tensors: HeldTensors, packed: Mapping[str, str], state: State, *, sampled: bool = False) -> None:
+        self._tensors, self._state = tensors, state
         self._step = _FUSED_STEPS.latest
-        self._held = _identities(model)
-        self._unwritten = Unwritten([tensor for _path, tensor in _tensors_of(model)])
-        self.difference = difference(packed, digests(model, sampled=sampled))
+        named = tensors.named()
+        self._held, self._variables = _identities(named.items()), _identities(tensors.variables())
+        self._unwritten = Unwritten(list(named.values()))
+        self.difference = difference(packed, digests(named, sampled=sampled))
 
     def holds(self, state: State) -> bool:
         """Return whether no write has been detected since."""
+        if self._variables and _identities(self._tensors.variables()) != self._variables:
+            return False
         if state is not self._state:
-            if _identities(self._model) != self._held:
+            if _identities(self._tensors.named().items()) != self._held:
                 return False
             self._state = state
         return self._step is _FUSED_STEPS.latest and self._unwritten.hold()
 
 
-def _tensors_of(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every parameter, every buffer, and every tensor that is a plain attribute of a module, by path."""
-    yield from registered_tensors(model)
-    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor):
-                yield f"{path}.{name}".lstrip("."), value
-
-
-def _identities(model: Any) -> list[tuple[str, int]]:
-    return [(path, id(tensor)) for path, tensor in _tensors_of(model)]
+def _identities(named: Iterable[tuple[str, torch.Tensor]]) -> list[tuple[str, int]]:
+    return [(path, id(tensor)) for path, tensor in named]
 
 
 # A part of the work: the number of bytes to read, and the function that reads them.

@@ -14,6 +14,7 @@ from autocompile.core.serving import Serving
 from autocompile.runtime import records
 from autocompile.runtime.base import WeightsDiffer
 from autocompile.runtime.building import build
+from autocompile.runtime.held_tensors import HeldTensors
 from autocompile.runtime.model_watch import Watch
 from autocompile.runtime.weights import UNREADABLE, Weights, difference, digests
 from autocompile.workload.call import Call
@@ -33,6 +34,11 @@ class Held(nn.Module):
 def model():
     torch.manual_seed(0)
     return Held().eval()
+
+
+def read(model, **how):
+    """The digests of a model's tensors."""
+    return digests(HeldTensors(model).named(), **how)
 
 
 def stepped(optimizer, **settings):
@@ -133,7 +139,7 @@ def asked(request, monkeypatch):
 def test_every_change_is_seen_and_its_undoing_too(model, asked, change, monkeypatch):
     if change not in BEHIND_TORCH:  # what torch counts is seen without looking at elements
         monkeypatch.setattr("autocompile.runtime.unwritten.witnesses", lambda _tensors: [])
-    weights = Weights(model, digests(model), Watch(model, ()))
+    weights = Weights(model, read(model), Watch(model, ()))
     assert weights.difference() == ""
     from_records = asked == "records"
     assert isinstance(weights._look._unwritten._looks[0], records.Words) == from_records
@@ -153,10 +159,10 @@ def test_every_change_is_seen_and_its_undoing_too(model, asked, change, monkeypa
 
 
 def test_a_sample_tells_other_weights_and_after_a_change_all_is_compared(model):
-    packed, samples = digests(model), digests(model, sampled=True)
+    packed, samples = read(model), read(model, sampled=True)
     assert Weights(model, packed, Watch(model, ()), samples).difference() == ""
     wide = nn.Linear(256, 256)
-    known, sampled = digests(wide), digests(wide, sampled=True)
+    known, sampled = read(wide), read(wide, sampled=True)
     between = 300  # of 256 KiB, of which the first 256 bytes are a piece of the sample and the next begins at 17 KB
     with torch.no_grad():
         wide.weight.view(-1)[between] += 1
@@ -174,7 +180,7 @@ def test_a_sample_tells_other_weights_and_after_a_change_all_is_compared(model):
 
 
 def test_a_thread_compares_and_the_caller_waits_for_it(model, monkeypatch):
-    packed, own, asked = digests(model), digests, threading.Event()
+    packed, own, asked = read(model), digests, threading.Event()
     threads = []
 
     def slow(*given, **named):
@@ -194,7 +200,7 @@ def test_a_thread_compares_and_the_caller_waits_for_it(model, monkeypatch):
 
 
 def test_what_a_thread_could_not_compare_is_compared_in_the_same_way_later(model, monkeypatch):
-    packed, samples, own, asked = digests(model), digests(model, sampled=True), digests, []
+    packed, samples, own, asked = read(model), read(model, sampled=True), digests, []
 
     def failing_once(*given, **named):
         asked.append(named)
@@ -210,7 +216,7 @@ def test_what_a_thread_could_not_compare_is_compared_in_the_same_way_later(model
 
 
 def test_nothing_is_read_again_while_nothing_changes(model, monkeypatch):
-    weights = Weights(model, digests(model), Watch(model, ()))
+    weights = Weights(model, read(model), Watch(model, ()))
     assert weights.difference() == ""
     monkeypatch.setattr("autocompile.runtime.weights.digests", None)
     for mode in (False, True):
@@ -240,10 +246,10 @@ def test_what_was_built_unpacked_serves_while_the_weights_are_the_same(model):
 
 
 def test_what_differs_is_named(model):
-    packed = digests(model)
-    assert difference(packed, digests(copy.deepcopy(model))) == ""
+    packed = read(model)
+    assert difference(packed, read(copy.deepcopy(model))) == ""
     in_place(model)
-    other = digests(model)
+    other = read(model)
     assert difference(packed, other).endswith("were packed: layers.0.weight differs")
     assert difference(packed, {**other, "layers.2.bias": "x"}).endswith("layers.0.weight differs, and 1 more")
     assert difference({}, {"a": "x"}).endswith("there was no a")
@@ -252,10 +258,10 @@ def test_what_differs_is_named(model):
 
 
 def test_digests_tell_types_shapes_and_values_apart():
-    def read(tensor):
+    def digest(tensor):
         holder = nn.Module()
         holder.register_buffer("held", tensor)
-        return digests(holder)["held"]
+        return read(holder)["held"]
 
     tensors = [
         torch.zeros(4), torch.zeros(2, 2), torch.zeros(4, dtype=torch.int32), torch.zeros(0), torch.tensor(0.0),
@@ -263,17 +269,46 @@ def test_digests_tell_types_shapes_and_values_apart():
         -torch.zeros(4), torch.ones(4), torch.eye(3).to_sparse(),
     ]  # fmt: skip
     assert UNREADABLE not in map(read, tensors)
-    assert len(set(map(read, tensors))) == len(tensors)
+    assert len(set(map(digest, tensors))) == len(tensors)
     image = torch.randn(1, 3, 4, 4)
-    assert read(image) == read(image.to(memory_format=torch.channels_last))
-    assert read(torch.zeros(2, device="meta")) == UNREADABLE
+    assert digest(image) == digest(image.to(memory_format=torch.channels_last))
+    assert digest(torch.zeros(2, device="meta")) == UNREADABLE
 
 
 def test_tied_and_inference_tensors_are_read(model):
     model.layers[2].weight = model.layers[0].weight
     with torch.inference_mode():
         model.layers[1].running_var = torch.ones(4)
-    weights = Weights(model, digests(model), Watch(model, ()))
+    weights = Weights(model, read(model), Watch(model, ()))
     assert weights.difference() == ""
     in_place(model)
     assert "layers.0.weight differs, and 1 more" in weights.difference()
+
+
+SCALE = torch.ones(3)
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        shift = torch.ones(3)
+        self.shifted = lambda x: x + shift
+
+    def forward(self, x):
+        return self.shifted(x) * SCALE
+
+
+def test_changes_of_globals_and_closures_are_seen(monkeypatch):
+    model = Scaled()
+    packed = read(model)
+    closed, scale = sorted(packed)
+    assert closed.endswith("(shift)")
+    assert scale == "Scaled.forward(SCALE)"
+    weights = Weights(model, packed, Watch(model, ()))
+    assert weights.difference() == ""
+    SCALE.mul_(2)
+    assert "Scaled.forward(SCALE) differs" in weights.difference()
+    SCALE.div_(2)
+    assert weights.difference() == ""
+    monkeypatch.setitem(globals(), "SCALE", torch.zeros(3))
+    assert "Scaled.forward(SCALE) differs" in weights.difference()

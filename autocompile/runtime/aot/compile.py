@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +11,6 @@ from typing import Any
 
 import msgspec
 import torch
-from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
@@ -33,9 +31,10 @@ from autocompile.runtime.aot.write_constants import NotMappable, write_constants
 from autocompile.runtime.base import NotLoadable, NotPackable
 from autocompile.runtime.compiler_options import SILENT
 from autocompile.runtime.devices import check_one_gpu, computing_device
-from autocompile.runtime.export import described, exported
+from autocompile.runtime.export import Exported, described, exported
 from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import registered_tensors
+from autocompile.runtime.strangers import is_made_by_the_model, memory_of, refuse_strangers, stranger
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 
@@ -65,17 +64,14 @@ def compile_ahead(
     settings = settings_of(plan)
     if settings.is_captured:
         check_calls(sample, axes)
-    outside = _tensors_in_memory()
     export = exported(model, plan, sample, axes)
     _as_buffers(export.program)
-    own = _tensors_of_its_own(export.program, model, outside)
     compiling = _Compiling(export.program, settings.compiled_with, directory, name)
     if not settings.is_frozen:
-        package = compiling.on_weights(model, own, tunes=device.type != "cpu")
-    elif device.type == "cpu":
-        package = compiling.on_mapped_constants() or compiling.closed()
+        package = compiling.on_weights(model, _tensors_of_its_own(export, model), tunes=device.type != "cpu")
     else:
-        package = compiling.closed()
+        refuse_strangers(export.program, export.strangers, model)
+        package = (device.type == "cpu" and compiling.on_mapped_constants()) or compiling.closed()
     if settings.is_captured:
         check_weights(package.weights)
     package = msgspec.structs.replace(package, device_type=device.type, is_captured=settings.is_captured)
@@ -155,23 +151,24 @@ def _as_buffers(exported: ExportedProgram) -> None:
             exported.state_dict[spec.target] = constant
 
 
-def _tensors_of_its_own(
-    exported: ExportedProgram, model: Any, outside: Sequence[torch.Tensor]
-) -> dict[str, torch.Tensor]:
-    """Return the tensors that the program uses and the model does not have: constants of its code.
+def _tensors_of_its_own(export: Exported, model: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors that the program uses and the model does not have, or made for itself: constants of its code.
 
-    Raises NotPackable for a tensor that existed before tracing, because its changes would not be followed.
+    Raises NotPackable for another tensor that existed before tracing, because its changes would not be followed.
     """
-    held = {tensor.untyped_storage().data_ptr() for tensor in outside}
-    used = {node.name for node in exported.graph.find_nodes(op="placeholder") if node.users}
-    named = {**exported.state_dict, **exported.constants}
+    program, strange = export.program, set(map(memory_of, export.strangers))
+    used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
+    named = {**program.state_dict, **program.constants}
     own = {}
-    for spec in exported.graph_signature.input_specs:
+    for spec in program.graph_signature.input_specs:
         tensor = named.get(spec.target) if spec.target is not None and spec.arg.name in used else None
-        if not isinstance(tensor, torch.Tensor) or _in_model(model, str(spec.target)) is not None:
+        if not isinstance(tensor, torch.Tensor):
             continue
-        if tensor.untyped_storage().data_ptr() in held:
-            raise NotPackable("it takes a tensor from outside of itself (a global or a closure)")
+        if not is_made_by_the_model(tensor):
+            if _in_model(model, str(spec.target)) is not None:
+                continue
+            if memory_of(tensor) in strange:
+                raise stranger()
         own[str(spec.target)] = tensor.detach()
     return own
 
@@ -221,9 +218,3 @@ def _in_model(model: Any, name: str) -> torch.Tensor | None:
     for part in name.removeprefix(_MODEL).split("."):
         reached = getattr(reached, part, None)
     return reached if isinstance(reached, torch.Tensor) else None
-
-
-def _tensors_in_memory() -> list[torch.Tensor]:
-    """Return all tensors with memory that exist before tracing. A constant with this memory belongs to other code."""
-    tensors = (thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, nn.Parameter))
-    return [tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel()]

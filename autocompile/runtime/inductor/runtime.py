@@ -19,6 +19,7 @@ from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.budget import Budgeted
 from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
+from autocompile.runtime.inductor.own_calls import OwnCalls
 from autocompile.runtime.inductor.owned import Owned
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.workers import end_workers
@@ -51,10 +52,12 @@ class InductorRuntime(CachingRuntime):
             return Trainable(module, loss)
         _leave_eager(module, settings)
         model = _compiled(module, settings)
-        if not settings.with_loss:
+        if settings.with_loss:
+            whole = _compiled(loss, settings)
+            return Trainable(model, lambda _model, batch: whole(module, batch))
+        if settings.scope:
             return Trainable(model, loss)
-        whole = _compiled(loss, settings)
-        return Trainable(model, lambda _model, batch: whole(module, batch))
+        return Trainable(model, OwnCalls(module, loss, _compiled(module._call_impl, settings)))  # noqa: SLF001
 
     def compiled_update(self, update: Update, /) -> Update:
         compiled: Update = torch.compile(update, fullgraph=True, dynamic=False)

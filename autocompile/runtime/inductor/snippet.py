@@ -46,8 +46,10 @@ def lines_of(plan: Plan) -> Lines:
     settings = settings_of(plan)
     call = "filled_up(compiled, *args, **kwargs)" if settings.buckets else Lines.call
     reuses_outputs = settings.options.get("triton.cudagraphs")
+    is_whole = not (settings.scope or settings.with_loss or settings.only_updates)
     return Lines(
         setup=(*_settings_lines(settings), *_compile_lines(settings)),
+        setup_to_train=(*_settings_lines(settings), *_in_place_lines(settings)) if is_whole else (),
         helpers=(*_padding_lines(settings), *(_OWNED.rstrip().splitlines() if reuses_outputs else ())),
         before_call=tuple(_marking_lines(settings)),
         call=f"owned({call})" if reuses_outputs else call,
@@ -79,9 +81,14 @@ def _budget_lines(settings: Settings) -> list[str]:
     return ["import torch._functorch.config", f"{share}  # the rest is recomputed in backward"]
 
 
-def _compile_lines(settings: Settings) -> list[str]:
-    keywords = _compile_keywords(settings)
-    eager = [
+def _in_place_lines(settings: Settings) -> list[str]:
+    keywords = ", ".join(_compile_keywords(settings))
+    compiling = f"model.compile({keywords})  # in place: calls of the model by its own methods are compiled, too"
+    return [*_left_eager_lines(settings), compiling, "compiled = model"]
+
+
+def _left_eager_lines(settings: Settings) -> list[str]:
+    return [
         line
         for path in settings.left_eager
         for line in (
@@ -89,6 +96,10 @@ def _compile_lines(settings: Settings) -> list[str]:
             "part.forward = torch.compiler.disable(part.forward)",
         )
     ]
+
+
+def _compile_lines(settings: Settings) -> list[str]:
+    keywords, eager = _compile_keywords(settings), _left_eager_lines(settings)
     if settings.only_updates:
         return ["compiled = model"]
     if settings.with_loss:

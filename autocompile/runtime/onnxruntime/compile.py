@@ -22,6 +22,7 @@ from autocompile.runtime.onnxruntime.graph import Graph, Session, Value, this_pr
 from autocompile.runtime.onnxruntime.library import DATA_SUFFIX, Place, Unusable, in_one_line, opened
 from autocompile.runtime.onnxruntime.settings import settings_of
 from autocompile.runtime.onnxruntime.words import not_opened
+from autocompile.runtime.strangers import refuse_strangers
 from autocompile.scratch import Scratch
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
@@ -51,6 +52,7 @@ def compile_ahead(
     device = computing_device(model, sample)
     place = Place(plan.threads or torch.get_num_threads(), device.type, device.index or 0)
     export = exported(model, plan, sample, axes)
+    refuse_strangers(export.program, export.strangers, model)
     with Scratch() as scratch:
         converted = scratch / "converted.onnx"
         convert(export.program, converted)

@@ -22,6 +22,7 @@ from autocompile.runtime.openvino.library import core, in_a_line, options
 from autocompile.runtime.openvino.package import TYPES, Package
 from autocompile.runtime.openvino.processor import computes_in
 from autocompile.runtime.openvino.results import computed
+from autocompile.runtime.strangers import refuse_strangers
 from autocompile.workload.axes import FreeAxis, leaves_of
 from autocompile.workload.samples import Sample
 
@@ -36,6 +37,7 @@ def compile_ahead(
     NotPackable if the model cannot be exported or converted, or not in the plan's precision.
     """
     export = exported(model, replace(plan, autocast=""), sample, axes)
+    refuse_strangers(export.program, export.strangers, model)
     file = f"{name}.blob"
     program = described(export, sample, axes, (file,), {})
     guards = [guard for guard in program.guards if isinstance(guard, TensorGuard)]

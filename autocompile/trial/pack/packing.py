@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from autocompile.core.outcome import Failure
 from autocompile.runtime.base import NotLoadable, NotPackable
 from autocompile.runtime.building import ahead, as_trained, build, caching
 from autocompile.runtime.catalogue import kind_of
+from autocompile.runtime.held_tensors import HeldTensors
 from autocompile.runtime.weights import UNREADABLE, digests
 from autocompile.trial.check.randomness import lowering_fault
 from autocompile.trial.check.reference import Reference
@@ -109,18 +110,24 @@ def _compile_programs(task: PackTask, model: Any, samples: Sequence[Sample], pha
         tuple(made),
         requirements(task.serving.runtime, with_python=False, device_type=device.type, gpu=device.index),
         tuple(programs.notes),
-        programs.reads.texts(),
-        weights=_weights(task, model, phases),
-        weight_samples=_weights(task, model, phases, sampled=True),
+        {path: text for path, text in programs.reads.texts().items() if path not in programs.kept},
+        weights=_weights(task, model, programs.kept, phases),
+        weight_samples=_weights(task, model, programs.kept, phases, sampled=True),
+        kept=programs.kept,
     )
 
 
-def _weights(task: PackTask, model: Any, phases: Phases, *, sampled: bool = False) -> dict[str, str]:
-    """Return digests of the weights (or of a sample of each) if the programs hold copies of them, else nothing."""
+def _weights(
+    task: PackTask, model: Any, kept: Collection[str], phases: Phases, *, sampled: bool = False
+) -> dict[str, str]:
+    """Return digests of the weights (or of a sample of each) if the programs hold copies of them, else nothing.
+
+    What the model has `kept` from its first call, by path, is not part of them.
+    """
     if not kind_of(task.plan).holds_weights(task.plan):
         return {}
     with phases(_STAGE):
-        read = digests(model, sampled=sampled)
+        read = digests(HeldTensors(model, without=kept).named(), sampled=sampled)
     unreadable = [path for path, digest in read.items() if digest == UNREADABLE]
     if unreadable:
         raise NotPackable(f"it would hold a copy of {unreadable[0]}, whose bytes cannot be read")

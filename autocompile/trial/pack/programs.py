@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,10 +18,12 @@ from autocompile.runtime.devices import computing_device
 from autocompile.runtime.files import Files
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import Watch, has_hooks
+from autocompile.runtime.strangers import made_by_the_model
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import Reference, make_reference
 from autocompile.trial.check.sizes import Size, SizesTask, taken_aside, tried
+from autocompile.trial.pack.first_call import FirstCall
 from autocompile.trial.pack.reads import Reads, changed_by_a_call
 from autocompile.trial.phases import Phases
 from autocompile.workload.axes import FreeAxis, free_axes, leaves_of, resized
@@ -54,7 +56,8 @@ class Maker(Protocol):
 class Programs:
     """A model's programs, at most `most`, made by `maker`. `name`: the word for a program in error messages.
 
-    `reads`: the attributes that calls of the model read. `compared`: the accuracy of each compared call of the program
+    `reads`: the attributes that calls of the model read. `kept`: those that first calls set, with the texts that they
+    may have (see `FirstCall`). `compared`: the accuracy of each compared call of the program
     that was made last.
     """
 
@@ -68,8 +71,8 @@ class Programs:
         self.notes: list[str] = []
         self.reads = Reads(model)
         self.compared: list[Accuracy] = []
-        # The attributes as the user has them: this copy of the model has not been called yet.
-        self._attributes = attribute_texts(model)
+        self._first_call = FirstCall(self._eager)
+        self.kept: dict[str, list[str]] = {}
 
     def made(self, samples: Sequence[Sample]) -> list[Program]:
         """Make one program for each form of call, over the range of sizes in its samples.
@@ -101,9 +104,10 @@ class Programs:
         with self._phases("verify"):
             # Before any other call, because a model may cache what its first call reads.
             self.reads.note(lambda: self._eager.run(form[0]))
-            _check_writes(self._eager, form[0], self._attributes)
+            _check_writes(self._eager, form[0])
             free = () if self._plan.sizes else free_axes(form, batch_axis(self._eager, form[0]))
             axes = self._accepted(form[0], first, free)
+            self.kept.update(self._first_call.check(form[0], axes))
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = NotPackable("")
         for attempt in attempts:
@@ -135,7 +139,7 @@ class Programs:
     def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
         with self._phases("verify"):
             self.reads.note(lambda: self._eager.run(example))
-        with self._phases("compile"):
+        with self._phases("compile"), made_by_the_model(self._first_call.tensors(self.kept)):
             program = self._maker.compile_ahead(self._model, self._plan, example, axes, self._directory, name)
         with self._phases("verify"):
             self.compared = self._check(program, form, axes)
@@ -175,11 +179,8 @@ def check_cases(step: Step, task: PackTask | ExportTask, name: str) -> list[Accu
     return [compared.accuracy] * len(reference.cases)
 
 
-def _check_writes(eager: Call, sample: Sample, attributes: Mapping[str, str]) -> None:
-    """Raise NotPackable if a call writes into state, arguments or attributes: a program would not behave like eager.
-
-    `attributes`: the model's plain attributes before its first call.
-    """
+def _check_writes(eager: Call, sample: Sample) -> None:
+    """Raise NotPackable if each call writes into state, arguments or attributes: a program would behave differently."""
     arguments = {f"input{name}": leaf for name, leaf in named_leaves((sample.args, sample.kwargs))[0]}
     leaves = eager.observe(sample, seed=0).leaves
     for name, before in (*eager.state.named(), *arguments.items()):
@@ -191,9 +192,6 @@ def _check_writes(eager: Call, sample: Sample, attributes: Mapping[str, str]) ->
     changed = changed_by_a_call(once, attribute_texts(eager.model))
     if changed:
         raise NotPackable(f"it changes its attribute `{changed}` when called", "model")
-    set_first = changed_by_a_call(attributes, once)
-    if set_first:
-        raise NotPackable(f"it sets its attribute `{set_first}` when it is first called, and not before", "model")
 
 
 def _example(form: Sequence[Sample], axes: Sequence[FreeAxis]) -> Sample:

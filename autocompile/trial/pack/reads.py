@@ -151,5 +151,5 @@ def _as_if_compiling(*, is_compiling: bool) -> Iterator[None]:
 
 
 def changed_by_a_call(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the first attribute that is new or has another value after a call than before it, or ""."""
+    """Return the first plain attribute that is new or has another value after a call than before it, or ""."""
     return next((path for path, text in after.items() if before.get(path) != text), "")

@@ -48,6 +48,7 @@ class Code:
 
     `functions` has a digest of each, by qualified name. `values` has the plain values that they use, by name. `names`
     are all names in them. `roots` are the modules that are called, by name. `reached` are the functions themselves.
+    `variables` reads each of their globals and closures that is no value, by function and name.
     """
 
     def __init__(self, known: Collection[str] = ()) -> None:
@@ -56,6 +57,7 @@ class Code:
         self.names: set[str] = {"forward", "__call__"}
         self.roots: dict[str, nn.Module] = {}
         self.reached: list[types.FunctionType] = []
+        self.variables: dict[str, Callable[[], Any]] = {}
         self._known = frozenset(known)
         self._known_classes = {name.rpartition(".")[0] for name in known}
         self._is_own: dict[type, bool] = {}
@@ -141,11 +143,13 @@ class Code:
             try:
                 if free not in stored:
                     self._take(cell.cell_contents, free)
+                    self.variables[f"{key}({free})"] = functools.partial(getattr, cell, "cell_contents", None)
             except ValueError:  # a variable that is not bound yet
                 continue
         for read in dict.fromkeys(globals_in(thing.__code__)):
             if read in thing.__globals__ and read not in stored and not _is_pythons(read):
                 self._take(thing.__globals__[read], read)
+                self.variables[f"{key}({read})"] = functools.partial(thing.__globals__.get, read)
                 self._take_members(thing.__globals__[read], read, thing)
 
     def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType) -> None:

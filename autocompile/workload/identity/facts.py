@@ -10,11 +10,12 @@ import functools
 import hashlib
 import platform
 import types
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -55,7 +56,8 @@ def identity_like(model: object, recorded: Identity) -> Identity:
     """
     code = _code_of(model, known={*recorded.code, *recorded.values})
     found = ((name, attribute_text(code.roots, name)) for name in recorded.attributes)
-    return _identity(model, code, {name: text for name, text in found if text is not None})
+    kept = {name: [attribute_text(code.roots, name) or ""] for name in recorded.kept}
+    return replace(_identity(model, code, {name: text for name, text in found if text is not None}), kept=kept)
 
 
 def workload_fingerprint(identity: Identity, signatures: Sequence[Signature], training: str = "") -> str:
@@ -68,10 +70,21 @@ def attributes_of(path: str, module: nn.Module) -> Iterator[tuple[str, dict[str,
 
     Each comes with its path, the dictionary that holds it, and its name there.
     """
+    for where, held, name in _attributes_of(path, module):
+        if text_of(held[name]) is not None:
+            yield where, held, name
+
+
+def all_attributes(model: object) -> Iterator[tuple[str, Any]]:
+    """Yield all attributes of a model's modules and of their plain objects, each with its path."""
+    for root, top in roots_of(model).items():
+        for path, module in top.named_modules():
+            yield from ((where, held[name]) for where, held, name in _attributes_of(joined(root, path), module))
+
+
+def _attributes_of(path: str, module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
     for where, held in ((path, vars(module)), *((where, vars(one)) for where, one in settings_of(path, module))):
-        for name, value in held.items():
-            if name not in _INTERNAL and text_of(value) is not None:
-                yield joined(where, name), held, name
+        yield from ((joined(where, name), held, name) for name in list(held) if name not in _INTERNAL)
 
 
 def settings_of(path: str, holder: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -124,6 +137,11 @@ def held_at(roots: Mapping[str, nn.Module], name: str) -> tuple[dict[str, Any], 
         held = {} if owner is None else getattr(owner, "__dict__", {})
         owner = held.get("_modules", {}).get(part, held.get(part))
     return None if not hasattr(owner, "__dict__") else (vars(owner), parts[-1])
+
+
+def outside_tensors(model: object) -> dict[str, Callable[[], Any]]:
+    """Return what reads each tensor that is a global or a closure of a model's code, by the function and its name."""
+    return {name: read for name, read in _code_of(model).variables.items() if isinstance(read(), torch.Tensor)}
 
 
 def names_in_code_of(model: object) -> set[str]:

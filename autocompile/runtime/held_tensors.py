@@ -1,0 +1,56 @@
+"""The tensors of a model of which a program may have copies, by name.
+
+These are its parameters, its buffers, the tensors that are attributes of its modules, and the tensors that are globals
+or closures of the user's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+
+from autocompile.runtime.model_watch import registered_tensors
+from autocompile.workload.identity.facts import outside_tensors
+
+_NONE: Mapping[str, Callable[[], Any]] = MappingProxyType({})
+
+
+class HeldTensors:
+    """A model's tensors, looked up again each time.
+
+    `without`: paths to leave out. `packed`: the names of the tensors that were packed, if they are known: without any
+    variables of code among them, the code is not searched for them, which would take some milliseconds.
+    """
+
+    def __init__(self, model: Any, *, without: Collection[str] = (), packed: Collection[str] | None = None) -> None:
+        self._model, self._without = model, without
+        has_variables = packed is None or any(map(_is_variable, packed))
+        self._variables = outside_tensors(model) if has_variables else _NONE
+
+    def named(self) -> dict[str, torch.Tensor]:
+        """Return the tensors by path, and those in variables by function and name."""
+        own = {path: tensor for path, tensor in _tensors_of(self._model) if path not in self._without}
+        return own | dict(self.variables())
+
+    def variables(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors in variables of the code."""
+        for name, read in self._variables.items():
+            if isinstance(held := read(), torch.Tensor):
+                yield name, held
+
+
+def _tensors_of(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every parameter, every buffer, and every tensor that is a plain attribute of a module, by path."""
+    yield from registered_tensors(model)
+    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{path}.{name}".lstrip("."), value
+
+
+def _is_variable(name: str) -> bool:
+    return name.endswith(")")

@@ -1,0 +1,38 @@
+"""Compile a model's calls of itself, too.
+
+`torch.compile(model)` returns an object whose methods are the model's own. If a loss calls
+`model.training_step(batch)`, as with Lightning, and that method calls `self(...)`, then nothing is compiled. Here the
+model's own calls are compiled while its loss is computed, and only then, so that other calls of the model stay eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from autocompile.workload.training.training import Loss
+
+# Where `nn.Module.__call__` looks for a compiled call, as `nn.Module.compile` sets it (torch 2.11 to 2.13).
+_PLACE = "_compiled_call_impl"
+
+
+class OwnCalls:
+    """A loss in which calls of `module` are `call`, which is compiled from `module._call_impl`."""
+
+    def __init__(self, module: nn.Module, loss: Loss, call: Callable[..., Any]) -> None:
+        self._module, self._loss, self._call = module, loss, call
+
+    def __call__(self, _model: Any, batch: Any) -> torch.Tensor:
+        held = vars(self._module)
+        before = held.get(_PLACE)
+        held[_PLACE] = self._call
+        try:
+            return self._loss(self._module, batch)
+        finally:
+            if before is None:
+                del held[_PLACE]
+            else:
+                held[_PLACE] = before

@@ -1,0 +1,64 @@
+"""Tensors that a program would copy although nobody would notice their changes."""
+
+import pytest
+import torch
+from torch import nn
+
+from autocompile.core.plan import Plan
+from autocompile.runtime.base import NotPackable
+from autocompile.runtime.export import exported
+from autocompile.runtime.strangers import made_by_the_model, refuse_strangers
+from autocompile.workload.samples import Sample
+
+OUTSIDE = torch.full((4,), 2.0)
+SAMPLE = Sample((torch.randn(3, 4),), {})
+
+
+class Net(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        return x * self.scale
+
+
+class Listed(Net):
+    def forward(self, x):
+        return x * self.scale[0]
+
+
+class Global(Net):
+    def forward(self, x):
+        return x * OUTSIDE
+
+
+def check(model):
+    export = exported(model, Plan("openvino"), SAMPLE)
+    refuse_strangers(export.program, export.strangers, model)
+
+
+def closing(scale):
+    return (lambda x: x * scale[0]) if isinstance(scale, list) else (lambda x: x * scale)
+
+
+@pytest.mark.parametrize("model", [Listed([torch.ones(4)]), closing([torch.ones(4)])], ids=["attribute", "closure"])
+def test_a_copy_of_a_tensor_in_a_list_is_refused(model):
+    with pytest.raises(NotPackable, match=r"a tensor from outside of itself .*; register it as a buffer"):
+        check(model)
+
+
+@pytest.mark.parametrize("scale", [torch.ones(4), nn.Parameter(torch.ones(4)), 2.0], ids=["plain", "weight", "number"])
+def test_what_is_compared_with_the_models_or_made_while_tracing_is_not(scale):
+    check(Net(scale))
+    check(lambda x: x * torch.arange(4))
+    check(Global(None))
+    check(closing(torch.ones(4)))
+
+
+def test_what_the_model_made_for_itself_is_not():
+    model = Listed([torch.ones(4)])
+    with made_by_the_model(model.scale):
+        check(model)
+    with pytest.raises(NotPackable):
+        check(model)
