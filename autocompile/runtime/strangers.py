@@ -51,7 +51,8 @@ def tensors_in_memory() -> list[torch.Tensor]:
 def stranger() -> NotPackable:
     """Return the error for a program that takes such a tensor."""
     return NotPackable(
-        "it takes a tensor from outside of itself (as a global, from a closure or a list); register it as a buffer"
+        "it takes a tensor from outside of itself (a global, or a tensor in a list or in another module); make it a "
+        "buffer, or make that module a submodule"
     )
 
 

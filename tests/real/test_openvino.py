@@ -75,9 +75,9 @@ class Text(nn.Module):
 class Applied(nn.Module):
     """A function as a model with a parameter and a buffer."""
 
-    def __init__(self, function):
+    def __init__(self, function, *parts):
         super().__init__()
-        self.function = function
+        self.function, self.parts = function, nn.ModuleList(parts)
         self.weight = nn.Parameter(torch.randn(4, 4))
         self.register_buffer("count", torch.zeros(()))
 
@@ -146,7 +146,7 @@ def test_large_outputs_are_the_callers_own_whatever_their_sizes(packed, plan):
         features = enlarge(x)
         return features, x, mix(x), features.relu(), mix(x).flatten(1), x.flatten(1), x * 1.0
 
-    model = Applied(function)
+    model = Applied(function, enlarge, mix)
     axes = [axis("n0", 1, 16, (0, 0))]
     program, serve = packed(model, torch.randn(4, 4, 32, 32), axes=axes, plan=plan)
     computed = program.own["computed"]
@@ -406,7 +406,7 @@ FREE_ROWS = [axis("n0", 1, 300, (0, 0))]
 def test_memory_of_a_large_output_is_used_again_when_nobody_has_it(axes, packed):
     torch.manual_seed(0)
     mix, x = nn.Linear(32, 4096), torch.randn(16, 32)
-    program, serve = packed(Applied(lambda _self, x: mix(x)), x, axes=axes)
+    program, serve = packed(Applied(lambda _self, x: mix(x), mix), x, axes=axes)
     assert program.own["computed"] == [True]
     for _ in range(2):  # afterwards both ways have their own memory
         serve(x)
@@ -427,7 +427,7 @@ def test_memory_of_a_large_output_is_used_again_when_nobody_has_it(axes, packed)
 
 def test_a_small_output_does_not_keep_the_memory_of_a_large_one(packed):
     mix = nn.Linear(32, 512)
-    _program, serve = packed(Applied(lambda _self, x: mix(x)), torch.randn(16, 32), axes=FREE_ROWS)
+    _program, serve = packed(Applied(lambda _self, x: mix(x), mix), torch.randn(16, 32), axes=FREE_ROWS)
     kept = []
     for rows in (300, 2, 300, 300, 2, 2, 300):
         x = torch.randn(rows, 32)
@@ -465,7 +465,7 @@ def test_an_array_made_of_an_output_keeps_its_memory():
 
 def test_inputs_of_any_size_are_only_read_and_later_ones_are_used(packed):
     mix = nn.Linear(32, 8)
-    _program, serve = packed(Applied(lambda _self, x: (mix(x), x.relu(), x)), torch.randn(8, 32), axes=FREE_ROWS)
+    _program, serve = packed(Applied(lambda _self, x: (mix(x), x.relu(), x), mix), torch.randn(8, 32), axes=FREE_ROWS)
     for rows in (8, 8, 200, 200, 8, 4, 300, 8):  # below and above the size up to which they are copied
         x = torch.randn(rows, 32)
         kept = x.clone()

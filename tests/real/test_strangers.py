@@ -42,9 +42,13 @@ def closing(scale):
     return (lambda x: x * scale[0]) if isinstance(scale, list) else (lambda x: x * scale)
 
 
-@pytest.mark.parametrize("model", [Listed([torch.ones(4)]), closing([torch.ones(4)])], ids=["attribute", "closure"])
-def test_a_copy_of_a_tensor_in_a_list_is_refused(model):
-    with pytest.raises(NotPackable, match=r"a tensor from outside of itself .*; register it as a buffer"):
+def closing_over(module):
+    return lambda x: module(x) + 1
+
+
+@pytest.mark.parametrize("model", [Listed([torch.ones(4)]), closing([torch.ones(4)]), closing_over(nn.Linear(4, 4))])
+def test_a_copy_of_a_tensor_in_a_list_or_in_another_module_is_refused(model):
+    with pytest.raises(NotPackable, match=r"a tensor from outside of itself .*; make it a buffer"):
         check(model)
 
 
