@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +23,8 @@ class Identity(Record, frozen=True):
         values: What that code uses from elsewhere: globals, closures, default arguments, class attributes.
         attributes: Plain attributes of modules that a call depends on, by path; `training` is one of them.
         python: The Python version whose code was digested, such as "3.11".
-        kept: What each attribute may be that a first call sets and on whose value no result depends, by path; "" if it
-            is a tensor or is not there. In the identity of a model that is compared, the one text that it has.
+        kept: What each attribute or buffer may be that a first call sets and on whose value no result depends, by path;
+            "" if it is a tensor or is not there. In the identity of a model that is compared, the one text that it has.
     """
 
     modules: dict[str, str] = {}
@@ -57,12 +57,16 @@ def differences(then: Identity, now: Identity) -> list[Difference]:
     """
     return [
         *_either(then.modules, now.modules),
-        *_resized(then.tensors, now.tensors),
+        *_resized(_without(then.tensors, then.kept), _without(now.tensors, then.kept)),
         *(Difference("code", words) for words in _other_code(then, now)),
         *(Difference("values", words) for words in _moved(then.values, now.values, "")),
         *moved_attributes(then.attributes, now.attributes),
         *moved_kept(then.kept, {path: texts[0] for path, texts in now.kept.items()}),
     ]
+
+
+def _without(facts: Mapping[str, str], names: Container[str]) -> dict[str, str]:
+    return {name: fact for name, fact in facts.items() if name not in names}
 
 
 def moved_attributes(then: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:

@@ -118,7 +118,7 @@ BREAKS = (
 # The exporter's messages about models that it cannot export.
 EXPORTS = (
     Row(
-        r"GuardOnDataDependentSymNode|data-dependent expression",
+        r"GuardOnDataDependentSymNode|data-dependent expression|DataDependentOutputException",
         "the model's control flow depends on the values of a tensor (a branch, .item(), or a size)",
         "compute both results and select with torch.where",
         "no program",

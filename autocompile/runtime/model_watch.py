@@ -8,7 +8,7 @@ the modules' dictionaries, of which the interpreter keeps count. Only after a wr
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from autocompile.core.identity import moved_attributes, moved_kept, summary
 from autocompile.runtime.dictionaries import Written
 from autocompile.workload.capturing_hooks import is_capturing
-from autocompile.workload.identity.facts import attribute_text, held_at
+from autocompile.workload.identity.facts import attribute_text, held_at, joined
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 NOTHING: Mapping[str, Iterable[str]] = MappingProxyType({})
@@ -59,7 +59,7 @@ class Watch:
         self, model: Any, attributes: Iterable[str] | None = None, kept: Mapping[str, Iterable[str]] = NOTHING
     ) -> None:
         named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
-        self._modules = list(named.values())
+        self._named, self._modules = named, list(named.values())
         self._roots = {"": model}
         paths = (f"{path}.training".lstrip(".") for path in named) if attributes is None else attributes
         self._attributes = tuple(paths) if named else ()
@@ -112,7 +112,9 @@ class Watch:
             "a module is of another class, or has another forward": [
                 (type(one), vars(one).get("forward")) for one in self._modules
             ],
-            "a module has other parameters or buffers": [_slots_of(one) for one in self._modules],
+            "a module has other parameters or buffers": [
+                _slots_of(path, one, self.kept) for path, one in self._named.items()
+            ],
         }
 
     def _texts(self) -> dict[str, str]:
@@ -181,10 +183,10 @@ def _has_others(hooks: Iterable[dict[int, Any]]) -> bool:
     return any(not is_capturing(hook) for some in hooks for hook in some.values())
 
 
-def _slots_of(module: nn.Module) -> list[tuple[str, bool]]:
-    """Return the names of a module's parameters and buffers, and which of them are None."""
+def _slots_of(path: str, module: nn.Module, kept: Container[str]) -> list[tuple[str, bool]]:
+    """Return the names of a module's parameters and buffers, and which of them are None, except for those in `kept`."""
     held = (*module._parameters.items(), *module._buffers.items())  # noqa: SLF001
-    return [(name, tensor is None) for name, tensor in held]
+    return [(name, tensor is None) for name, tensor in held if joined(path, name) not in kept]
 
 
 def _dictionaries_of(module: nn.Module) -> list[dict[str, Any]]:

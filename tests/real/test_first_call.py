@@ -48,6 +48,30 @@ class Masked(nn.Module):
         return self.layer(x) * self.mask
 
 
+class Buffered(Masked):
+    """Keeps the mask as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        del self.mask
+        self.register_buffer("mask", None, persistent=False)
+
+
+class Filled(nn.Module):
+    """Fills a buffer when it is first called."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.zeros(5, 1))
+        self.is_filled = False
+
+    def forward(self, x):
+        if not self.is_filled:
+            self.table.copy_(torch.arange(5.0)[:, None])
+            self.is_filled = True
+        return x + self.table
+
+
 class FirstLength(nn.Module):
     """Multiplies by the length of the first call."""
 
@@ -95,6 +119,8 @@ def checked(model, *axes):
 
 def test_what_changes_no_result_is_kept_with_both_texts():
     assert checked(nn.Linear(4, 4)) == {}
+    assert checked(Masked()) == {"mask": ["None", ""]}
+    assert checked(Buffered()) == {"mask": ["None", ""]}
     assert checked(Positions()) == {"length": ["0", "5"], "table": ["[]", "[Tensor]"]}
 
 
@@ -104,6 +130,11 @@ def test_what_changes_no_result_is_kept_with_both_texts():
 def test_what_later_results_depend_on_is_refused(model, name):
     with pytest.raises(NotPackable, match=f"sets its attribute `{name}` when it is first called.* depend on that call"):
         checked(model())
+
+
+def test_a_buffer_that_a_first_call_fills_is_refused():
+    with pytest.raises(NotPackable, match="it writes into its buffer table when it is first called"):
+        checked(Filled())
 
 
 def test_ends_of_an_axis_that_varies_count_as_first_calls():
@@ -141,10 +172,11 @@ def test_a_fresh_model_is_served_and_stays_served_after_calls_of_other_sizes(lab
     assert module.status.fallbacks[-1].reason == "attribute `length` is 3, was 0 or 5 or 7"
 
 
+@pytest.mark.parametrize("make", [Masked, Buffered])
 @pytest.mark.parametrize("runtime", ["aot", "openvino", "onnxruntime"])
-def test_a_mask_that_was_kept_is_a_constant_of_the_program(laboratory, runtime):
+def test_a_mask_that_was_kept_is_a_constant_of_the_program(laboratory, runtime, make):
     kind_of(Plan(runtime)).library and pytest.importorskip(kind_of(Plan(runtime)).library)
-    model = Masked().eval()
+    model = make().eval()
     laboratory.prepare(copy.deepcopy(model), X, preload=True)
     artifact = laboratory.pack(Plan(runtime) if runtime != "aot" else compiled(), Serving(runtime, "load"))
     assert not isinstance(artifact, Failure), artifact

@@ -20,7 +20,7 @@ from autocompile.trial.check.same_values import same_values
 from autocompile.workload.axes import FreeAxis, Place, leaves_of, resized
 from autocompile.workload.call import Call
 from autocompile.workload.copying import copied
-from autocompile.workload.identity.facts import all_attributes
+from autocompile.workload.identity.facts import all_attributes, joined, roots_of
 from autocompile.workload.identity.plain import text_of
 from autocompile.workload.opaque import tensors_in
 from autocompile.workload.samples import Sample
@@ -30,7 +30,7 @@ _OTHER_SIZES_S = 2.0
 
 
 class FirstCall:
-    """What the first calls of `eager`'s model leave in its attributes. Make it before the first call."""
+    """What the first calls of `eager`'s model leave in its attributes and buffers. Make it before the first call."""
 
     def __init__(self, eager: Call) -> None:
         self._eager = eager
@@ -38,13 +38,14 @@ class FirstCall:
         self._untouched = _twin(eager.model)
 
     def check(self, sample: Sample, axes: Sequence[FreeAxis]) -> dict[str, list[str]]:
-        """Return the attributes that calls have set, with their texts before and after ("" if they had none).
+        """Return the attributes and buffers that calls have set, with their texts before and after, "" for none.
 
         None of them changes the result for `sample`: the result of a first call is compared with that after calls with
         other values and other sizes. Raises NotPackable if they differ.
         """
         before, now = self._before, _held(self._eager.model)
         kept = [path for path in now if path not in before or before[path] != now[path]]
+        self._refuse_written_buffers()
         if not kept:
             return {}
         words = f"it sets its attribute `{kept[0]}` when it is first called, and not before"
@@ -59,10 +60,19 @@ class FirstCall:
                 raise NotPackable(f"{words}, and later results depend on that call", "model")
         return {path: [_text_in(before, path), _text_in(now, path)] for path in kept}
 
+    def _refuse_written_buffers(self) -> None:
+        """Raise NotPackable if calls have filled a buffer: a program on a model that was not called would read it."""
+        if self._untouched is None:
+            return
+        as_given = dict(self._untouched.named_buffers())
+        for path, buffer in self._eager.model.named_buffers():
+            is_same_object = self._before.get(path) == _Same(buffer)
+            if is_same_object and path in as_given and not same_values(buffer, as_given[path]):
+                raise NotPackable(f"it writes into its buffer {path} when it is first called", "model")
+
     def tensors(self, kept: Collection[str]) -> list[torch.Tensor]:
         """Return the tensors that are in these attributes now."""
-        held = [value for path, value in all_attributes(self._eager.model) if path in kept]
-        return list(tensors_in(held))
+        return list(tensors_in([value for path, value in _everything(self._eager.model) if path in kept]))
 
     def _others(self, sample: Sample, axes: Sequence[FreeAxis]) -> Iterator[tuple[Sample, bool]]:
         """Yield other calls, each with whether it is needed: other values, and the ends of the axes that vary.
@@ -104,10 +114,18 @@ def _by_size(sample: Sample) -> dict[int, frozenset[Place]]:
     return {size: frozenset(those) for size, those in places.items()}
 
 
+def _everything(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield all attributes and buffers, each with its path."""
+    yield from all_attributes(model)
+    for root, top in roots_of(model).items():
+        for path, module in top.named_modules():
+            yield from ((joined(joined(root, path), name), held) for name, held in module._buffers.items())  # noqa: SLF001
+
+
 def _held(model: Any) -> dict[str, Any]:
-    """Return the attributes by path: plain ones as text, and others as the objects that they are."""
+    """Return attributes and buffers by path: plain ones as text, and others as the objects that they are."""
     found = {}
-    for path, value in all_attributes(model):
+    for path, value in _everything(model):
         text = text_of(value)
         found[path] = _Same(value) if text is None else text
     return found
@@ -130,11 +148,11 @@ class _Same:
 
 
 def _twin(model: Any) -> Any:
-    """Return a copy that shares the weights and buffers, or None if the model cannot be copied."""
+    """Return a copy that shares the parameters, or None if the model cannot be copied."""
     if not isinstance(model, nn.Module):
         return None
     try:
-        return copied(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
+        return copied(model, {id(parameter): parameter for parameter in model.parameters()})
     except Exception:  # whatever the model's own attributes raise
         return None
 
