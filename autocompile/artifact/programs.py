@@ -82,7 +82,9 @@ def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weight
     if model is None or manifest.serving.start != "load" or not kind_of(manifest.plan).holds_weights(manifest.plan):
         return None
     samples = (manifest.weight_samples or None) if check == "sample" else None
-    return Weights(model, manifest.weights, Watch(model, manifest.identity.attributes, manifest.identity.kept), samples)
+    identity = manifest.identity
+    watch = Watch(model, identity.attributes, identity.kept)
+    return Weights(model, manifest.weights, watch, samples, identity)
 
 
 def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:

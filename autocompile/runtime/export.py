@@ -19,6 +19,7 @@ from autocompile.core.literals import is_literal
 from autocompile.core.plan import Plan
 from autocompile.core.program import Axis, ConstantGuard, Program, TensorGuard
 from autocompile.runtime.base import NotPackable
+from autocompile.runtime.causal_masks import masks_as_given
 from autocompile.runtime.devices import computing_device
 from autocompile.runtime.explanations import EXPORTS, matched
 from autocompile.runtime.strangers import tensors_in_memory
@@ -141,7 +142,7 @@ def _export(module: nn.Module, sample: Sample, axes: Sequence[FreeAxis]) -> Expo
     )
     tensors = tuple(leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), masks_as_given():
             return torch.export.export(module, tensors, dynamic_shapes={"tensors": shapes}, strict=False)
     except NotPackable:
         raise

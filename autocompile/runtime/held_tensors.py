@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from autocompile.core.identity import Identity
 from autocompile.runtime.model_watch import registered_tensors
 from autocompile.workload.identity.facts import outside_tensors
 
@@ -23,13 +24,21 @@ class HeldTensors:
     """A model's tensors, looked up again each time.
 
     `without`: paths to leave out. `packed`: the names of the tensors that were packed, if they are known: without any
-    variables of code among them, the code is not searched for them, which would take some milliseconds.
+    variables of code among them, the code is not searched for them, which would take some milliseconds. `identity` is
+    the model's identity as it was packed.
     """
 
-    def __init__(self, model: Any, *, without: Collection[str] = (), packed: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        without: Collection[str] = (),
+        packed: Collection[str] | None = None,
+        identity: Identity | None = None,
+    ) -> None:
         self._model, self._without = model, without
         has_variables = packed is None or any(map(_is_variable, packed))
-        self._variables = outside_tensors(model) if has_variables else _NONE
+        self._variables = outside_tensors(model, identity) if has_variables else _NONE
 
     def named(self) -> dict[str, torch.Tensor]:
         """Return the tensors by path, and those in variables by function and name."""

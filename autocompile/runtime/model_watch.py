@@ -73,6 +73,8 @@ class Watch:
         self._handles = self._handles_before = -1
         # The result of the last check. It is a new object after each write to one of the modules' dictionaries.
         self.state = self._renewed()
+        # A model that is compiled when it is called runs them: they are part of what is compiled.
+        self._first_hooks = _others(self._hooks)
 
     def changed(self) -> str:
         """Return what has changed as text, or ""."""
@@ -83,7 +85,7 @@ class Watch:
                 self.state = self._renewed()
         if self.state.fault:
             return self.state.fault
-        return "the model has hooks" if self._has_hooks() else ""
+        return self._other_hooks()
 
     def accept(self) -> None:
         """Accept the present values of the attributes that a call may set. Call this after a call of the model."""
@@ -135,21 +137,23 @@ class Watch:
         held = {id(place[0]): place[0] for place in places if place is not None}
         return [kept_in for key, kept_in in held.items() if key not in own]
 
-    def _has_hooks(self) -> bool:
-        """Return whether the model has hooks.
+    def _other_hooks(self) -> str:
+        """Return how the model's hooks differ from those that it had at first, as text, or "".
 
-        Every new hook takes the next number of a global counter before it is registered. Only after that number has
-        changed are this model's hooks searched.
+        Every new hook takes the next number of a global counter before it is registered. If the model had no hooks,
+        its hooks are searched only after that number has changed.
         """
         handles = RemovableHandle.next_id
-        if handles == self._handles:
-            return False
-        if _has_others(self._hooks) or _has_any_global_hook():  # type: ignore[no-untyped-call]
-            return True
+        if handles == self._handles and not self._first_hooks:
+            return ""
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return "the model has hooks"
+        if not _are_the_same(_others(self._hooks), self._first_hooks):
+            return "the model has other hooks" if self._first_hooks else "the model has hooks"
         if handles == self._handles_before:
             self._handles = handles
         self._handles_before = handles
-        return False
+        return ""
 
 
 def tensors_of(model: Any) -> Identities:
@@ -171,7 +175,7 @@ def has_hooks(model: Any) -> bool:
     """
     if not isinstance(model, nn.Module):
         return False
-    return _has_others(_hooks_of(model.modules())) or bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
+    return bool(_others(_hooks_of(model.modules()))) or bool(_has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
@@ -179,8 +183,12 @@ def _hooks_of(modules: Iterable[nn.Module]) -> list[dict[int, Any]]:
     return [hooks for one in modules for hooks in (one._forward_hooks, one._forward_pre_hooks)]  # noqa: SLF001
 
 
-def _has_others(hooks: Iterable[dict[int, Any]]) -> bool:
-    return any(not is_capturing(hook) for some in hooks for hook in some.values())
+def _others(hooks: Iterable[dict[int, Any]]) -> list[Any]:
+    return [hook for some in hooks for hook in some.values() if not is_capturing(hook)]
+
+
+def _are_the_same(hooks: list[Any], others: list[Any]) -> bool:
+    return len(hooks) == len(others) and all(one is other for one, other in zip(hooks, others, strict=True))
 
 
 def _slots_of(path: str, module: nn.Module, kept: Container[str]) -> list[tuple[str, bool]]:

@@ -26,6 +26,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from autocompile.core.identity import Identity
 from autocompile.parallel import do_all
 from autocompile.runtime.base import Loaded, WeightsDiffer
 from autocompile.runtime.digest import digest_of
@@ -95,7 +96,8 @@ class Weights:
     `begin` starts the first comparison with `packed` in a thread, so that programs can be loaded in the meantime.
 
     `watch` is the model's `Watch`; the caller updates it before each question. `samples` are digests of samples of the
-    packed weights, for the first comparison. After a change, all weights are read.
+    packed weights, for the first comparison. After a change, all weights are read. `identity` is the model's as it was
+    packed.
     """
 
     def __init__(
@@ -104,10 +106,11 @@ class Weights:
         packed: Mapping[str, str] | None,
         watch: Watch,
         samples: Mapping[str, str] | None = None,
+        identity: Identity | None = None,
     ) -> None:
         _FUSED_STEPS.listen()
         self.watch = watch
-        self._tensors = HeldTensors(model, without=watch.kept, packed=packed or ())
+        self._tensors = HeldTensors(model, without=watch.kept, packed=packed or (), identity=identity)
         self._packed = digests(self._tensors.named()) if packed is None else packed
         self._samples = samples
         self._reading = threading.Lock()

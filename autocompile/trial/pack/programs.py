@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch.nn.utils.weight_norm import WeightNorm
 
 from autocompile.core.job import ExportTask, PackTask
 from autocompile.core.outcome import Accuracy
@@ -82,7 +83,7 @@ class Programs:
         if Reference.load(Path(self._task.reference)).random:
             raise NotPackable(_RANDOM, "model")
         if has_hooks(self._model):
-            raise NotPackable("the model has hooks, which a compiled program does not run", "model")
+            raise NotPackable(_about_hooks(self._model), "model")
         forms = by_form(samples)
         if len(forms) > self._most:
             raise NotPackable(f"it is called in {len(forms)} different forms", "model")
@@ -177,6 +178,16 @@ def check_cases(step: Step, task: PackTask | ExportTask, name: str) -> list[Accu
     if compared.fault:
         raise NotPackable(f"{name} is wrong: {compared.fault}")
     return [compared.accuracy] * len(reference.cases)
+
+
+def _about_hooks(model: Any) -> str:
+    normed = (module for module in model.modules() for hook in module._forward_pre_hooks.values() if _norms(hook))  # noqa: SLF001
+    remedy = "; call torch.nn.utils.remove_weight_norm on each module before" if any(normed) else ""
+    return f"the model has hooks, which a compiled program does not run{remedy}"
+
+
+def _norms(hook: Any) -> bool:
+    return isinstance(hook, WeightNorm)
 
 
 def _check_writes(eager: Call, sample: Sample) -> None:

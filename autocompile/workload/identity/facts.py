@@ -54,7 +54,7 @@ def identity_like(model: object, recorded: Identity) -> Identity:
 
     It takes milliseconds and is compared when a model is loaded.
     """
-    code = _code_of(model, known={*recorded.code, *recorded.values})
+    code = _code_of(model, _names_in(recorded))
     found = ((name, attribute_text(code.roots, name)) for name in recorded.attributes)
     kept = {name: [attribute_text(code.roots, name) or ""] for name in recorded.kept}
     return replace(_identity(model, code, {name: text for name, text in found if text is not None}), kept=kept)
@@ -139,9 +139,13 @@ def held_at(roots: Mapping[str, nn.Module], name: str) -> tuple[dict[str, Any], 
     return None if not hasattr(owner, "__dict__") else (vars(owner), parts[-1])
 
 
-def outside_tensors(model: object) -> dict[str, Callable[[], Any]]:
-    """Return what reads each tensor that is a global or a closure of a model's code, by the function and its name."""
-    return {name: read for name, read in _code_of(model).variables.items() if isinstance(read(), torch.Tensor)}
+def outside_tensors(model: object, recorded: Identity | None = None) -> dict[str, Callable[[], Any]]:
+    """Return what reads each tensor that is a global or a closure of a model's code, by the function and its name.
+
+    Code that was `recorded` as the user's counts as such wherever it is installed now.
+    """
+    code = _code_of(model, _names_in(recorded) if recorded else ())
+    return {name: read for name, read in code.variables.items() if isinstance(read(), torch.Tensor)}
 
 
 def names_in_code_of(model: object) -> set[str]:
@@ -155,6 +159,10 @@ def roots_of(model: object) -> dict[str, nn.Module]:
     A model itself is ""; modules that a function calls have their names.
     """
     return {"": model} if isinstance(model, nn.Module) else _code_of(model).roots
+
+
+def _names_in(recorded: Identity) -> set[str]:
+    return {*recorded.code, *recorded.values}
 
 
 def _code_of(model: object, known: Collection[str] = ()) -> Code:
