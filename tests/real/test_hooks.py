@@ -59,9 +59,7 @@ def test_what_is_compiled_when_it_is_called_serves_with_them(make):
     assert tally.calls == {"inductor": 2}
 
 
-@pytest.mark.parametrize(
-    ("make", "remedy"), [(Hooked, ""), (weight_normed, "; call torch.nn.utils.remove_weight")]
-)
+@pytest.mark.parametrize(("make", "remedy"), [(Hooked, ""), (weight_normed, "; call torch.nn.utils.remove_weight")])
 def test_no_program_is_packed_and_the_reason_says_what_to_do(laboratory, make, remedy):
     laboratory.prepare(make().eval(), X, preload=True)
     failure = laboratory.pack(compiled())

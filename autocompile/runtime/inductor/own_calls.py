@@ -1,4 +1,8 @@
-"""Compile a model's calls of itself, too.
+"""Compile a module's calls in place.
+
+`nn.Module.compile()` compiles nothing of a module of torch itself, such as `nn.TransformerEncoderLayer` or
+`nn.Sequential`, because the compiler skips code in torch's files unless other code calls it. A function in this file
+does (`call_of`).
 
 `torch.compile(model)` returns an object whose methods are the model's own. If a loss calls
 `model.training_step(batch)`, as with Lightning, and that method calls `self(...)`, then nothing is compiled. Here the
@@ -19,8 +23,25 @@ from autocompile.workload.training.training import Loss
 _PLACE = "_compiled_call_impl"
 
 
+def call_of(module: nn.Module) -> Callable[..., Any]:
+    """Return the function to compile for calls of a module. Equal modules share one compiled program."""
+    call: Callable[..., Any] = module._call_impl  # noqa: SLF001
+    if not type(module).__module__.startswith("torch."):
+        return call
+
+    def inlined(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    return inlined
+
+
+def put_in_place(module: nn.Module, call: Callable[..., Any]) -> None:
+    """Let calls of the module be `call`, which is compiled from `call_of(module)`."""
+    setattr(module, _PLACE, call)
+
+
 class OwnCalls:
-    """A loss in which calls of `module` are `call`, which is compiled from `module._call_impl`."""
+    """A loss in which calls of `module` are `call`, which is compiled from `call_of(module)`."""
 
     def __init__(self, module: nn.Module, loss: Loss, call: Callable[..., Any]) -> None:
         self._module, self._loss, self._call = module, loss, call

@@ -19,7 +19,7 @@ from autocompile.runtime.inductor import cache
 from autocompile.runtime.inductor.budget import Budgeted
 from autocompile.runtime.inductor.counters import counters
 from autocompile.runtime.inductor.marking import Marked
-from autocompile.runtime.inductor.own_calls import OwnCalls
+from autocompile.runtime.inductor.own_calls import OwnCalls, call_of, put_in_place
 from autocompile.runtime.inductor.owned import Owned
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.workers import end_workers
@@ -57,7 +57,7 @@ class InductorRuntime(CachingRuntime):
             return Trainable(model, lambda _model, batch: whole(module, batch))
         if settings.scope:
             return Trainable(model, loss)
-        return Trainable(model, OwnCalls(module, loss, _compiled(module._call_impl, settings)))  # noqa: SLF001
+        return Trainable(model, OwnCalls(module, loss, _compiled(call_of(module), settings)))
 
     def compiled_update(self, update: Update, /) -> Update:
         compiled: Update = torch.compile(update, fullgraph=True, dynamic=False)
@@ -132,8 +132,7 @@ def _compiled(target: Any, settings: Settings) -> Callable[..., Any]:
         return _budgeted(torch.compile(target, **keywords), settings)
     for path in settings.scope:
         part = target.get_submodule(path)
-        part.compile(**keywords)
-        part._compiled_call_impl = _budgeted(part._compiled_call_impl, settings)  # noqa: SLF001
+        put_in_place(part, _budgeted(torch.compile(call_of(part), **keywords), settings))
     return target  # type: ignore[no-any-return]
 
 

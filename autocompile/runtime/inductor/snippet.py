@@ -33,6 +33,20 @@ def filled_up(call, *args, **kwargs):
 """
 
 
+_PARTS = """
+def inlined(call):
+    \"\"\"Return the same call from code outside of torch: modules of torch itself are not compiled alone.\"\"\"
+    return lambda *args, **kwargs: call(*args, **kwargs)
+
+for path in {paths!r}:
+    part = model.get_submodule(path)
+    part.compile({keywords})
+    if type(part).__module__.startswith("torch."):
+        part._compiled_call_impl = torch.compile({inlined})
+compiled = model
+"""
+
+
 _OWNED = """
 def owned(output):
     \"\"\"Return a copy, because CUDA graphs write each output into the same memory again.\"\"\"
@@ -46,10 +60,11 @@ def lines_of(plan: Plan) -> Lines:
     settings = settings_of(plan)
     call = "filled_up(compiled, *args, **kwargs)" if settings.buckets else Lines.call
     reuses_outputs = settings.options.get("triton.cudagraphs")
+    setup = (*_settings_lines(settings), *_compile_lines(settings))
     is_whole = not (settings.scope or settings.with_loss or settings.only_updates)
     return Lines(
-        setup=(*_settings_lines(settings), *_compile_lines(settings)),
-        setup_to_train=(*_settings_lines(settings), *_in_place_lines(settings)) if is_whole else (),
+        setup=setup,
+        setup_to_train=(*setup, *_own_calls_lines(settings)) if is_whole else (),
         helpers=(*_padding_lines(settings), *(_OWNED.rstrip().splitlines() if reuses_outputs else ())),
         before_call=tuple(_marking_lines(settings)),
         call=f"owned({call})" if reuses_outputs else call,
@@ -81,10 +96,9 @@ def _budget_lines(settings: Settings) -> list[str]:
     return ["import torch._functorch.config", f"{share}  # the rest is recomputed in backward"]
 
 
-def _in_place_lines(settings: Settings) -> list[str]:
+def _own_calls_lines(settings: Settings) -> list[str]:
     keywords = ", ".join(_compile_keywords(settings))
-    compiling = f"model.compile({keywords})  # in place: calls of the model by its own methods are compiled, too"
-    return [*_left_eager_lines(settings), compiling, "compiled = model"]
+    return [f"model.compile({keywords})  # for methods of the model that call it; not needed if the loss calls none"]
 
 
 def _left_eager_lines(settings: Settings) -> list[str]:
@@ -106,11 +120,12 @@ def _compile_lines(settings: Settings) -> list[str]:
         return [*eager, f"compiled_loss = torch.compile({', '.join(['loss', *keywords])})  # compiles the model, too"]
     if not settings.scope:
         return [*eager, f"compiled = torch.compile({', '.join(['model', *keywords])})"]
-    return [
-        f"for path in {list(settings.scope)!r}:",
-        f"    model.get_submodule(path).compile({', '.join(keywords)})",
-        "compiled = model",
-    ]
+    named = {
+        "paths": list(settings.scope),
+        "keywords": ", ".join(keywords),
+        "inlined": ", ".join(["inlined(part._call_impl)", *keywords]),
+    }
+    return [*_PARTS.format(**named).strip().splitlines()]
 
 
 def _compile_keywords(settings: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""A loss that calls a method of the model, which calls the model."""
+"""Calls of modules that are compiled in place: of a model by its own methods, and of modules of torch itself."""
 
 import pytest
 import torch
@@ -7,9 +7,10 @@ from torch._dynamo.utils import counters
 
 from autocompile.core.plan import Plan
 from autocompile.core.workload import TrainingEntry
-from autocompile.runtime.building import as_trained
+from autocompile.runtime.building import as_trained, build
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
+from autocompile.workload.call import Call
 from autocompile.workload.samples import Sample
 from autocompile.workload.training.step import TrainingStep
 from autocompile.workload.training.training import Training
@@ -77,4 +78,57 @@ def test_the_snippet_compiles_them_too():
     names["loss"] = lambda model, batch: model.training_step(batch)
     exec(code, names)
     names["step"](torch.randn(4, 4))
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def layers():
+    """Equal blocks of torch's own classes."""
+    torch.manual_seed(0)
+    return nn.ModuleDict(
+        {
+            "first": nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True) for _ in range(3))),
+            "second": nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(3))),
+        }
+    )
+
+
+class Stacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = layers()
+
+    def forward(self, x):
+        for part in self.layers.values():
+            x = part(x)
+        return x
+
+
+PARTS = tuple(f"layers.{name}.{n}" for name in ("first", "second") for n in range(3))
+
+
+def test_equal_blocks_of_torchs_own_classes_share_a_program():
+    model, x = Stacked(), torch.randn(2, 5, 8)
+    torch._dynamo.reset()
+    counters.clear()
+    built = build(Call(model), compiled(backend="aot_eager", scope=PARTS), [Sample((x,), {})], isolate=True)
+    torch.testing.assert_close(built(x), model(x), rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_the_snippet_compiles_blocks_of_torchs_own_classes():
+    model, x = Stacked(), torch.randn(2, 5, 8)
+    wanted, names = model(x), {"model": model}
+    torch._dynamo.reset()
+    counters.clear()
+    exec(snippet(compiled(backend="aot_eager", scope=PARTS), device_type="cpu", is_module=True), names)
+    torch.testing.assert_close(names["run"](x), wanted, rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_a_whole_model_of_torchs_own_class_is_trained_compiled():
+    torch._dynamo.reset()
+    counters.clear()
+    training = Training(loss=lambda model, batch: model(batch).mean(), optimizer=torch.optim.SGD)
+    step = as_trained(TrainingStep(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), training), WHOLE, isolate=True)
+    step.run(Sample((torch.randn(4, 4),), {}))
     assert counters["stats"]["unique_graphs"] == 1
