@@ -79,7 +79,7 @@ class InductorRuntime(CachingRuntime):
     def fault(self) -> str:
         if counters().graphs:
             return ""
-        return "nothing was compiled: the compiler skips this code, as it skips single modules of torch itself"
+        return "nothing was compiled: the compiler skips this code, or no call reached it"
 
     def forbid_recompiling(self) -> None:
         end_workers()
