@@ -125,6 +125,8 @@ def test_parametrized_modules_travel(tmp_path, norm):
 def test_blocks_are_found_outermost_and_once():
     assert [b.paths for b in repeated_blocks(models.Stack())] == [("layers.0", "layers.1", "layers.2")]
     assert repeated_blocks(models.Convolution()) == ()
+    nested = nn.ModuleList(nn.ModuleList([nn.ReLU(), models.Stack().layers[0]]) for _ in range(2))
+    assert [b.paths for b in repeated_blocks(nn.ModuleDict({"layers": nested}))] == [("layers.0.1", "layers.1.1")]
     assert repeated_blocks(torch.sin) == ()
     shared = models.Block(8)
     assert repeated_blocks(nn.Sequential(shared, shared)) == ()

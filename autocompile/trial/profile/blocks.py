@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from torch import nn
 
@@ -12,8 +13,8 @@ from autocompile.core.profile import RepeatedBlock
 def repeated_blocks(model: object) -> tuple[RepeatedBlock, ...]:
     """Return the outermost groups of at least two siblings that have children and an equal structure.
 
-    A block that is registered under several names counts once. The inside of a repeated block is not searched again.
-    A function has no blocks.
+    Siblings are the children of one module, also those in its `nn.ModuleList`s. A block that is registered under
+    several names counts once. The inside of a repeated block is not searched again. A function has no blocks.
     """
     if not isinstance(model, nn.Module):
         return ()
@@ -28,16 +29,25 @@ def repeated_blocks(model: object) -> tuple[RepeatedBlock, ...]:
 
 
 def _collect(module: nn.Module, path: str, groups: dict[tuple[str, str, str], list[str]], known: set[int]) -> None:
-    children = [(name, child) for name, child in module.named_children() if id(child) not in known]
+    children = [(name, child) for name, child in _called_children(module, path) if id(child) not in known]
     known.update(id(child) for _name, child in children)
     structures = {name: _structure(child) for name, child in children}
-    for name, child in children:
-        child_path = f"{path}.{name}" if path else name
-        repeated = sum(other == structures[name] for other in structures.values()) > 1
+    for child_path, child in children:
+        repeated = sum(other == structures[child_path] for other in structures.values()) > 1
         if repeated and any(True for _ in child.children()):
-            groups[(path, type(child).__name__, structures[name])].append(child_path)
+            groups[(path, type(child).__name__, structures[child_path])].append(child_path)
         else:
             _collect(child, child_path, groups, known)
+
+
+def _called_children(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the children that can be called, each with its path, also those in an `nn.ModuleList` or the like."""
+    for name, child in module.named_children():
+        child_path = f"{path}.{name}" if path else name
+        if type(child).forward is nn.Module.forward:
+            yield from _called_children(child, child_path)
+        else:
+            yield child_path, child
 
 
 def _structure(module: nn.Module) -> str:
