@@ -267,13 +267,13 @@ class _Loading:
     def _own_copy(self) -> Weights | None:
         """Return the current weights, before anything is built, if the built model will contain a copy of them."""
         holds = kind_of(self.manifest.plan).holds_weights(self.manifest.plan)
-        return Weights(self.model, None, self._watch()) if holds else None
+        return Weights(self.model, None, self._watch(hooks=True)) if holds else None
 
     def _held(self, server: Server, weights: Weights | None) -> Server:
         return Holding(server, self.eager(), weights, self.tally) if weights else server
 
-    def _watch(self) -> Watch:
-        return Watch(self.model, self.manifest.identity.attributes, self.manifest.identity.kept)
+    def _watch(self, *, hooks: bool = False) -> Watch:
+        return Watch(self.model, self.manifest.identity.attributes, runs_hooks=hooks)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
         problem = lacking_in(found)
@@ -296,5 +296,5 @@ class _Loading:
         weights = self._own_copy()
         built = self._built(self.manifest.plan)
         kind_of_server = Background if self._in_background else Compiling
-        own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
+        own = kind_of_server(built, self.eager(), self._watch(hooks=True), self.tally, serving, self.manifest.label)
         return self._held(own, weights)

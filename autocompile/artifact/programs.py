@@ -83,8 +83,7 @@ def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weight
         return None
     samples = (manifest.weight_samples or None) if check == "sample" else None
     identity = manifest.identity
-    watch = Watch(model, identity.attributes, identity.kept)
-    return Weights(model, manifest.weights, watch, samples, identity)
+    return Weights(model, manifest.weights, Watch(model, identity.attributes), samples, identity)
 
 
 def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:
@@ -163,7 +162,7 @@ def load_standby(
     """Load the standby. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
     if found := differing(standby, device):
         raise NotLoadable(found)
-    watch = Watch(model, standby.identity.attributes, standby.identity.kept)
+    watch = Watch(model, standby.identity.attributes)
     name = standby.plan.runtime
     programs = loaded_programs(opened, name, standby.programs, model, watch, device)
     return ProgramServer(programs, watch, rest.behind, rest.eager, tally, Serving(name, "load"), name)

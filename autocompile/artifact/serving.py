@@ -225,7 +225,4 @@ class ProgramServer:
         if isinstance(server, NoModel):  # raises an error, which does not count as a call of the fallback
             return server(args, kwargs, refusal.message)
         self._tally.refused(refusal)
-        output = server(args, kwargs)
-        if refusal.kind != "model":
-            self._watch.accept()
-        return output
+        return server(args, kwargs)

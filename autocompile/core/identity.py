@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +23,6 @@ class Identity(Record, frozen=True):
         values: What that code uses from elsewhere: globals, closures, default arguments, class attributes.
         attributes: Plain attributes of modules that a call depends on, by path; `training` is one of them.
         python: The Python version whose code was digested, such as "3.11".
-        kept: What each attribute or buffer may be that a first call sets and on whose value no result depends, by path;
-            "" if it is a tensor or is not there. In the identity of a model that is compared, the one text that it has.
     """
 
     modules: dict[str, str] = {}
@@ -33,7 +31,6 @@ class Identity(Record, frozen=True):
     values: dict[str, str] = {}
     attributes: dict[str, str] = {}
     python: str = ""
-    kept: dict[str, list[str]] = {}
 
     @property
     def digest(self) -> str:
@@ -57,30 +54,16 @@ def differences(then: Identity, now: Identity) -> list[Difference]:
     """
     return [
         *_either(then.modules, now.modules),
-        *_resized(_without(then.tensors, then.kept), _without(now.tensors, then.kept)),
+        *_resized(then.tensors, now.tensors),
         *(Difference("code", words) for words in _other_code(then, now)),
         *(Difference("values", words) for words in _moved(then.values, now.values, "")),
         *moved_attributes(then.attributes, now.attributes),
-        *moved_kept(then.kept, {path: texts[0] for path, texts in now.kept.items()}),
     ]
-
-
-def _without(facts: Mapping[str, str], names: Container[str]) -> dict[str, str]:
-    return {name: fact for name, fact in facts.items() if name not in names}
 
 
 def moved_attributes(then: Mapping[str, str], now: Mapping[str, str]) -> list[Difference]:
     """Return the attributes that have another value now, or no longer exist."""
     return [Difference("attributes", words) for words in _moved(then, now, "attribute ")]
-
-
-def moved_kept(then: Mapping[str, Collection[str]], now: Mapping[str, str]) -> list[Difference]:
-    """Return the attributes whose value now is none of those that they may have."""
-    moved = {path: text for path, text in now.items() if path in then and text not in then[path]}
-    return [
-        Difference("attributes", f"attribute `{path}` is {text or 'gone'}, was {' or '.join(filter(None, then[path]))}")
-        for path, text in moved.items()
-    ]
 
 
 def summary(found: list[Difference]) -> str:

@@ -178,9 +178,8 @@ class Packed(Record, tag="packed", frozen=True):
     """What was packed: the programs, if any, and what is required to load them.
 
     `notes`: remarks for the user. `attributes`: plain attributes of the model that are constants in the programs, by
-    path; null if the model's own code runs. `kept`: those that a first call sets, as in `core.identity`. `weights`:
-    digests of the model's tensors, by path, if the programs contain copies of them; `weight_samples`: digests of a
-    sample of each.
+    path; null if the model's own code runs. `weights`: digests of the model's tensors, by path, if the programs contain
+    copies of them; `weight_samples`: digests of a sample of each.
     """
 
     programs: tuple[Program, ...]
@@ -190,7 +189,6 @@ class Packed(Record, tag="packed", frozen=True):
     phases_s: dict[str, float] = {}
     weights: dict[str, str] = {}
     weight_samples: dict[str, str] = {}
-    kept: dict[str, list[str]] = {}
 
 
 class ExportTask(Record, tag="export-task", frozen=True):

@@ -34,7 +34,7 @@ class Exported:
 
     `output_spec` is the structure as torch describes it. `outputs` has one entry for each leaf of the output: None for
     the program's next tensor, or the Python literal of a leaf that is not a tensor. `strangers` are all tensors that
-    existed before the program was traced, except those that the model is known to make for itself.
+    existed before the program was traced.
     """
 
     program: ExportedProgram

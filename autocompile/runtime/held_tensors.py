@@ -23,7 +23,7 @@ _NONE: Mapping[str, Callable[[], Any]] = MappingProxyType({})
 class HeldTensors:
     """A model's tensors, looked up again each time.
 
-    `without`: paths to leave out. `packed`: the names of the tensors that were packed, if they are known: without any
+    `packed`: the names of the tensors that were packed, if they are known: without any
     variables of code among them, the code is not searched for them, which would take some milliseconds. `identity` is
     the model's identity as it was packed.
     """
@@ -32,18 +32,16 @@ class HeldTensors:
         self,
         model: Any,
         *,
-        without: Collection[str] = (),
         packed: Collection[str] | None = None,
         identity: Identity | None = None,
     ) -> None:
-        self._model, self._without = model, without
+        self._model = model
         has_variables = packed is None or any(map(_is_variable, packed))
         self._variables = outside_tensors(model, identity) if has_variables else _NONE
 
     def named(self) -> dict[str, torch.Tensor]:
         """Return the tensors by path, and those in variables by function and name."""
-        own = {path: tensor for path, tensor in _tensors_of(self._model) if path not in self._without}
-        return own | dict(self.variables())
+        return dict(_tensors_of(self._model)) | dict(self.variables())
 
     def variables(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors in variables of the code."""
@@ -62,4 +60,4 @@ def _tensors_of(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _is_variable(name: str) -> bool:
-    return name.endswith(")")
+    return name.partition("#")[0].endswith(")")

@@ -8,8 +8,7 @@ the modules' dictionaries, of which the interpreter keeps count. Only after a wr
 from __future__ import annotations
 
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -17,13 +16,12 @@ from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils.hooks import RemovableHandle
 
-from autocompile.core.identity import moved_attributes, moved_kept, summary
+from autocompile.core.identity import moved_attributes, summary
 from autocompile.runtime.dictionaries import Written
 from autocompile.workload.capturing_hooks import is_capturing
-from autocompile.workload.identity.facts import attribute_text, held_at, joined
+from autocompile.workload.identity.facts import attribute_text, held_at
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-NOTHING: Mapping[str, Iterable[str]] = MappingProxyType({})
 
 
 class Identities:
@@ -51,20 +49,17 @@ class State(NamedTuple):
 class Watch:
     """Detect changes that do not show in the weights: replaced submodules, hooks, and other values of attributes.
 
-    `attributes` are the paths of the attributes that matter, and `kept` those that a call may set, with the texts that
-    they may have, as in `core.identity`. By default `attributes` are the `training` flags of all modules.
+    `attributes` are the paths of the attributes that matter, as in `core.identity`. By default these are the `training`
+    flags of all modules. With `runs_hooks`, the hooks that the model has now are a part of what serves, and only others
+    are a change.
     """
 
-    def __init__(
-        self, model: Any, attributes: Iterable[str] | None = None, kept: Mapping[str, Iterable[str]] = NOTHING
-    ) -> None:
+    def __init__(self, model: Any, attributes: Iterable[str] | None = None, *, runs_hooks: bool = False) -> None:
         named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
-        self._named, self._modules = named, list(named.values())
+        self._modules = list(named.values())
         self._roots = {"": model}
         paths = (f"{path}.training".lstrip(".") for path in named) if attributes is None else attributes
         self._attributes = tuple(paths) if named else ()
-        self._packed = {path: tuple(texts) for path, texts in kept.items()} if named else {}
-        self.kept = self._packed
         self._values = self._texts()
         self._children = Identities(self._modules, "_modules")
         self._built_as = self._look()
@@ -73,8 +68,7 @@ class Watch:
         self._handles = self._handles_before = -1
         # The result of the last check. It is a new object after each write to one of the modules' dictionaries.
         self.state = self._renewed()
-        # A model that is compiled when it is called runs them: they are part of what is compiled.
-        self._first_hooks = _others(self._hooks)
+        self._first_hooks = _others(self._hooks) if runs_hooks else []
 
     def changed(self) -> str:
         """Return what has changed as text, or ""."""
@@ -87,14 +81,6 @@ class Watch:
             return self.state.fault
         return self._other_hooks()
 
-    def accept(self) -> None:
-        """Accept the present values of the attributes that a call may set. Call this after a call of the model."""
-        if self.kept:
-            with self._renewing:
-                now = self._kept_now()
-                self.kept = {path: tuple(dict.fromkeys((*texts, now[path]))) for path, texts in self._packed.items()}
-                self.state = self._renewed()
-
     def _renewed(self) -> State:
         """Return a new state. It records the dictionaries first, so that the next check sees writes during this one."""
         dictionaries = [one for module in self._modules for one in _dictionaries_of(module)]
@@ -105,7 +91,7 @@ class Watch:
         now = self._look()
         faults = [words for words, value in now.items() if value != self._built_as[words]]
         faults += [] if self._children.hold() else ["a submodule was replaced"]
-        moved = summary([*moved_attributes(self._values, self._texts()), *moved_kept(self.kept, self._kept_now())])
+        moved = summary(moved_attributes(self._values, self._texts()))
         return State(written, next(filter(None, (*faults, moved)), ""))
 
     def _look(self) -> dict[str, list[Any]]:
@@ -114,9 +100,7 @@ class Watch:
             "a module is of another class, or has another forward": [
                 (type(one), vars(one).get("forward")) for one in self._modules
             ],
-            "a module has other parameters or buffers": [
-                _slots_of(path, one, self.kept) for path, one in self._named.items()
-            ],
+            "a module has other parameters or buffers": [_slots_of(one) for one in self._modules],
         }
 
     def _texts(self) -> dict[str, str]:
@@ -127,13 +111,10 @@ class Watch:
         texts = {path: attribute_text(self._roots, path) for path in self._attributes}
         return {path: text for path, text in texts.items() if text is not None}
 
-    def _kept_now(self) -> dict[str, str]:
-        return {path: attribute_text(self._roots, path) or "" for path in self.kept}
-
     def _settings(self) -> list[dict[str, Any]]:
         """Return the dictionaries of plain objects, such as a `config`, that hold attributes."""
         own = {id(vars(module)) for module in self._modules}
-        places = (held_at(self._roots, path) for path in (*self._attributes, *self.kept))
+        places = (held_at(self._roots, path) for path in self._attributes)
         held = {id(place[0]): place[0] for place in places if place is not None}
         return [kept_in for key, kept_in in held.items() if key not in own]
 
@@ -191,10 +172,10 @@ def _are_the_same(hooks: list[Any], others: list[Any]) -> bool:
     return len(hooks) == len(others) and all(one is other for one, other in zip(hooks, others, strict=True))
 
 
-def _slots_of(path: str, module: nn.Module, kept: Container[str]) -> list[tuple[str, bool]]:
-    """Return the names of a module's parameters and buffers, and which of them are None, except for those in `kept`."""
+def _slots_of(module: nn.Module) -> list[tuple[str, bool]]:
+    """Return the names of a module's parameters and buffers, and which of them are None."""
     held = (*module._parameters.items(), *module._buffers.items())  # noqa: SLF001
-    return [(name, tensor is None) for name, tensor in held if joined(path, name) not in kept]
+    return [(name, tensor is None) for name, tensor in held]
 
 
 def _dictionaries_of(module: nn.Module) -> list[dict[str, Any]]:

@@ -1,16 +1,13 @@
 """Find tensors that a program would copy although their later changes would not be noticed, such as those in a list.
 
-Changes are noticed, or followed, of a model's parameters, buffers, and tensors that are attributes, and of the globals
-and closures of the user's code. What a model keeps
-from its first call belongs to the program, if that is proved to change no result (`trial/pack/first_call.py`).
+Changes are noticed, or followed, of a model's parameters, buffers, and tensors that are attributes of modules, and of
+the globals and closures of the user's code.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,50 +17,39 @@ from torch.export import ExportedProgram
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.held_tensors import HeldTensors
 
-_OWN: ContextVar[frozenset[int]] = ContextVar("own", default=frozenset())
-
-
-@contextmanager
-def made_by_the_model(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Let the programs that are exported meanwhile have these tensors as constants: the model made them for itself."""
-    before = _OWN.set(frozenset(map(memory_of, tensors)))
-    try:
-        yield
-    finally:
-        _OWN.reset(before)
-
-
-def is_made_by_the_model(tensor: torch.Tensor) -> bool:
-    """Return whether it is one of the tensors of `made_by_the_model`."""
-    return memory_of(tensor) in _OWN.get()
-
 
 def tensors_in_memory() -> list[torch.Tensor]:
-    """Return all tensors with memory, except those that the model made for itself.
+    """Return all tensors with memory.
 
     If a program that is traced later has a constant with the memory of one of them, it belongs to other code.
     """
     tensors = (thing for thing in gc.get_objects() if type(thing) in (torch.Tensor, nn.Parameter))
-    dense = (tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel())
-    return [tensor for tensor in dense if not is_made_by_the_model(tensor)]
+    return [tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel()]
 
 
-def stranger() -> NotPackable:
-    """Return the error for a program that takes such a tensor."""
+def stranger(name: str = "") -> NotPackable:
+    """Return the error for a program that takes such a tensor, whose `name` in the program is given."""
+    where = f" ({name})" if name else ""
     return NotPackable(
-        "it takes a tensor from outside of itself (a global, or a tensor in a list or in another module); make it a "
-        "buffer, or make that module a submodule"
+        f"it takes a tensor from outside of itself{where}: one of a list, an object, a class, a library or another "
+        "module; make it a buffer, or make that module a submodule"
     )
 
 
 def refuse_strangers(program: ExportedProgram, before: Sequence[torch.Tensor], model: Any) -> None:
     """Raise NotPackable if a program copies a tensor that existed `before`, and whose changes are not noticed."""
-    strange = set(map(memory_of, before)) - set(map(memory_of, HeldTensors(model).named().values()))
-    for held in (*program.state_dict.values(), *program.constants.values()):
-        if isinstance(held, torch.Tensor) and held.layout is torch.strided and memory_of(held) in strange:
-            raise stranger()
+    noticed = {memory_of(tensor) for tensor in HeldTensors(model).named().values()}
+    strange = set(map(memory_of, before)) - noticed
+    for name, held in (*program.state_dict.items(), *program.constants.items()):
+        if isinstance(held, torch.Tensor) and memory_of(held) in strange:
+            raise stranger(name.removeprefix("model."))
 
 
 def memory_of(tensor: torch.Tensor) -> int:
-    """Return the address of a tensor's memory."""
-    return tensor.untyped_storage().data_ptr()
+    """Return the address of a tensor's memory, or 0 if it has no memory of its own."""
+    if tensor.layout is not torch.strided:
+        return 0
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # a tensor of a class of its own
+        return 0

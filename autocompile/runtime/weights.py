@@ -110,7 +110,7 @@ class Weights:
     ) -> None:
         _FUSED_STEPS.listen()
         self.watch = watch
-        self._tensors = HeldTensors(model, without=watch.kept, packed=packed or (), identity=identity)
+        self._tensors = HeldTensors(model, packed=packed or (), identity=identity)
         self._packed = digests(self._tensors.named()) if packed is None else packed
         self._samples = samples
         self._reading = threading.Lock()

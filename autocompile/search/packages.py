@@ -87,8 +87,7 @@ def manifest_of(
 
 def identity_of_packed(identity: Identity, packed: Packed) -> Identity:
     """Return the model's identity, reduced to the attributes that the packed programs depend on, if they list them."""
-    own = identity if packed.attributes is None else replace(identity, attributes=packed.attributes)
-    return replace(own, kept=packed.kept)
+    return identity if packed.attributes is None else replace(identity, attributes=packed.attributes)
 
 
 def drop(bench: Bench, plan: Plan) -> None:

@@ -45,10 +45,10 @@ def _as_sample(one: object, position: int, *, single: bool) -> Sample:
     where = "inputs" if single else f"inputs[{position}]"
     if isinstance(one, Sample):
         sample = one
-    elif isinstance(one, torch.Tensor) or is_batch(one):
-        sample = Sample((one,), {})
     elif isinstance(one, Mapping):
         sample = Sample((), {str(name): value for name, value in one.items()})
+    elif isinstance(one, torch.Tensor) or is_batch(one):
+        sample = Sample((one,), {})
     elif isinstance(one, tuple):
         sample = Sample(tuple(one), {})
     else:

@@ -36,7 +36,8 @@ def weight_normed():
 
 def test_hooks_that_were_there_are_no_change_and_others_are():
     model = Hooked()
-    watch = Watch(model)
+    assert Watch(model).changed() == "the model has hooks"
+    watch = Watch(model, runs_hooks=True)
     assert watch.changed() == ""
     handle = model.layer.register_forward_pre_hook(lambda *_: None)
     assert watch.changed() == "the model has other hooks"
@@ -53,7 +54,7 @@ def test_what_is_compiled_when_it_is_called_serves_with_them(make):
     with torch.no_grad():
         wanted = model(X)
     built = build(Call(model), compiled(backend="aot_eager"), [Sample((X,), {})], isolate=False)
-    server = Compiling(built, NoModel(), Watch(model), tally, serving, "inductor")
+    server = Compiling(built, NoModel(), Watch(model, runs_hooks=True), tally, serving, "inductor")
     for _ in range(2):
         torch.testing.assert_close(server((X,), {}), wanted)
     assert tally.calls == {"inductor": 2}

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from torch.utils.data import DataLoader
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import BatchEncoding, DynamicCache, LlamaConfig, LlamaForCausalLM
 
 from autocompile.core.errors import InvalidWorkload
 from autocompile.trial.check.reference import as_float64, vary, writes_into_inputs
@@ -169,6 +169,31 @@ def test_a_loader_of_such_batches_is_a_stream():
     assert is_stream(loader)
     samples = as_samples(take(loader, Adding(), tries_loaders=False).calls)
     assert [sample.args[0].nodes.shape[0] for sample in samples] == [1, 2]
+
+
+class Loader:
+    """Holds its data on a device, and gives batches of it."""
+
+    def __init__(self):
+        self.data = torch.randn(4, 2)
+
+    def __iter__(self):
+        return iter(self.data.split(2))
+
+    def to(self, device):
+        self.data = self.data.to(device)
+        return self
+
+
+def test_a_loader_that_can_be_moved_is_a_stream():
+    assert is_stream(Loader())
+
+
+def test_a_tokenizers_result_is_given_by_name():
+    encoding = BatchEncoding({"input_ids": torch.ones(1, 2, dtype=torch.long)})
+    (sample,) = as_samples(encoding)
+    assert (sample.args, list(sample.kwargs)) == ((), ["input_ids"])
+    assert not is_stream(encoding)
 
 
 def test_it_can_be_trained_on():

@@ -8,6 +8,7 @@ from torch._dynamo.utils import counters
 from autocompile.core.plan import Plan
 from autocompile.core.workload import TrainingEntry
 from autocompile.runtime.building import as_trained, build
+from autocompile.runtime.inductor.own_calls import call_of
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.snippet import snippet
 from autocompile.workload.call import Call
@@ -113,6 +114,12 @@ def test_equal_blocks_of_torchs_own_classes_share_a_program():
     built = build(Call(model), compiled(backend="aot_eager", scope=PARTS), [Sample((x,), {})], isolate=True)
     torch.testing.assert_close(built(x), model(x), rtol=1e-4, atol=1e-5)
     assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_blocks_of_different_classes_of_torch_do_not_share_the_limit_of_programs():
+    first, again, other = (call_of(make(4, 4)).__code__ for make in (nn.Linear, nn.Linear, nn.LSTM))
+    assert first is again
+    assert first is not other
 
 
 def test_the_snippet_compiles_blocks_of_torchs_own_classes():

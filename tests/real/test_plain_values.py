@@ -20,6 +20,10 @@ def test_equal_arrays_have_equal_texts():
     assert text_of(np.arange(4)) != text_of(np.arange(4) + 1)
 
 
+def test_the_mask_of_an_array_counts():
+    assert text_of(np.ma.array([1, 2], mask=[0, 1])) != text_of(np.ma.array([1, 2], mask=[0, 0]))
+
+
 def test_arrays_of_objects_are_known_by_their_simple_elements():
     class Thing:
         pass

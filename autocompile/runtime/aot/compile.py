@@ -34,7 +34,7 @@ from autocompile.runtime.devices import check_one_gpu, computing_device
 from autocompile.runtime.export import Exported, described, exported
 from autocompile.runtime.files import Files
 from autocompile.runtime.model_watch import registered_tensors
-from autocompile.runtime.strangers import is_made_by_the_model, memory_of, refuse_strangers, stranger
+from autocompile.runtime.strangers import memory_of, refuse_strangers, stranger
 from autocompile.workload.axes import FreeAxis
 from autocompile.workload.samples import Sample
 
@@ -152,9 +152,9 @@ def _as_buffers(exported: ExportedProgram) -> None:
 
 
 def _tensors_of_its_own(export: Exported, model: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors that the program uses and the model does not have, or made for itself: constants of its code.
+    """Return the tensors that the program uses and the model does not have: constants of its code.
 
-    Raises NotPackable for another tensor that existed before tracing, because its changes would not be followed.
+    Raises NotPackable for a tensor that existed before tracing, because its changes would not be followed.
     """
     program, strange = export.program, set(map(memory_of, export.strangers))
     used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
@@ -162,13 +162,10 @@ def _tensors_of_its_own(export: Exported, model: Any) -> dict[str, torch.Tensor]
     own = {}
     for spec in program.graph_signature.input_specs:
         tensor = named.get(spec.target) if spec.target is not None and spec.arg.name in used else None
-        if not isinstance(tensor, torch.Tensor):
+        if not isinstance(tensor, torch.Tensor) or _in_model(model, str(spec.target)) is not None:
             continue
-        if not is_made_by_the_model(tensor):
-            if _in_model(model, str(spec.target)) is not None:
-                continue
-            if memory_of(tensor) in strange:
-                raise stranger()
+        if memory_of(tensor) in strange:
+            raise stranger()
         own[str(spec.target)] = tensor.detach()
     return own
 

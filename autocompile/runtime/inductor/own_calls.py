@@ -11,6 +11,7 @@ model's own calls are compiled while its loss is computed, and only then, so tha
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from autocompile.workload.training.training import Loss
 
 # Where `nn.Module.__call__` looks for a compiled call, as `nn.Module.compile` sets it (torch 2.11 to 2.13).
 _PLACE = "_compiled_call_impl"
+# A code object for each class, because the compiler limits the number of programs for one.
+_CODES: dict[type, types.CodeType] = {}
 
 
 def call_of(module: nn.Module) -> Callable[..., Any]:
@@ -32,6 +35,7 @@ def call_of(module: nn.Module) -> Callable[..., Any]:
     def inlined(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
+    inlined.__code__ = _CODES.setdefault(type(module), inlined.__code__.replace())
     return inlined
 
 
@@ -49,11 +53,12 @@ class OwnCalls:
     def __call__(self, _model: Any, batch: Any) -> torch.Tensor:
         held = vars(self._module)
         before = held.get(_PLACE)
+        before = None if before is self._call else before
         held[_PLACE] = self._call
         try:
             return self._loss(self._module, batch)
         finally:
             if before is None:
-                del held[_PLACE]
+                held.pop(_PLACE, None)
             else:
                 held[_PLACE] = before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -110,24 +110,18 @@ def _compile_programs(task: PackTask, model: Any, samples: Sequence[Sample], pha
         tuple(made),
         requirements(task.serving.runtime, with_python=False, device_type=device.type, gpu=device.index),
         tuple(programs.notes),
-        {path: text for path, text in programs.reads.texts().items() if path not in programs.kept},
-        weights=_weights(task, model, programs.kept, phases),
-        weight_samples=_weights(task, model, programs.kept, phases, sampled=True),
-        kept=programs.kept,
+        programs.reads.texts(),
+        weights=_weights(task, model, phases),
+        weight_samples=_weights(task, model, phases, sampled=True),
     )
 
 
-def _weights(
-    task: PackTask, model: Any, kept: Collection[str], phases: Phases, *, sampled: bool = False
-) -> dict[str, str]:
-    """Return digests of the weights (or of a sample of each) if the programs hold copies of them, else nothing.
-
-    What the model has `kept` from its first call, by path, is not part of them.
-    """
+def _weights(task: PackTask, model: Any, phases: Phases, *, sampled: bool = False) -> dict[str, str]:
+    """Return digests of the weights (or of a sample of each) if the programs hold copies of them, else nothing."""
     if not kind_of(task.plan).holds_weights(task.plan):
         return {}
     with phases(_STAGE):
-        read = digests(HeldTensors(model, without=kept).named(), sampled=sampled)
+        read = digests(HeldTensors(model).named(), sampled=sampled)
     unreadable = [path for path, digest in read.items() if digest == UNREADABLE]
     if unreadable:
         raise NotPackable(f"it would hold a copy of {unreadable[0]}, whose bytes cannot be read")

@@ -19,7 +19,6 @@ from autocompile.runtime.devices import computing_device
 from autocompile.runtime.files import Files
 from autocompile.runtime.guarded import Guarded
 from autocompile.runtime.model_watch import Watch, has_hooks
-from autocompile.runtime.strangers import made_by_the_model
 from autocompile.trial.check.batch_proof import batch_axis
 from autocompile.trial.check.compare import compare
 from autocompile.trial.check.reference import Reference, make_reference
@@ -57,8 +56,7 @@ class Maker(Protocol):
 class Programs:
     """A model's programs, at most `most`, made by `maker`. `name`: the word for a program in error messages.
 
-    `reads`: the attributes that calls of the model read. `kept`: those that first calls set, with the texts that they
-    may have (see `FirstCall`). `compared`: the accuracy of each compared call of the program
+    `reads`: the attributes that calls of the model read. `compared`: the accuracy of each compared call of the program
     that was made last.
     """
 
@@ -72,8 +70,7 @@ class Programs:
         self.notes: list[str] = []
         self.reads = Reads(model)
         self.compared: list[Accuracy] = []
-        self._first_call = FirstCall(self._eager)
-        self.kept: dict[str, list[str]] = {}
+        self._first_call = FirstCall(model)
 
     def made(self, samples: Sequence[Sample]) -> list[Program]:
         """Make one program for each form of call, over the range of sizes in its samples.
@@ -105,10 +102,12 @@ class Programs:
         with self._phases("verify"):
             # Before any other call, because a model may cache what its first call reads.
             self.reads.note(lambda: self._eager.run(form[0]))
+            trace = self._first_call.trace()
             _check_writes(self._eager, form[0])
+            if trace:
+                raise NotPackable(trace, "model")
             free = () if self._plan.sizes else free_axes(form, batch_axis(self._eager, form[0]))
             axes = self._accepted(form[0], first, free)
-            self.kept.update(self._first_call.check(form[0], axes))
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = NotPackable("")
         for attempt in attempts:
@@ -140,7 +139,7 @@ class Programs:
     def _made(self, example: Sample, form: Sequence[Sample], axes: Sequence[FreeAxis], name: str) -> Program:
         with self._phases("verify"):
             self.reads.note(lambda: self._eager.run(example))
-        with self._phases("compile"), made_by_the_model(self._first_call.tensors(self.kept)):
+        with self._phases("compile"):
             program = self._maker.compile_ahead(self._model, self._plan, example, axes, self._directory, name)
         with self._phases("verify"):
             self.compared = self._check(program, form, axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,17 @@ class Taken:
 
 def is_stream(inputs: object) -> bool:
     """Return whether it has to be iterated over: it is neither a sample nor a list of samples."""
-    is_sample = isinstance(inputs, torch.Tensor | Mapping | tuple | list | str | bytes) or is_batch(inputs)
-    return isinstance(inputs, Iterable) and not is_sample
+    is_sample = isinstance(inputs, torch.Tensor | Mapping | tuple | list | str | bytes)
+    if is_sample or not isinstance(inputs, Iterable):
+        return False
+    return isinstance(inputs, Iterator) or not is_batch(inputs) or _gives_samples(inputs)
+
+
+def _gives_samples(inputs: Iterable[Any]) -> bool:
+    """Return whether an iterable object with tensors gives samples, like a loader, and not its fields or its parts."""
+    first = next(iter(inputs), None)
+    is_field = isinstance(first, tuple) and bool(first) and isinstance(first[0], str)
+    return isinstance(first, torch.Tensor | tuple | list | Mapping) and not is_field
 
 
 def take(inputs: Any, model: Any, *, tries_loaders: bool, whole: bool = False) -> Taken:

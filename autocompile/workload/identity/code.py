@@ -48,7 +48,7 @@ class Code:
 
     `functions` has a digest of each, by qualified name. `values` has the plain values that they use, by name. `names`
     are all names in them. `roots` are the modules that are called, by name. `reached` are the functions themselves.
-    `variables` reads each of their globals and closures that is no value, by function and name.
+    `variables` reads their globals and closures, by function and name.
     """
 
     def __init__(self, known: Collection[str] = ()) -> None:
@@ -143,13 +143,13 @@ class Code:
             try:
                 if free not in stored:
                     self._take(cell.cell_contents, free)
-                    self.variables[f"{key}({free})"] = functools.partial(getattr, cell, "cell_contents", None)
+                    self._note_variable(f"{key}({free})", functools.partial(getattr, cell, "cell_contents", None))
             except ValueError:  # a variable that is not bound yet
                 continue
         for read in dict.fromkeys(globals_in(thing.__code__)):
             if read in thing.__globals__ and read not in stored and not _is_pythons(read):
                 self._take(thing.__globals__[read], read)
-                self.variables[f"{key}({read})"] = functools.partial(thing.__globals__.get, read)
+                self._note_variable(f"{key}({read})", functools.partial(thing.__globals__.get, read))
                 self._take_members(thing.__globals__[read], read, thing)
 
     def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType) -> None:
@@ -188,6 +188,10 @@ class Code:
         (functools.partial, _take_partial),
         (types.MethodType, _take_method),
     )
+
+    def _note_variable(self, name: str, read: Callable[[], Any]) -> None:
+        same = sum(key.partition("#")[0] == name for key in self.variables)
+        self.variables[f"{name}#{same}" if same else name] = read
 
     def _note(self, function: types.FunctionType) -> str:
         """Keep the function's digest under its name."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from msgspec.structs import replace
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -23,7 +22,7 @@ from autocompile.core.identity import Identity
 from autocompile.core.serde import to_json
 from autocompile.core.workload import Signature
 from autocompile.workload.capturing_hooks import ARE_INSTALLED
-from autocompile.workload.identity.bytecode import attributes_stored, globals_in, names_in
+from autocompile.workload.identity.bytecode import attributes_read, attributes_stored, globals_in, names_in
 from autocompile.workload.identity.code import Code, is_library
 from autocompile.workload.identity.plain import text_of
 
@@ -56,8 +55,7 @@ def identity_like(model: object, recorded: Identity) -> Identity:
     """
     code = _code_of(model, _names_in(recorded))
     found = ((name, attribute_text(code.roots, name)) for name in recorded.attributes)
-    kept = {name: [attribute_text(code.roots, name) or ""] for name in recorded.kept}
-    return replace(_identity(model, code, {name: text for name, text in found if text is not None}), kept=kept)
+    return _identity(model, code, {name: text for name, text in found if text is not None})
 
 
 def workload_fingerprint(identity: Identity, signatures: Sequence[Signature], training: str = "") -> str:
@@ -146,6 +144,17 @@ def outside_tensors(model: object, recorded: Identity | None = None) -> dict[str
     """
     code = _code_of(model, _names_in(recorded) if recorded else ())
     return {name: read for name, read in code.variables.items() if isinstance(read(), torch.Tensor)}
+
+
+def attributes_read_by(model: object) -> set[str]:
+    """Return the names of the attributes that the user's code reads in a call, and all names in library classes."""
+    modules = (module for top in roots_of(model).values() for module in top.modules())
+    classes: set[Any] = {type(module) for module in modules}
+    code = _code_of(model)
+    own = {name for function in code.reached for name in attributes_read(function.__code__)}
+    if "getattr" in code.names:
+        own |= code.names
+    return own.union(*(_library_code(cls).names for cls in classes if is_library(cls)))
 
 
 def names_in_code_of(model: object) -> set[str]:

@@ -25,7 +25,8 @@ def _array(value: np.ndarray[Any, Any]) -> str:
     if value.dtype.hasobject:
         data = repr([item if isinstance(item, _SIMPLE) else type(item).__qualname__ for item in value.flat]).encode()
     else:
-        data = np.asarray(value).tobytes()  # without the methods of a subclass
+        # Without the methods of a subclass, of which that for masked arrays fails for `numpy.ma.masked`.
+        data = np.asarray(value).tobytes() + np.asarray(getattr(value, "mask", ())).tobytes()
     return f"array {value.dtype} {value.shape} {hashlib.sha256(data).hexdigest()[:8]}"
 
 
