@@ -206,23 +206,6 @@ def takes_a_global(x):
     return x @ OUTSIDE
 
 
-class NotCompiled(nn.Module):
-    @torch.compiler.disable
-    def forward(self, x):
-        return x + 1
-
-
-class Skipped(nn.Module):
-    """The compiler skips its part."""
-
-    def __init__(self):
-        super().__init__()
-        self.part = NotCompiled()
-
-    def forward(self, x):
-        return self.part(x)
-
-
 class BatchStatistics(nn.Module):
     def __init__(self):
         super().__init__()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._inductor.config
 from torch import nn
 from torch._dynamo.utils import counters
 
@@ -18,6 +19,12 @@ from autocompile.workload.training.training import Training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHOLE = compiled(backend="aot_eager")
+
+
+@pytest.fixture(autouse=True)
+def without_freezing(monkeypatch):
+    """With freezing, which is a setting of the process, each block has a program of its own."""
+    monkeypatch.setattr(torch._inductor.config, "freezing", False)
 
 
 class Teaching(nn.Module):

@@ -3,6 +3,7 @@
 import models
 import pytest
 import torch
+from torch import nn
 
 from autocompile.core.outcome import Failure, Measurement
 from autocompile.runtime.building import build
@@ -37,8 +38,25 @@ def test_what_breaks_the_graph_is_found_and_left_alone(laboratory):
     assert found.counters.graphs == 2
 
 
+class NotCompiled(nn.Module):
+    @torch.compiler.disable
+    def forward(self, x):
+        return x + 1
+
+
+class Skipped(nn.Module):
+    """The compiler skips its part."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = NotCompiled()
+
+    def forward(self, x):
+        return self.part(x)
+
+
 def test_what_the_compiler_skips_is_no_candidate(laboratory):
-    laboratory.prepare(models.Skipped().eval(), torch.randn(2, 4))
+    laboratory.prepare(Skipped().eval(), torch.randn(2, 4))
     found = laboratory.trial(compiled(scope=("part",)))
     assert isinstance(found, Failure), found
     assert (found.kind, found.message.split(":")[0]) == ("unsupported", "nothing was compiled")
