@@ -22,9 +22,10 @@ WHOLE = compiled(backend="aot_eager")
 
 
 @pytest.fixture(autouse=True)
-def without_freezing(monkeypatch):
+def without_freezing():
     """With freezing, which is a setting of the process, each block has a program of its own."""
-    monkeypatch.setattr(torch._inductor.config, "freezing", False)
+    with torch._inductor.config.patch(freezing=False):
+        yield
 
 
 class Teaching(nn.Module):
