@@ -6,6 +6,7 @@ or closures of the user's code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -60,4 +61,4 @@ def _tensors_of(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _is_variable(name: str) -> bool:
-    return name.partition("#")[0].endswith(")")
+    return re.search(r"\)(#\d+)?$", name) is not None

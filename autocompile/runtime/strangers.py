@@ -39,7 +39,7 @@ def stranger(name: str = "") -> NotPackable:
 def refuse_strangers(program: ExportedProgram, before: Sequence[torch.Tensor], model: Any) -> None:
     """Raise NotPackable if a program copies a tensor that existed `before`, and whose changes are not noticed."""
     noticed = {memory_of(tensor) for tensor in HeldTensors(model).named().values()}
-    strange = set(map(memory_of, before)) - noticed
+    strange = set(map(memory_of, before)) - noticed - {0}
     for name, held in (*program.state_dict.items(), *program.constants.items()):
         if isinstance(held, torch.Tensor) and memory_of(held) in strange:
             raise stranger(name.removeprefix("model."))

@@ -1,5 +1,7 @@
 """Models that keep something from their first call, which later calls read: no program is packed of them."""
 
+from functools import cached_property
+
 import pytest
 import torch
 from torch import nn
@@ -71,7 +73,7 @@ def trace(model):
     first = FirstCall(model)
     with torch.no_grad():
         model(X)
-    return first.trace()
+    return first.written() or first.trace()
 
 
 @pytest.mark.parametrize("buffer", [False, True])
@@ -101,7 +103,7 @@ def test_what_is_written_into_is_found(name):
     first = FirstCall(model)
     model(X)
     model.state[0] = False  # only the tensor is left to show it
-    assert first.trace() == f"it writes into {name} when it is first called"
+    assert first.written() == f"it writes into {name} when it is first called"
 
 
 def test_what_nothing_reads_does_not_matter():
@@ -115,6 +117,62 @@ def test_tensors_without_memory_of_their_own_are_left_out():
     model.register_buffer("sparse", torch.eye(3).to_sparse())
     model.register_buffer("small", torch.ones(3).to(torch.float8_e4m3fn))
     assert trace(model) == ""
+
+
+class Cached(nn.Module):
+    @cached_property
+    def scale(self):
+        return 0.5
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_cached_properties_and_weights_that_only_move_do_not_matter():
+    assert trace(Cached()) == ""
+    model = nn.Linear(4, 4)
+    first = FirstCall(model)
+    model.weight.data = model.weight.data.clone()
+    assert first.written() == ""
+    model.weight.data = model.weight.data * 2
+    assert first.written() == "it writes into weight when it is first called"
+
+
+class Normed(nn.Module):
+    """Has buffers, and is called in two forms."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x, y=None):
+        return self.norm(x) if y is None else self.norm(x + y)
+
+
+def test_a_model_with_buffers_is_packed_in_two_forms(laboratory):
+    x = torch.randn(3, 4)
+    laboratory.prepare(Normed().eval(), [(x,), (x, x)], preload=True)
+    packed = laboratory.pack(compiled())
+    assert not isinstance(packed, Failure), packed
+
+
+class Growing(nn.Module):
+    """Divides by the greatest length so far, if that is more than in the sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.most = 3
+
+    def forward(self, x):
+        self.most = max(self.most, x.shape[0])
+        return x / self.most
+
+
+def test_what_calls_of_other_sizes_set_is_found(laboratory):
+    laboratory.prepare(Growing().eval(), [torch.randn(2, 4), torch.randn(3, 4)], preload=True)
+    failure = laboratory.pack(compiled())
+    assert isinstance(failure, Failure)
+    assert "`most` when it is first called" in failure.message
 
 
 def test_such_a_model_is_not_packed(laboratory):

@@ -312,3 +312,22 @@ def test_changes_of_globals_and_closures_are_seen(monkeypatch):
     assert weights.difference() == ""
     monkeypatch.setitem(globals(), "SCALE", torch.zeros(3))
     assert "Scaled.forward(SCALE) differs" in weights.difference()
+
+
+def test_variables_of_functions_of_one_name_are_found_again_among_what_was_packed():
+    def scaled(scale):
+        return lambda x: x * scale
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = scaled(torch.ones(3)), scaled(torch.zeros(3))
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    named = HeldTensors(Both()).named()
+    assert len(named) == 2
+    assert HeldTensors(Both(), packed=["f#2(SCALE)"]).named().keys() == named.keys()
+    assert HeldTensors(Both(), packed=["f(scale)#1"]).named().keys() == named.keys()
+    assert HeldTensors(Both(), packed=["weight"]).named() == {}

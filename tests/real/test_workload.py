@@ -129,6 +129,8 @@ def test_blocks_are_found_outermost_and_once():
     assert [b.paths for b in repeated_blocks(nn.ModuleDict({"layers": nested}))] == [("layers.0.1", "layers.1.1")]
     assert repeated_blocks(torch.sin) == ()
     shared = models.Block(8)
+    twice = nn.ModuleDict({"one": shared, "list": nn.ModuleList([shared])})
+    assert repeated_blocks(twice) == ()
     assert repeated_blocks(nn.Sequential(shared, shared)) == ()
     mixed = nn.Sequential(models.Block(8), models.Block(16), models.Block(8))
     assert [b.paths for b in repeated_blocks(mixed)] == [("0", "2")]

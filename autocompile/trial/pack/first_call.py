@@ -7,40 +7,61 @@ other values or sizes, and would then compute something else.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from autocompile.runtime.held_tensors import HeldTensors
+from autocompile.runtime.weights import digests
 from autocompile.workload.identity.facts import all_attributes, attributes_read_by, joined, roots_of
 from autocompile.workload.identity.plain import text_of
 
 _ABSENT = object()
 
 
+class _Writes(NamedTuple):
+    address: int
+    number: int
+
+
 class FirstCall:
-    """The attributes, buffers and weights of `model` before its first call."""
+    """The attributes and buffers of `model` before its first call, and its weights at each `begin`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._before = dict(_everything(model))
         self._texts = {path: text_of(value) for path, value in self._before.items()}
-        self._written = _writes(model)
+        self.begin()
+
+    def begin(self) -> None:
+        """Start to look for writes into weights and buffers. Call this directly before the calls to look at."""
+        self._written = _writes(self._model)
+        self._contents = self._digests()
 
     def trace(self) -> str:
-        """Return what the calls made since then have left behind that calls read, in words, or ""."""
+        """Return what all calls so far have left behind that calls read, in words, or ""."""
         read = attributes_read_by(self._model)
         for path, value in _everything(self._model):
             text = text_of(value)
             is_other = value is not self._before.get(path, _ABSENT) if text is None else text != self._texts.get(path)
-            was_plain = path in self._texts and self._texts[path] is not None
             if is_other and (text is not None or path.rpartition(".")[2] in read):
-                kind = "attribute" if was_plain or text is not None else "attribute or buffer"
+                kind = "attribute" if text is not None or self._texts.get(path) else "attribute or buffer"
                 return f"it sets its {kind} `{path}` when it is first called, and not before"
-        written = self._written
+        return ""
+
+    def written(self) -> str:
+        """Return what was written into since `begin`, in words, or "". Weights that only moved do not count."""
         now = _writes(self._model)
-        path = next((path for path, writes in now.items() if path in written and written[path] != writes), "")
-        return f"it writes into {path} when it is first called" if path else ""
+        changed = [path for path, writes in now.items() if self._written.get(path, writes) != writes]
+        moved = {path for path in changed if self._written[path].number == now[path].number}
+        contents = self._digests() if moved else {}
+        for path in changed:
+            if path not in moved or contents.get(path) != self._contents.get(path):
+                return f"it writes into {path} when it is first called"
+        return ""
+
+    def _digests(self) -> dict[str, str]:
+        return digests(HeldTensors(self._model, packed=()).named(), sampled=True)
 
 
 def _everything(model: Any) -> Iterator[tuple[str, Any]]:
@@ -51,10 +72,10 @@ def _everything(model: Any) -> Iterator[tuple[str, Any]]:
             yield from ((joined(joined(root, path), name), held) for name, held in module._buffers.items())  # noqa: SLF001
 
 
-def _writes(model: Any) -> dict[str, tuple[int, int]]:
+def _writes(model: Any) -> dict[str, _Writes]:
     """Return the address and the number of writes of each tensor that has them, by path."""
     return {
-        path: (tensor.data_ptr(), tensor._version)  # noqa: SLF001
+        path: _Writes(tensor.data_ptr(), tensor._version)  # noqa: SLF001
         for path, tensor in HeldTensors(model, packed=()).named().items()
         if tensor.layout is torch.strided and not tensor.is_inference()
     }

@@ -101,13 +101,14 @@ class Programs:
     def _of_one_form(self, form: Sequence[Sample], first: int, name: str) -> list[Program]:
         with self._phases("verify"):
             # Before any other call, because a model may cache what its first call reads.
+            self._first_call.begin()
             self.reads.note(lambda: self._eager.run(form[0]))
-            trace = self._first_call.trace()
+            written = self._first_call.written()
             _check_writes(self._eager, form[0])
-            if trace:
-                raise NotPackable(trace, "model")
+            self._refuse(written or self._first_call.trace())
             free = () if self._plan.sizes else free_axes(form, batch_axis(self._eager, form[0]))
             axes = self._accepted(form[0], first, free)
+            self._refuse(self._first_call.trace())  # calls of other sizes may have set more
         attempts = dict.fromkeys((axes, _worth_having(axis.narrowed() for axis in axes)))
         fault = NotPackable("")
         for attempt in attempts:
@@ -121,6 +122,10 @@ class Programs:
             raise fault
         self.notes.append(f"one program for each of {len(distinct)} shapes, as one for all is not possible: {fault}")
         return [self._made(sample, [sample], (), f"{name}-{i}") for i, sample in enumerate(distinct.values())]
+
+    def _refuse(self, reason: str) -> None:
+        if reason:
+            raise NotPackable(reason, "model")
 
     def _accepted(self, sample: Sample, number: int, axes: Sequence[FreeAxis]) -> tuple[FreeAxis, ...]:
         """Return the axes, each with the widest range that the model itself accepts.

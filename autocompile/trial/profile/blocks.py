@@ -29,8 +29,11 @@ def repeated_blocks(model: object) -> tuple[RepeatedBlock, ...]:
 
 
 def _collect(module: nn.Module, path: str, groups: dict[tuple[str, str, str], list[str]], known: set[int]) -> None:
-    children = [(name, child) for name, child in _called_children(module, path) if id(child) not in known]
-    known.update(id(child) for _name, child in children)
+    children = []
+    for child_path, child in _called_children(module, path):
+        if id(child) not in known:
+            known.add(id(child))
+            children.append((child_path, child))
     structures = {name: _structure(child) for name, child in children}
     for child_path, child in children:
         repeated = sum(other == structures[child_path] for other in structures.values()) > 1

@@ -77,7 +77,9 @@ def all_attributes(model: object) -> Iterator[tuple[str, Any]]:
     """Yield all attributes of a model's modules and of their plain objects, each with its path."""
     for root, top in roots_of(model).items():
         for path, module in top.named_modules():
-            yield from ((where, held[name]) for where, held, name in _attributes_of(joined(root, path), module))
+            for where, held, name in _attributes_of(joined(root, path), module):
+                if not _is_cached_property(module, name):
+                    yield where, held[name]
 
 
 def _attributes_of(path: str, module: nn.Module) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -121,9 +123,14 @@ def attribute_texts(model: object) -> dict[str, str]:
         (where, text_of(held[name]))
         for path, one in modules
         for where, held, name in attributes_of(path, one)
-        if not isinstance(getattr(type(one), name, None), functools.cached_property)  # computed at its first use
+        if not _is_cached_property(one, name)
     )
     return {where: text for where, text in found if text is not None}
+
+
+def _is_cached_property(module: nn.Module, name: str) -> bool:
+    """Return whether an attribute is computed at its first use."""
+    return isinstance(getattr(type(module), name, None), functools.cached_property)
 
 
 def held_at(roots: Mapping[str, nn.Module], name: str) -> tuple[dict[str, Any], str] | None:
