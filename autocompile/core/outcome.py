@@ -13,7 +13,7 @@ FailureKind = Literal[
 ]
 
 # A cause in the model, which therefore affects other candidates too, by a name of the runtime that found it; "" if
-# unknown. See `runtime.kind.Kind.fails_alike`.
+# unknown. See `runtime.kind.Kind.fails_alike` and `search.choose.alike`.
 FailureCause = str
 
 

@@ -33,14 +33,14 @@ class Exported:
     """An exported program and the structure of its outputs.
 
     `output_spec` is the structure as torch describes it. `outputs` has one entry for each leaf of the output: None for
-    the program's next tensor, or the Python literal of a leaf that is not a tensor. `strangers` are all tensors that
+    the program's next tensor, or the Python literal of a leaf that is not a tensor. `earlier` are all tensors that
     existed before the program was traced.
     """
 
     program: ExportedProgram
     output_spec: Any
     outputs: tuple[str | None, ...]
-    strangers: Sequence[torch.Tensor]
+    earlier: Sequence[torch.Tensor]
 
 
 class _Traced:
@@ -106,10 +106,10 @@ def exported(model: Any, plan: Plan, sample: Sample, axes: Sequence[FreeAxis] = 
     The plan's autocast is part of the program. Raises NotPackable. Its message has the reason, or the exporter's first
     lines; its `__cause__` is the exporter's exception.
     """
-    strangers = tensors_in_memory()
+    earlier = tensors_in_memory()
     module = _OverTensors(model, plan, sample)
     program = _export(module, sample, axes)
-    return Exported(program, module.traced.spec, module.traced.literals, strangers)
+    return Exported(program, module.traced.spec, module.traced.literals, earlier)
 
 
 def described(

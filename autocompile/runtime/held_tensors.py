@@ -24,18 +24,11 @@ _NONE: Mapping[str, Callable[[], Any]] = MappingProxyType({})
 class HeldTensors:
     """A model's tensors, looked up again each time.
 
-    `packed`: the names of the tensors that were packed, if they are known: without any
-    variables of code among them, the code is not searched for them, which would take some milliseconds. `identity` is
-    the model's identity as it was packed.
+    `packed`: the names of the tensors that were packed, if they are known. Without variables of code among them, the
+    code is not searched for them, which would take some milliseconds. `identity` is the model's as it was packed.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        packed: Collection[str] | None = None,
-        identity: Identity | None = None,
-    ) -> None:
+    def __init__(self, model: Any, *, packed: Collection[str] | None = None, identity: Identity | None = None) -> None:
         self._model = model
         has_variables = packed is None or any(map(_is_variable, packed))
         self._variables = outside_tensors(model, identity) if has_variables else _NONE

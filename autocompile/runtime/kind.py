@@ -29,9 +29,9 @@ class Lines:
     """A runtime's part of the snippet: plain torch code that is pasted into a program without autocompile.
 
     `setup` defines `compiled` from an existing `model`; `setup_to_train` does so where the model is trained, if that
-    differs. `helpers` are functions that `call` needs. `before_call` are
-    lines within `run(*args, **kwargs)`, and `call` is the expression that it returns. `loss` is the expression for the
-    loss of a `batch` where a model is trained; it calls the user's function `loss`.
+    differs. `helpers` are functions that `call` needs. `before_call` are lines within `run(*args, **kwargs)`, and
+    `call` is the expression that it returns. `loss` is the expression for the loss of a `batch` where a model is
+    trained; it calls the user's function `loss`.
     """
 
     setup: tuple[str, ...] = ("compiled = model",)

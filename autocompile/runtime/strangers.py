@@ -27,22 +27,21 @@ def tensors_in_memory() -> list[torch.Tensor]:
     return [tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel()]
 
 
-def stranger(name: str = "") -> NotPackable:
-    """Return the error for a program that takes such a tensor, whose `name` in the program is given."""
-    where = f" ({name})" if name else ""
+def stranger(name: str) -> NotPackable:
+    """Return the error for a program that takes such a tensor, by its name in the program."""
     return NotPackable(
-        f"it takes a tensor from outside of itself{where}: one of a list, an object, a class, a library or another "
-        "module; make it a buffer, or make that module a submodule"
+        f"it takes a tensor from outside of itself ({name.removeprefix('model.')}): one of a list, an object, a class, "
+        "a library or another module; make it a buffer, or make that module a submodule"
     )
 
 
-def refuse_strangers(program: ExportedProgram, before: Sequence[torch.Tensor], model: Any) -> None:
-    """Raise NotPackable if a program copies a tensor that existed `before`, and whose changes are not noticed."""
+def refuse_strangers(program: ExportedProgram, earlier: Sequence[torch.Tensor], model: Any) -> None:
+    """Raise NotPackable if a program copies a tensor that existed `earlier`, and whose changes are not noticed."""
     noticed = {memory_of(tensor) for tensor in HeldTensors(model).named().values()}
-    strange = set(map(memory_of, before)) - noticed - {0}
+    strange = set(map(memory_of, earlier)) - noticed - {0}
     for name, held in (*program.state_dict.items(), *program.constants.items()):
         if isinstance(held, torch.Tensor) and memory_of(held) in strange:
-            raise stranger(name.removeprefix("model."))
+            raise stranger(name)
 
 
 def memory_of(tensor: torch.Tensor) -> int:

@@ -324,6 +324,19 @@ def test_a_class_that_is_called_like_one_of_torchs_is_ones_own():
     assert not differences(then, identity_like(model, then))
 
 
+class Lazy(nn.Module):
+    """Sets an attribute when it is first called."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.size = nn.Linear(4, 4), None
+
+    def forward(self, x):
+        if self.size is None:
+            self.size = x.shape[-1]
+        return self.layer(x) * self.size
+
+
 def test_attributes_that_cannot_be_listened_to_count_as_read():
     model = Delegating()
     reads = Reads(model)
@@ -402,6 +415,8 @@ def test_a_model_that_changes_itself_when_it_is_called_is_not_packed(laboratory)
     laboratory.prepare(Counting().eval(), torch.randn(2, 4), preload=True)
     refused = laboratory.pack(compiled())
     assert refused.message == "it changes its attribute `calls` when called"
+    laboratory.prepare(Lazy().eval(), torch.randn(2, 4), preload=True)
+    assert "sets its attribute `size` when it is first called" in laboratory.pack(compiled()).message
 
 
 def in_a_process(*arguments, cwd):

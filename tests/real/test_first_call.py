@@ -71,6 +71,7 @@ class Recording(nn.Module):
 
 def trace(model):
     first = FirstCall(model)
+    first.begin()
     with torch.no_grad():
         model(X)
     return first.written() or first.trace()
@@ -101,6 +102,7 @@ def test_a_plain_value_and_a_new_attribute_are_found():
 def test_what_is_written_into_is_found(name):
     model = Filled(name)
     first = FirstCall(model)
+    first.begin()
     model(X)
     model.state[0] = False  # only the tensor is left to show it
     assert first.written() == f"it writes into {name} when it is first called"
@@ -132,6 +134,7 @@ def test_cached_properties_and_weights_that_only_move_do_not_matter():
     assert trace(Cached()) == ""
     model = nn.Linear(4, 4)
     first = FirstCall(model)
+    first.begin()
     model.weight.data = model.weight.data.clone()
     assert first.written() == ""
     model.weight.data = model.weight.data * 2

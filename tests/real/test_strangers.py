@@ -35,7 +35,7 @@ class Global(Net):
 
 def check(model):
     export = exported(model, Plan("openvino"), SAMPLE)
-    refuse_strangers(export.program, export.strangers, model)
+    refuse_strangers(export.program, export.earlier, model)
 
 
 def closing(scale):

@@ -70,7 +70,7 @@ def compile_ahead(
     if not settings.is_frozen:
         package = compiling.on_weights(model, _tensors_of_its_own(export, model), tunes=device.type != "cpu")
     else:
-        refuse_strangers(export.program, export.strangers, model)
+        refuse_strangers(export.program, export.earlier, model)
         package = (device.type == "cpu" and compiling.on_mapped_constants()) or compiling.closed()
     if settings.is_captured:
         check_weights(package.weights)
@@ -156,7 +156,7 @@ def _tensors_of_its_own(export: Exported, model: Any) -> dict[str, torch.Tensor]
 
     Raises NotPackable for a tensor that existed before tracing, because its changes would not be followed.
     """
-    program, strange = export.program, set(map(memory_of, export.strangers))
+    program, strange = export.program, set(map(memory_of, export.earlier))
     used = {node.name for node in program.graph.find_nodes(op="placeholder") if node.users}
     named = {**program.state_dict, **program.constants}
     own = {}
@@ -165,7 +165,7 @@ def _tensors_of_its_own(export: Exported, model: Any) -> dict[str, torch.Tensor]
         if not isinstance(tensor, torch.Tensor) or _in_model(model, str(spec.target)) is not None:
             continue
         if memory_of(tensor) in strange:
-            raise stranger()
+            raise stranger(str(spec.target))
         own[str(spec.target)] = tensor.detach()
     return own
 

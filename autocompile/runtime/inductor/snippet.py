@@ -40,9 +40,8 @@ def inlined(call):
 
 for path in {paths!r}:
     part = model.get_submodule(path)
-    part.compile({keywords})
-    if type(part).__module__.startswith("torch."):
-        part._compiled_call_impl = torch.compile({inlined})
+    call = inlined(part._call_impl) if type(part).__module__.startswith("torch.") else part._call_impl
+    part._compiled_call_impl = torch.compile({arguments})
 compiled = model
 """
 
@@ -120,12 +119,8 @@ def _compile_lines(settings: Settings) -> list[str]:
         return [*eager, f"compiled_loss = torch.compile({', '.join(['loss', *keywords])})  # compiles the model, too"]
     if not settings.scope:
         return [*eager, f"compiled = torch.compile({', '.join(['model', *keywords])})"]
-    named = {
-        "paths": list(settings.scope),
-        "keywords": ", ".join(keywords),
-        "inlined": ", ".join(["inlined(part._call_impl)", *keywords]),
-    }
-    return [*_PARTS.format(**named).strip().splitlines()]
+    arguments = ", ".join(["call", *keywords])
+    return _PARTS.format(paths=list(settings.scope), arguments=arguments).strip().splitlines()
 
 
 def _compile_keywords(settings: Settings) -> list[str]:

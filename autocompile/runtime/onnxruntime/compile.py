@@ -52,7 +52,7 @@ def compile_ahead(
     device = computing_device(model, sample)
     place = Place(plan.threads or torch.get_num_threads(), device.type, device.index or 0)
     export = exported(model, plan, sample, axes)
-    refuse_strangers(export.program, export.strangers, model)
+    refuse_strangers(export.program, export.earlier, model)
     with Scratch() as scratch:
         converted = scratch / "converted.onnx"
         convert(export.program, converted)

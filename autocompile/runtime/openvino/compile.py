@@ -37,7 +37,7 @@ def compile_ahead(
     NotPackable if the model cannot be exported or converted, or not in the plan's precision.
     """
     export = exported(model, replace(plan, autocast=""), sample, axes)
-    refuse_strangers(export.program, export.strangers, model)
+    refuse_strangers(export.program, export.earlier, model)
     file = f"{name}.blob"
     program = described(export, sample, axes, (file,), {})
     guards = [guard for guard in program.guards if isinstance(guard, TensorGuard)]

@@ -12,31 +12,31 @@ from typing import Any, NamedTuple
 import torch
 
 from autocompile.runtime.held_tensors import HeldTensors
-from autocompile.runtime.weights import digests
 from autocompile.workload.identity.facts import all_attributes, attributes_read_by, joined, roots_of
 from autocompile.workload.identity.plain import text_of
 
 _ABSENT = object()
 
 
-class _Writes(NamedTuple):
-    address: int
-    number: int
+class _Written(NamedTuple):
+    """A tensor that shares the memory that another had, and how often that memory had been written."""
+
+    alias: torch.Tensor
+    times: int
 
 
 class FirstCall:
-    """The attributes and buffers of `model` before its first call, and its weights at each `begin`."""
+    """The attributes and buffers of `model` before its first call, and its weights at the last `begin`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._before = dict(_everything(model))
         self._texts = {path: text_of(value) for path, value in self._before.items()}
-        self.begin()
+        self._written: dict[str, _Written] = {}
 
     def begin(self) -> None:
         """Start to look for writes into weights and buffers. Call this directly before the calls to look at."""
         self._written = _writes(self._model)
-        self._contents = self._digests()
 
     def trace(self) -> str:
         """Return what all calls so far have left behind that calls read, in words, or ""."""
@@ -45,23 +45,19 @@ class FirstCall:
             text = text_of(value)
             is_other = value is not self._before.get(path, _ABSENT) if text is None else text != self._texts.get(path)
             if is_other and (text is not None or path.rpartition(".")[2] in read):
-                kind = "attribute" if text is not None or self._texts.get(path) else "attribute or buffer"
-                return f"it sets its {kind} `{path}` when it is first called, and not before"
+                return f"it sets its attribute `{path}` when it is first called, and not before"
         return ""
 
     def written(self) -> str:
-        """Return what was written into since `begin`, in words, or "". Weights that only moved do not count."""
+        """Return what was written into since `begin`, in words, or "". A tensor that only moved does not count."""
         now = _writes(self._model)
-        changed = [path for path, writes in now.items() if self._written.get(path, writes) != writes]
-        moved = {path for path in changed if self._written[path].number == now[path].number}
-        contents = self._digests() if moved else {}
-        for path in changed:
-            if path not in moved or contents.get(path) != self._contents.get(path):
-                return f"it writes into {path} when it is first called"
-        return ""
+        path = next((path for path, then in self._written.items() if path in now and _differ(then, now[path])), "")
+        return f"it writes into {path} when it is first called" if path else ""
 
-    def _digests(self) -> dict[str, str]:
-        return digests(HeldTensors(self._model, packed=()).named(), sampled=True)
+
+def _differ(then: _Written, now: _Written) -> bool:
+    moved = then.alias.data_ptr() != now.alias.data_ptr()
+    return then.times != now.times or (moved and not torch.equal(then.alias, now.alias))
 
 
 def _everything(model: Any) -> Iterator[tuple[str, Any]]:
@@ -72,10 +68,10 @@ def _everything(model: Any) -> Iterator[tuple[str, Any]]:
             yield from ((joined(joined(root, path), name), held) for name, held in module._buffers.items())  # noqa: SLF001
 
 
-def _writes(model: Any) -> dict[str, _Writes]:
-    """Return the address and the number of writes of each tensor that has them, by path."""
+def _writes(model: Any) -> dict[str, _Written]:
+    """Return each tensor whose writes are counted, by path."""
     return {
-        path: _Writes(tensor.data_ptr(), tensor._version)  # noqa: SLF001
+        path: _Written(tensor.detach(), tensor._version)  # noqa: SLF001
         for path, tensor in HeldTensors(model, packed=()).named().items()
         if tensor.layout is torch.strided and not tensor.is_inference()
     }

@@ -185,13 +185,10 @@ def check_cases(step: Step, task: PackTask | ExportTask, name: str) -> list[Accu
 
 
 def _about_hooks(model: Any) -> str:
-    normed = (module for module in model.modules() for hook in module._forward_pre_hooks.values() if _norms(hook))  # noqa: SLF001
-    remedy = "; call torch.nn.utils.remove_weight_norm on each module before" if any(normed) else ""
+    hooks = [hook for module in model.modules() for hook in module._forward_pre_hooks.values()]  # noqa: SLF001
+    is_normed = any(isinstance(hook, WeightNorm) for hook in hooks)
+    remedy = "; call torch.nn.utils.remove_weight_norm on each module before" if is_normed else ""
     return f"the model has hooks, which a compiled program does not run{remedy}"
-
-
-def _norms(hook: Any) -> bool:
-    return isinstance(hook, WeightNorm)
 
 
 def _check_writes(eager: Call, sample: Sample) -> None:

@@ -47,7 +47,7 @@ def _called_children(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Mod
     """Yield the children that can be called, each with its path, also those in an `nn.ModuleList` or the like."""
     for name, child in module.named_children():
         child_path = f"{path}.{name}" if path else name
-        if type(child).forward is nn.Module.forward:
+        if getattr(type(child), "forward", None) is nn.Module.forward:
             yield from _called_children(child, child_path)
         else:
             yield child_path, child
