@@ -181,7 +181,9 @@ def _of_common_attributes(then: Identity, now: Identity) -> tuple[Identity, Iden
     """Return both with the attributes that both record, as an artifact records only those that it depends on."""
     common = then.attributes.keys() & now.attributes.keys()
     one, other = (
-        msgspec.structs.replace(identity, attributes={n: t for n, t in identity.attributes.items() if n in common})
+        msgspec.structs.replace(
+            identity, attributes={n: t for n, t in identity.attributes.items() if n in common}, state={}
+        )
         for identity in (then, now)
     )
     return one, other

@@ -28,6 +28,7 @@ from autocompile.artifact.programs import (
     loaded_programs,
     packed_weights,
     program_notes,
+    watch_of,
 )
 from autocompile.artifact.serving import Compiling, Holding, NoModel, ProgramServer, Ready, Server, Tally
 from autocompile.core.caution import warn
@@ -178,7 +179,7 @@ class _Loading:
         if device.type != self.manifest.device_type:
             fault = f"packed for {self.manifest.device_type}, but the model is on {device.type}"
             return self.instead(self.eager(), fault)
-        watch = self.weights.watch if self.weights else self._watch()
+        watch = self.weights.watch if self.weights else watch_of(self.model, self.manifest.identity)
         serving, packed = self.manifest.serving, self.manifest.programs
         try:
             programs = loaded_programs(
@@ -239,8 +240,7 @@ class _Loading:
         return self.module(self._compiled(serving), notes=notes)
 
     def _at_the_first_call(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = lacking_in(found)
-        if problem:
+        if problem := lacking_in(found):
             return self.instead(self.eager(), problem)
         server = self._compiled(self._unpacked)
         notes = [self._not_packed(), *map(str, found), *starting.own_limits(self.manifest.plan)]
@@ -267,17 +267,16 @@ class _Loading:
     def _own_copy(self) -> Weights | None:
         """Return the current weights, before anything is built, if the built model will contain a copy of them."""
         holds = kind_of(self.manifest.plan).holds_weights(self.manifest.plan)
-        return Weights(self.model, None, self._watch(hooks=True)) if holds else None
+        return Weights(self.model, None, self._watch()) if holds else None
 
     def _held(self, server: Server, weights: Weights | None) -> Server:
         return Holding(server, self.eager(), weights, self.tally) if weights else server
 
-    def _watch(self, *, hooks: bool = False) -> Watch:
-        return Watch(self.model, self.manifest.identity.attributes, runs_hooks=hooks)
+    def _watch(self) -> Watch:
+        return Watch(self.model, self.manifest.identity.attributes, runs_hooks=True)
 
     def _configured(self, found: Sequence[Mismatch]) -> CompiledModule:
-        problem = lacking_in(found)
-        if problem:
+        if problem := lacking_in(found):
             return self.instead(self.eager(), problem)
         notes = [*map(str, found), *starting.own_limits(self.manifest.plan)]
         return self.module(self._ready(), notes=notes)
@@ -296,5 +295,5 @@ class _Loading:
         weights = self._own_copy()
         built = self._built(self.manifest.plan)
         kind_of_server = Background if self._in_background else Compiling
-        own = kind_of_server(built, self.eager(), self._watch(hooks=True), self.tally, serving, self.manifest.label)
+        own = kind_of_server(built, self.eager(), self._watch(), self.tally, serving, self.manifest.label)
         return self._held(own, weights)

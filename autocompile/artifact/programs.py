@@ -14,6 +14,7 @@ from autocompile.artifact.integrity import Opened
 from autocompile.artifact.mismatch import grave_of, machine_mismatches
 from autocompile.artifact.options import WeightCheck
 from autocompile.artifact.serving import ProgramServer, Server, Tally
+from autocompile.core.identity import Identity
 from autocompile.core.manifest import Manifest, Standby
 from autocompile.core.program import Program
 from autocompile.core.serving import Serving
@@ -22,6 +23,7 @@ from autocompile.runtime.building import LibraryMissing, ahead, close
 from autocompile.runtime.catalogue import kind_of
 from autocompile.runtime.guards import Guard, Refusal
 from autocompile.runtime.model_watch import Watch
+from autocompile.runtime.outside import Outside
 from autocompile.runtime.structure import missing_class
 from autocompile.runtime.weights import Weights
 
@@ -83,7 +85,12 @@ def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weight
         return None
     samples = (manifest.weight_samples or None) if check == "sample" else None
     identity = manifest.identity
-    return Weights(model, manifest.weights, Watch(model, identity.attributes), samples, identity)
+    return Weights(model, manifest.weights, watch_of(model, identity), samples, identity)
+
+
+def watch_of(model: Any, identity: Identity) -> Watch:
+    """Return what detects changes of a model, whose identity was recorded when its programs were packed."""
+    return Watch(model, identity.attributes, outside=None if model is None else Outside(model, identity))
 
 
 def program_notes(manifest: Manifest, weights: Weights | None, check: WeightCheck) -> Iterator[str]:
@@ -162,7 +169,7 @@ def load_standby(
     """Load the standby. Raises what `loaded_programs` raises, and NotLoadable on another kind of machine."""
     if found := differing(standby, device):
         raise NotLoadable(found)
-    watch = Watch(model, standby.identity.attributes)
+    watch = watch_of(model, standby.identity)
     name = standby.plan.runtime
     programs = loaded_programs(opened, name, standby.programs, model, watch, device)
     return ProgramServer(programs, watch, rest.behind, rest.eager, tally, Serving(name, "load"), name)

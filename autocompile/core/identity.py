@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from autocompile.core.serde import Record, to_json
+from autocompile.core.serde import Record, to_json, to_plain
 
 
 class Identity(Record, frozen=True):
@@ -23,6 +23,7 @@ class Identity(Record, frozen=True):
         values: What that code uses from elsewhere: globals, closures, default arguments, class attributes.
         attributes: Plain attributes of modules that a call depends on, by path; `training` is one of them.
         python: The Python version whose code was digested, such as "3.11".
+        state: Plain values that a call may have set outside of modules, such as a global; only of packed programs.
     """
 
     modules: dict[str, str] = {}
@@ -31,11 +32,13 @@ class Identity(Record, frozen=True):
     values: dict[str, str] = {}
     attributes: dict[str, str] = {}
     python: str = ""
+    state: dict[str, str] = {}
 
     @property
     def digest(self) -> str:
-        """A digest that is equal for equal facts."""
-        return hashlib.sha256(to_json(self)).hexdigest()
+        """A digest that is equal for equal facts. State does not count."""
+        facts = {name: fact for name, fact in to_plain(self).items() if name != "state"}
+        return hashlib.sha256(to_json(facts)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ def differences(then: Identity, now: Identity) -> list[Difference]:
         *(Difference("code", words) for words in _other_code(then, now)),
         *(Difference("values", words) for words in _moved(then.values, now.values, "")),
         *moved_attributes(then.attributes, now.attributes),
+        *(Difference("attributes", words) for words in _moved(then.state, now.state, "")),
     ]
 
 

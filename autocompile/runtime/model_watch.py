@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from autocompile.core.identity import moved_attributes, summary
 from autocompile.runtime.dictionaries import Written
+from autocompile.runtime.outside import Outside
 from autocompile.workload.capturing_hooks import is_capturing
 from autocompile.workload.identity.facts import attribute_text, held_at
 
@@ -51,13 +52,21 @@ class Watch:
 
     `attributes` are the paths of the attributes that matter, as in `core.identity`. By default these are the `training`
     flags of all modules. With `runs_hooks`, the hooks that the model has now are a part of what serves, and only others
-    are a change.
+    are a change. With `outside`, changes outside of the modules are detected, too.
     """
 
-    def __init__(self, model: Any, attributes: Iterable[str] | None = None, *, runs_hooks: bool = False) -> None:
+    def __init__(
+        self,
+        model: Any,
+        attributes: Iterable[str] | None = None,
+        *,
+        runs_hooks: bool = False,
+        outside: Outside | None = None,
+    ) -> None:
         named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
         self._modules = list(named.values())
         self._roots = {"": model}
+        self._outside = outside
         paths = (f"{path}.training".lstrip(".") for path in named) if attributes is None else attributes
         self._attributes = tuple(paths) if named else ()
         self._values = self._texts()
@@ -72,6 +81,8 @@ class Watch:
 
     def changed(self) -> str:
         """Return what has changed as text, or ""."""
+        if self._outside is not None and (moved := self._outside.changed()):
+            return moved
         if not self._modules:
             return ""
         if self.state.dictionaries.is_newer():

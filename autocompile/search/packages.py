@@ -87,7 +87,9 @@ def manifest_of(
 
 def identity_of_packed(identity: Identity, packed: Packed) -> Identity:
     """Return the model's identity, reduced to the attributes that the packed programs depend on, if they list them."""
-    return identity if packed.attributes is None else replace(identity, attributes=packed.attributes)
+    if packed.attributes is None:
+        return identity
+    return replace(identity, attributes=packed.attributes, state=packed.state)
 
 
 def drop(bench: Bench, plan: Plan) -> None:

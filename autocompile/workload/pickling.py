@@ -11,10 +11,16 @@ A module of transformers is pickled without the hooks that it installs itself (`
 
 `torch.nn.attention.SDPBackend`, which models keep to choose an implementation of attention, is pickled by name, because
 torch gives this class another name than the one under which it can be imported.
+
+A function behind `functools.lru_cache` is pickled by value where a function is: if it is defined in `__main__`, in a
+script that is being tuned, or in another function. Its cache is empty afterwards.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +30,7 @@ from torch.nn.attention import SDPBackend
 from torch.nn.utils import parametrize
 
 from autocompile.workload.capturing_hooks import captures, registered, without_capturing
+from autocompile.workload.identity.members import CACHED
 
 # The position of the state in a reduced object; for a class it is a pair of dicts.
 _STATE = 2
@@ -47,6 +54,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return registered, (type(module),), without_capturing(module.__getstate__())
         if obj is SDPBackend or isinstance(obj, SDPBackend):
             return _attention_backend, ("" if obj is SDPBackend else obj.name,)
+        if isinstance(obj, CACHED) and not _is_importable(obj):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE:
             attributes, _slots = reduced[_STATE]
@@ -56,6 +65,24 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _attention_backend(name: str) -> Any:
     return getattr(SDPBackend, name) if name else SDPBackend
+
+
+def _is_importable(function: Any) -> bool:
+    """Return whether another process can import it by its name."""
+    module = sys.modules.get(function.__module__ or "")
+    if module is None or module.__name__ == "__main__":
+        return False
+    by_value = cloudpickle.list_registry_pickle_by_value()
+    if any(module.__name__ == name or module.__name__.startswith(f"{name}.") for name in by_value):
+        return False
+    try:
+        return operator.attrgetter(function.__qualname__)(module) is function
+    except AttributeError:
+        return False
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
 
 
 def _parametrized(own: type[nn.Module], names: Sequence[str]) -> nn.Module:

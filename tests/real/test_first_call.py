@@ -6,9 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+from autocompile.core.identity import differences, summary
 from autocompile.core.outcome import Failure
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.trial.pack.first_call import FirstCall
+from autocompile.workload.identity.code import code_of
+from autocompile.workload.identity.facts import identity_like, identity_of
+from autocompile.workload.identity.state import state_texts
 
 X = torch.randn(3, 5, 4)
 
@@ -183,6 +187,194 @@ def test_such_a_model_is_not_packed(laboratory):
     failure = laboratory.pack(compiled())
     assert isinstance(failure, Failure)
     assert "`kept` when it is first called, and not before" in failure.message
+
+
+SCALE = None
+KEPT = {}
+
+
+def in_a_global(x):
+    global SCALE  # noqa: PLW0603
+    if SCALE is None:
+        SCALE = float(x.max())
+    return x * SCALE
+
+
+def a_tensor_in_a_global(x):
+    global SCALE  # noqa: PLW0603
+    if SCALE is None:
+        SCALE = x.mean()
+    return x * SCALE
+
+
+def in_a_dictionary(x):
+    if "scale" not in KEPT:
+        KEPT["scale"] = float(x.max())
+    return x * KEPT["scale"]
+
+
+def in_a_function(x):
+    if not hasattr(in_a_function, "scale"):
+        in_a_function.scale = float(x.max())
+    return x * in_a_function.scale
+
+
+class Holder:
+    scale = None
+
+
+def in_a_class(x):
+    if Holder.scale is None:
+        Holder.scale = x.mean()
+    return x * Holder.scale
+
+
+class Slots:
+    __slots__ = ("scale",)
+
+
+SLOTS, HELD = Slots(), Holder()
+
+
+def in_slots(x):
+    if not hasattr(SLOTS, "scale"):
+        SLOTS.scale = float(x.max())
+    return x * SLOTS.scale
+
+
+def in_an_object(x):
+    if HELD.scale is None:
+        HELD.scale = float(x.max())
+    return x * HELD.scale
+
+
+def closing():
+    scale = None
+
+    def in_a_closure(x):
+        nonlocal scale
+        if scale is None:
+            scale = float(x.max())
+        return x * scale
+
+    return in_a_closure
+
+
+class Through(nn.Module):
+    """Calls a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class OnItsClass(nn.Module):
+    table = None
+
+    def forward(self, x):
+        if self.table is None:
+            type(self).table = torch.ones(4)
+        return x + self.table
+
+
+class WithSlots(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.held = Slots()
+
+    def forward(self, x):
+        return in_slots(x) if self.held is SLOTS else self.scaled(x)
+
+    def scaled(self, x):
+        if not hasattr(self.held, "scale"):
+            self.held.scale = float(x.max())
+        return x * self.held.scale
+
+
+@pytest.fixture
+def nothing_kept():
+    """Each test finds the state of this file as it was."""
+
+    def forget():
+        global SCALE
+        SCALE, Holder.scale, OnItsClass.table, HELD.scale = None, None, None, None
+        KEPT.clear()
+        vars(in_a_function).pop("scale", None)
+        if hasattr(SLOTS, "scale"):
+            del SLOTS.scale
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (in_a_global, "the variable `SCALE` of `in_a_global`"),
+        (a_tensor_in_a_global, "the variable `SCALE` of `a_tensor_in_a_global`"),
+        (Through(in_a_global), "the variable `SCALE` of `in_a_global`"),
+        (closing(), "the variable `scale` of `closing.<locals>.in_a_closure`"),
+        (in_a_dictionary, "the variable `KEPT` of `in_a_dictionary`"),
+        (in_a_function, "`in_a_function.scale`"),
+        (in_a_class, "`Holder.scale`"),
+        (in_an_object, "`HELD.scale`"),
+        (in_slots, "`SLOTS.scale`"),
+        (OnItsClass(), "`OnItsClass.table`"),
+        (WithSlots(), "`WithSlots.held.scale`"),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__) if not isinstance(value, str) else "",
+)
+def test_what_is_set_outside_of_modules_is_found(model, said):
+    assert trace(model) == f"it sets {said} when it is first called, and not before"
+
+
+TABLE = torch.zeros(4)
+
+
+def test_a_write_into_a_global_is_found():
+    def writing(x):
+        return x + TABLE.add_(1)
+
+    assert trace(writing) == (
+        "it writes into test_a_write_into_a_global_is_found.<locals>.writing(TABLE) when it is first called"
+    )
+
+
+LAST = None
+
+
+def test_variables_that_are_only_written_do_not_matter():
+    def writing(x):
+        global LAST  # noqa: PLW0603
+        LAST = Holder.last = x * 2
+        return x
+
+    assert trace(writing) == ""
+
+
+@pytest.mark.usefixtures("nothing_kept")
+@pytest.mark.parametrize("model", [in_a_global, in_a_class, in_slots], ids=lambda value: value.__name__)
+def test_a_plain_value_that_was_set_before_must_be_there_in_production(model):
+    in_a_global(X), in_slots(X)
+    Holder.scale = 2.0
+    recorded = identity_of(model)
+    assert identity_of(model).digest == recorded.digest
+    recorded = type(recorded)(**{**vars_of(recorded), "state": state_texts(code_of(model))})
+    assert differences(recorded, identity_like(model, recorded)) == []
+    globals()["SCALE"] = Holder.scale = SLOTS.scale = 0.5
+    assert identity_of(model).digest == recorded.digest
+    told = summary(differences(recorded, identity_like(model, recorded)))
+    assert "is 0.5, was " in told
+    assert differences(recorded, identity_like(model, recorded))[0].kind == "attributes"
+
+
+def vars_of(record):
+    return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
 def one(_module, x):

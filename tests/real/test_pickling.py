@@ -5,7 +5,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from enum import Enum
-from functools import partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -104,3 +104,33 @@ def test_implementations_of_attention_can_be_pickled(tmp_path):
         again, kind = pickle.load(file)
     assert again.args == ([SDPBackend.MATH],)
     assert kind is SDPBackend
+
+
+def caching():
+    """Return a model that calls cached functions, one of which calls itself."""
+
+    @lru_cache(maxsize=7, typed=True)
+    def sum_to(number):
+        return number + sum_to(number - 1) if number else 0
+
+    class Caching(nn.Module):
+        @cache  # noqa: B019
+        def offset(self):
+            return sum_to(1) + 1
+
+        def forward(self, x):
+            return x * sum_to(4) + self.offset()
+
+    return Caching()
+
+
+def test_cached_functions_travel_with_the_model(tmp_path):
+    model = caching()
+    path = dumped(model, tmp_path / "model")
+    code = "import pickle, sys; m = pickle.load(open(sys.argv[1], 'rb')); print(m(2.0))"
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["22.0"], done.stderr
+    told = subprocess.run([sys.executable, "-c", _TELL, str(path)], capture_output=True, text=True, check=False)
+    assert told.stdout.strip() == identity_of(model).digest, told.stderr
+    arrived = pickle.loads(path.read_bytes())
+    assert vars(type(arrived))["offset"].cache_parameters() == {"maxsize": None, "typed": False}

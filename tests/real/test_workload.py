@@ -1,3 +1,4 @@
+import functools
 import subprocess
 import sys
 import sysconfig
@@ -262,6 +263,29 @@ def test_identities_follow_attributes_closures_and_helpers():
     for source, space in zip(sources, spaces, strict=True):
         exec(f"{source}\ndef model(x): return helper(x)", space)
     assert identity_of(spaces[0]["model"]) != identity_of(spaces[1]["model"])
+
+
+def test_code_behind_a_cache_counts():
+    def cached(number, cache):
+        @cache
+        def scale(x):
+            return x + number
+
+        class Net(nn.Module):
+            twice = functools.partialmethod(lambda self, x, by: scale(x) * by + number, by=2)
+            squared = cache(lambda self, x: x * x + number)
+
+            def forward(self, x):
+                return {"scale": scale, "twice": self.twice, "squared": self.squared}[self.way](x)
+
+        return Net
+
+    for cache in (functools.cache, functools.lru_cache(maxsize=3)):
+        for number in (1, 2):
+            found = identity_of(cached(number, cache)())
+            names = {name.rpartition(".")[2] for name in found.code}
+            assert {"scale", "forward", "<lambda>"} <= names
+            assert found.values["number"] == str(number)
 
 
 def test_copies_of_a_call_keep_layout_and_sharing():

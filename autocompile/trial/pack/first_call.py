@@ -1,19 +1,24 @@
 """Find what a model's first call leaves behind and later calls read, such as a mask that is made once.
 
+Calls may leave something in attributes and buffers of modules, in weights, and outside of modules, such as in a global.
+
 A program is compiled from a model that has been called. In production, the model may not have been called yet, or with
 other values or sizes, and would then compute something else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from autocompile.runtime.held_tensors import HeldTensors
+from autocompile.workload.identity.code import code_of
 from autocompile.workload.identity.facts import all_attributes, attributes_read_by, joined, roots_of
 from autocompile.workload.identity.plain import text_of
+from autocompile.workload.identity.state import in_words, outside_values
 
 _ABSENT = object()
 
@@ -26,12 +31,12 @@ class _Written(NamedTuple):
 
 
 class FirstCall:
-    """The attributes and buffers of `model` before its first call, and its weights at the last `begin`."""
+    """The attributes, buffers and variables of `model` before its first call, and its weights at the last `begin`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._before = dict(_everything(model))
-        self._texts = {path: text_of(value) for path, value in self._before.items()}
+        self._within = _Values.of(dict(_everything(model)))
+        self._outside = _Values.of(outside_values(code_of(model)))
         self._written: dict[str, _Written] = {}
 
     def begin(self) -> None:
@@ -41,11 +46,11 @@ class FirstCall:
     def trace(self) -> str:
         """Return what all calls so far have left behind that calls read, in words, or ""."""
         read = attributes_read_by(self._model)
-        for path, value in _everything(self._model):
-            text = text_of(value)
-            is_other = value is not self._before.get(path, _ABSENT) if text is None else text != self._texts.get(path)
-            if is_other and (text is not None or path.rpartition(".")[2] in read):
+        for path, text in self._within.others(dict(_everything(self._model))):
+            if text is not None or path.rpartition(".")[2] in read:
                 return f"it sets its attribute `{path}` when it is first called, and not before"
+        for name, _text in self._outside.others(outside_values(code_of(self._model))):
+            return f"it sets {in_words(name)} when it is first called, and not before"
         return ""
 
     def written(self) -> str:
@@ -53,6 +58,25 @@ class FirstCall:
         now = _writes(self._model)
         path = next((path for path, then in self._written.items() if path in now and _differ(then, now[path])), "")
         return f"it writes into {path} when it is first called" if path else ""
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Values by name, with the texts that the plain ones had."""
+
+    values: Mapping[str, Any]
+    texts: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> _Values:
+        return cls(values, {name: text_of(value) for name, value in values.items()})
+
+    def others(self, now: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+        """Yield the names of those that are others `now`, and their texts if they are plain."""
+        for name, value in now.items():
+            text = text_of(value)
+            if value is not self.values.get(name, _ABSENT) if text is None else text != self.texts.get(name):
+                yield name, text
 
 
 def _differ(then: _Written, now: _Written) -> bool:
@@ -72,6 +96,6 @@ def _writes(model: Any) -> dict[str, _Written]:
     """Return each tensor whose writes are counted, by path."""
     return {
         path: _Written(tensor.detach(), tensor._version)  # noqa: SLF001
-        for path, tensor in HeldTensors(model, packed=()).named().items()
+        for path, tensor in HeldTensors(model).named().items()
         if tensor.layout is torch.strided and not tensor.is_inference()
     }

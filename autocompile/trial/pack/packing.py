@@ -21,6 +21,8 @@ from autocompile.trial.check.reference import Reference
 from autocompile.trial.pack.programs import Programs, check_cases
 from autocompile.trial.phases import Phases
 from autocompile.workload.call import Call
+from autocompile.workload.identity.code import code_of
+from autocompile.workload.identity.state import state_texts
 from autocompile.workload.samples import Sample
 from autocompile.workload.spool import at_batch, unspool, unspool_step
 from autocompile.workload.training.step import TrainingStep
@@ -111,6 +113,7 @@ def _compile_programs(task: PackTask, model: Any, samples: Sequence[Sample], pha
         requirements(task.serving.runtime, with_python=False, device_type=device.type, gpu=device.index),
         tuple(programs.notes),
         programs.reads.texts(),
+        state_texts(code_of(model)),
         weights=_weights(task, model, phases),
         weight_samples=_weights(task, model, phases, sampled=True),
     )

@@ -20,7 +20,8 @@ from torch import nn
 
 from autocompile.workload.function.acts import acts_of
 from autocompile.workload.identity.bytecode import attributes_stored, names_in, variables_stored
-from autocompile.workload.identity.code import Code, is_library
+from autocompile.workload.identity.code import Code
+from autocompile.workload.identity.libraries import is_library
 from autocompile.workload.identity.plain import text_of
 
 _CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, functools.partial)

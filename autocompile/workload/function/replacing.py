@@ -15,7 +15,7 @@ import torch
 
 from autocompile.workload.function.naming import FunctionName
 from autocompile.workload.generating.imports import when_imported
-from autocompile.workload.identity.code import is_torchs
+from autocompile.workload.identity.libraries import is_torchs
 from autocompile.workload.places import is_installed
 
 # Makes a call in place of the program. It takes the original function, and its arguments by position and by name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dis
+import functools
 import hashlib
 import inspect
 import types
@@ -18,12 +19,14 @@ _READS_ATTRIBUTE = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_MET
 _OF_THE_CALLING_CONVENTION = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
 _ONE_INSTRUCTION = {"LOAD_METHOD": "LOAD_ATTR", "CALL_METHOD": "CALL"}
 _NAMING = frozenset({*dis.hasname, *dis.haslocal, *dis.hasfree})
+# The results for this many code objects are kept, because a model's code is searched several times.
+_MOST_KEPT = 4096
 _STARRED = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def digest_of(function: types.FunctionType) -> str:
     """Return 16 characters, equal for equal source in one version of Python, wherever and however it was compiled."""
-    return hashlib.sha256("\n".join(_lines(function.__code__)).encode()).hexdigest()[:16]
+    return _digest(function.__code__)
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
@@ -32,30 +35,40 @@ def names_in(code: types.CodeType) -> Iterator[str]:
         yield from one.co_names
 
 
-def globals_in(code: types.CodeType) -> Iterator[str]:
-    """Yield the globals and modules that a function's code and nested code read or import, but no attributes."""
+def globals_in(code: types.CodeType) -> tuple[str, ...]:
+    """Return the globals and modules that a function's code and nested code read or import, but no attributes."""
     return _named(code, _READS_GLOBAL)
 
 
-def variables_stored(code: types.CodeType) -> Iterator[str]:
-    """Yield the globals and closure variables that the code writes. They are state, which calls change."""
+def variables_stored(code: types.CodeType) -> tuple[str, ...]:
+    """Return the globals and closure variables that the code writes. They are state, which calls change."""
     return _named(code, _STORES_OUTSIDE)
 
 
-def attributes_stored(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of the attributes, of any object, that the code writes."""
+def attributes_stored(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names of the attributes, of any object, that the code writes."""
     return _named(code, _STORES_ATTRIBUTE)
 
 
-def attributes_read(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of the attributes, of any object, that the code reads."""
+def attributes_read(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names of the attributes, of any object, that the code reads."""
     return _named(code, _READS_ATTRIBUTE)
 
 
-def _named(code: types.CodeType, opcodes: frozenset[int]) -> Iterator[str]:
-    for one in _with_inner(code):
-        if not opcodes.isdisjoint(one.co_code[::2]):  # a fast check that excludes most code
-            yield from (str(step.argval) for step in dis.get_instructions(one) if step.opcode in opcodes)
+@functools.lru_cache(_MOST_KEPT)
+def _digest(code: types.CodeType) -> str:
+    return hashlib.sha256("\n".join(_lines(code)).encode()).hexdigest()[:16]
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _named(code: types.CodeType, opcodes: frozenset[int]) -> tuple[str, ...]:
+    return tuple(
+        str(step.argval)
+        for one in _with_inner(code)
+        if not opcodes.isdisjoint(one.co_code[::2])  # a fast check that excludes most code
+        for step in dis.get_instructions(one)
+        if step.opcode in opcodes
+    )
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -8,13 +8,10 @@ in production.
 from __future__ import annotations
 
 import functools
-import inspect
-import sys
-import sysconfig
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -26,10 +23,19 @@ from autocompile.workload.identity.bytecode import (
     names_in,
     variables_stored,
 )
+from autocompile.workload.identity.libraries import is_from_library, is_library, is_torchs, package_of
+from autocompile.workload.identity.members import (
+    CALLABLES,
+    UNBOUND,
+    callables_in,
+    contents,
+    defaults,
+    is_pythons,
+    opened,
+    wrapped_by,
+)
 from autocompile.workload.identity.plain import text_of
-from autocompile.workload.places import is_installed
 
-_STDLIB = sysconfig.get_path("stdlib")
 # Methods that Python runs at other times than a call of the object.
 _NOT_CALLED = frozenset(
     f"__{name}__"
@@ -38,9 +44,10 @@ _NOT_CALLED = frozenset(
         *("copy", "deepcopy"),
     )
 )
-_CALLABLES = (types.FunctionType, types.MethodType, functools.partial)
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _NO_OBJECTS = (nn.Module, torch.Tensor, types.ModuleType, type)
 _PLAIN = frozenset({bool, int, float, str, type(None), tuple, list, dict, set, OrderedDict})
+_T = TypeVar("_T")
 
 
 class Code:
@@ -48,7 +55,9 @@ class Code:
 
     `functions` has a digest of each, by qualified name. `values` has the plain values that they use, by name. `names`
     are all names in them. `roots` are the modules that are called, by name. `reached` are the functions themselves.
-    `variables` reads their globals and closures, by function and name.
+    `variables` reads their globals and closures, by function and name. `holders` are the user's classes and objects and
+    the functions, whose members the code may change, by name. `stored` are the attributes and the variables that it
+    stores, the latter named as in `variables`.
     """
 
     def __init__(self, known: Collection[str] = ()) -> None:
@@ -58,10 +67,11 @@ class Code:
         self.roots: dict[str, nn.Module] = {}
         self.reached: list[types.FunctionType] = []
         self.variables: dict[str, Callable[[], Any]] = {}
+        self.holders: dict[str, Any] = {}
+        self.stored: set[str] = set()
         self._known = frozenset(known)
         self._known_classes = {name.rpartition(".")[0] for name in known}
         self._is_own: dict[type, bool] = {}
-        self._stored: set[str] = set()
         self._held: dict[str, str] = {}
         self._seen: set[int] = set()
         self._waiting: list[tuple[str, Any, str]] = []
@@ -80,11 +90,11 @@ class Code:
                 self._take_held(member, value, owner)
             progress = bool(ready)
         for held, member in self._held.items():
-            if member in self._stored:
+            if member in self.stored:
                 self.values.pop(held, None)
 
     def _is_mentioned(self, member: str) -> bool:
-        if _is_pythons(member):
+        if is_pythons(member):
             return member not in _NOT_CALLED
         return member in self.names or "getattr" in self.names
 
@@ -95,7 +105,7 @@ class Code:
         self._take(value, f"{owner}.{member}")
 
     def _take(self, thing: Any, name: str) -> None:
-        for position, one in _callables_in(thing):
+        for position, one in callables_in(thing):
             self._take(one, f"{name}[{position}]")
         if _is_plain(thing):
             _put(self.values, name, str(text_of(thing)))
@@ -112,19 +122,24 @@ class Code:
             if id(type(module)) not in self._seen:
                 self._take_class(type(module), "")
             for attribute, value in vars(module).items():
-                for one in (value, *(one for _position, one in _callables_in(value))):
-                    if isinstance(one, _CALLABLES):
+                if attribute in _OF_EVERY_MODULE:
+                    continue
+                for one in (value, *(one for _position, one in callables_in(value))):
+                    if isinstance(one, CALLABLES):
                         self._waiting.append((attribute, one, type(module).__qualname__))
                 if self._is_own_object(value):  # only its methods; its attributes count as the module's
                     self._waiting.append((attribute, type(value), type(module).__qualname__))
+                    if not hasattr(value, "__dict__"):
+                        _put(self.holders, f"{type(module).__qualname__}.{attribute}", value)
 
     def _take_class(self, thing: type, _name: str) -> None:
         for cls in thing.__mro__:
             if (thing is not cls and id(cls) in self._seen) or not self._is_own_class(cls):
                 continue
             self._seen.add(id(cls))
+            _put(self.holders, cls.__qualname__, cls)
             for member, value in vars(cls).items():
-                self._waiting += [(member, one, cls.__qualname__) for one in _opened(member, value)]
+                self._waiting += [(member, one, cls.__qualname__) for one in opened(member, value)]
 
     def _take_function(self, thing: types.FunctionType, _name: str) -> None:
         wrapped = getattr(thing, "__wrapped__", None)
@@ -134,33 +149,41 @@ class Code:
             return
         key = self._note(thing)
         self.reached.append(thing)
+        _put(self.holders, thing.__qualname__, thing)
         self.names |= set(names_in(thing.__code__))
-        for parameter, value in _defaults(thing):
+        for parameter, value in defaults(thing):
             self._take(value, f"{key}({parameter})")
         stored = set(variables_stored(thing.__code__))
-        self._stored.update(attributes_stored(thing.__code__))
+        self.stored.update(attributes_stored(thing.__code__))
         for free, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=True):
-            try:
-                if free not in stored:
-                    self._take(cell.cell_contents, free)
-                    self._note_variable(f"{key}({free})", functools.partial(getattr, cell, "cell_contents", None))
-            except ValueError:  # a variable that is not bound yet
-                continue
+            self._take_variable(f"{key}({free})", functools.partial(contents, cell), is_stored=free in stored)
         for read in dict.fromkeys(globals_in(thing.__code__)):
-            if read in thing.__globals__ and read not in stored and not _is_pythons(read):
-                self._take(thing.__globals__[read], read)
-                self._note_variable(f"{key}({read})", functools.partial(thing.__globals__.get, read))
-                self._take_members(thing.__globals__[read], read, thing)
+            if (read in thing.__globals__ or read in stored) and not is_pythons(read):
+                reading = functools.partial(thing.__globals__.get, read)
+                self._take_variable(f"{key}({read})", reading, is_stored=read in stored)
+                self._take_members(reading(), read, thing)
+
+    def _take_variable(self, name: str, read: Callable[[], Any], *, is_stored: bool) -> None:
+        """Take in a global or a closure. The present value of one that the code stores identifies nothing."""
+        if (value := read()) is UNBOUND:
+            return
+        kept = _put(self.variables, name, read)
+        if is_stored:
+            self.stored.add(kept)
+        else:
+            self._take(value, name.rpartition("(")[2].removesuffix(")"))
 
     def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType) -> None:
         """Take in what code mentions of a module that it also mentions, if the module is the user's."""
         if not isinstance(thing, types.ModuleType):
             return
-        is_own = not _is_library(thing.__name__, thing.__dict__.get("__file__"))
+        is_own = not is_from_library(thing.__name__, thing.__dict__.get("__file__"))
         for member in names_in(mentioned_by.__code__):
             value = vars(thing).get(member)
             if value is not None and (is_own or not self._known.isdisjoint({f"{name}.{member}", _qualname(value)})):
                 self._take(value, f"{name}.{member}")
+        if is_own:
+            _put(self.holders, name, thing)
 
     def _take_partial(self, thing: functools.partial[Any], name: str) -> None:
         for position, value in enumerate(thing.args):
@@ -174,9 +197,12 @@ class Code:
         self._take(thing.__self__, name)
 
     def _take_object(self, thing: Any, name: str) -> None:
-        """Take in an object of a user's class: its methods, and its plain attributes."""
+        """Take in an object of a user's class: its methods, and its plain attributes. Also a function with a cache."""
+        if (wrapped := wrapped_by(thing)) is not None:
+            self._take(wrapped, name)
         if not self._is_own_object(thing):
             return
+        _put(self.holders, name, thing)
         self._take_class(type(thing), name)
         for attribute, value in getattr(thing, "__dict__", {}).items():
             self._waiting.append((attribute, value, name))
@@ -189,21 +215,17 @@ class Code:
         (types.MethodType, _take_method),
     )
 
-    def _note_variable(self, name: str, read: Callable[[], Any]) -> None:
-        same = sum(key.partition("#")[0] == name for key in self.variables)
-        self.variables[f"{name}#{same}" if same else name] = read
-
     def _note(self, function: types.FunctionType) -> str:
         """Keep the function's digest under its name."""
         return _put(self.functions, function.__qualname__, digest_of(function))
 
     def _is_own_function(self, function: types.FunctionType) -> bool:
         module = function.__module__ or ""
-        library = _is_library(module, function.__code__.co_filename)
+        library = is_from_library(module, function.__code__.co_filename)
         # A decorator's wrapper has the name and the module of the function that it decorates, but the globals of its
         # own module. A library's wrapper of a user's function is not the user's.
         home = str(function.__globals__.get("__name__", ""))
-        is_known = function.__qualname__ in self._known and _package(home) == _package(module)
+        is_known = function.__qualname__ in self._known and package_of(home) == package_of(module)
         return not library or (is_known and not is_torchs(module))
 
     def _is_own_class(self, cls: type) -> bool:
@@ -221,80 +243,27 @@ class Code:
         return kind is types.SimpleNamespace or self._is_own_class(kind)
 
 
-def _put(facts: dict[str, str], name: str, text: str) -> str:
+def _put(facts: dict[str, _T], name: str, fact: _T) -> str:
     """Keep a fact and return its name. Further facts of the same name are numbered."""
     key, number = name, 1
-    while facts.get(key, text) != text:
+    while key in facts and facts[key] is not fact and not (isinstance(fact, str) and facts[key] == fact):
         number += 1
         key = f"{name}#{number}"
-    facts[key] = text
+    facts[key] = fact
     return key
 
 
 def _is_plain(thing: Any) -> bool:
     """Return whether it is identified by its value, and is not code that could be searched."""
-    return not isinstance(thing, (type, *_CALLABLES)) and text_of(thing) is not None
-
-
-def _callables_in(thing: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the functions in a list, a tuple or a dictionary, each with its position."""
-    if isinstance(thing, list | tuple | dict):
-        items = thing.items() if isinstance(thing, dict) else enumerate(thing)
-        yield from ((position, one) for position, one in items if isinstance(one, _CALLABLES))
+    return not isinstance(thing, (type, *CALLABLES)) and text_of(thing) is not None
 
 
 def _qualname(thing: Any) -> str:
     return str(getattr(thing, "__qualname__", ""))
 
 
-def _is_pythons(name: str) -> bool:
-    """Return whether Python defines this name, like `__name__`, whose value depends on how a script is run."""
-    return name.startswith("__") and name.endswith("__")
-
-
-def is_torchs(module: str) -> bool:
-    """Return whether a module of this name belongs to torch or is Python's builtins."""
-    return _package(module) in {"torch", "builtins"}
-
-
-def _package(module: str) -> str:
-    return module.partition(".")[0]
-
-
-def is_library(thing: type | types.FunctionType | types.ModuleType) -> bool:
-    """Return whether it belongs to torch, Python or an installed package."""
-    if isinstance(thing, types.ModuleType):
-        return _is_library(thing.__name__, vars(thing).get("__file__"))
-    if isinstance(thing, types.FunctionType):
-        return _is_library(thing.__module__ or "", thing.__code__.co_filename)
-    if thing.__module__ == "__main__":  # `__main__` may be a library's program that runs the user's code
-        return False
-    functions = (inspect.unwrap(one) for one in vars(thing).values() if isinstance(one, types.FunctionType))
-    written = (one.__code__.co_filename for one in functions if isinstance(one, types.FunctionType))
-    file = next((name for name in written if not name.startswith("<")), None)
-    return _is_library(thing.__module__, file or getattr(sys.modules.get(thing.__module__), "__file__", None))
-
-
-def _is_library(module: str, file: str | None) -> bool:
-    return is_torchs(module) or (file is not None and (file.startswith(_STDLIB) or is_installed(file)))
-
-
-def _opened(name: str, member: Any) -> Iterator[Any]:
-    """Yield what may be run or read of a class's member.
-
-    Members that are not functions count if they are plain values.
-    """
-    if isinstance(member, staticmethod | classmethod):
-        yield member.__func__
-    elif isinstance(member, property):
-        yield from filter(None, (member.fget, member.fset))
-    elif isinstance(member, functools.cached_property):
-        yield member.func
-    elif isinstance(member, types.FunctionType) or (not _is_pythons(name) and text_of(member) is not None):
-        yield member
-
-
-def _defaults(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    code, given = function.__code__, function.__defaults__ or ()
-    yield from zip(code.co_varnames[code.co_argcount - len(given) : code.co_argcount], given, strict=True)
-    yield from (function.__kwdefaults__ or {}).items()
+def code_of(model: object, known: Collection[str] = ()) -> Code:
+    """Return the code that a call of a model may run. Code that is `known` as the user's counts as such."""
+    code = Code(known)
+    code.follow(model, "")
+    return code

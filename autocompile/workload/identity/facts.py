@@ -10,10 +10,11 @@ import functools
 import hashlib
 import platform
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
@@ -23,8 +24,10 @@ from autocompile.core.serde import to_json
 from autocompile.core.workload import Signature
 from autocompile.workload.capturing_hooks import ARE_INSTALLED
 from autocompile.workload.identity.bytecode import attributes_read, attributes_stored, globals_in, names_in
-from autocompile.workload.identity.code import Code, is_library
+from autocompile.workload.identity.code import Code, code_of
+from autocompile.workload.identity.libraries import is_library
 from autocompile.workload.identity.plain import text_of
+from autocompile.workload.identity.state import state_texts
 
 _TRAINING = "training"
 # Torch's internal attributes, which every module has, and one of transformers.
@@ -36,7 +39,7 @@ _DEEPEST = 2
 
 def identity_of(model: object) -> Identity:
     """Return all facts about a model, a function, or any other callable."""
-    code = _code_of(model)
+    code = code_of(model)
     loaded = code.names
     stored = {name for function in code.reached for name in attributes_stored(function.__code__)}
     attributes = {
@@ -49,13 +52,14 @@ def identity_of(model: object) -> Identity:
 
 
 def identity_like(model: object, recorded: Identity) -> Identity:
-    """Return a model's facts, with only the recorded attributes.
+    """Return a model's facts, with only the recorded attributes, and with state if any is recorded.
 
     It takes milliseconds and is compared when a model is loaded.
     """
-    code = _code_of(model, _names_in(recorded))
+    code = code_of(model, _names_in(recorded))
     found = ((name, attribute_text(code.roots, name)) for name in recorded.attributes)
-    return _identity(model, code, {name: text for name, text in found if text is not None})
+    identity = _identity(model, code, {name: text for name, text in found if text is not None})
+    return msgspec.structs.replace(identity, state=state_texts(code)) if recorded.state else identity
 
 
 def workload_fingerprint(identity: Identity, signatures: Sequence[Signature], training: str = "") -> str:
@@ -149,7 +153,7 @@ def outside_tensors(model: object, recorded: Identity | None = None) -> dict[str
 
     Code that was `recorded` as the user's counts as such wherever it is installed now.
     """
-    code = _code_of(model, _names_in(recorded) if recorded else ())
+    code = code_of(model, _names_in(recorded) if recorded else ())
     return {name: read for name, read in code.variables.items() if isinstance(read(), torch.Tensor)}
 
 
@@ -157,7 +161,7 @@ def attributes_read_by(model: object) -> set[str]:
     """Return the names of the attributes that the user's code reads in a call, and all names in library classes."""
     modules = (module for top in roots_of(model).values() for module in top.modules())
     classes: set[Any] = {type(module) for module in modules}
-    code = _code_of(model)
+    code = code_of(model)
     own = {name for function in code.reached for name in attributes_read(function.__code__)}
     if "getattr" in code.names:
         own |= code.names
@@ -166,7 +170,7 @@ def attributes_read_by(model: object) -> set[str]:
 
 def names_in_code_of(model: object) -> set[str]:
     """Return all names in the user's own code that a call may run."""
-    return _code_of(model).names
+    return code_of(model).names
 
 
 def roots_of(model: object) -> dict[str, nn.Module]:
@@ -174,17 +178,11 @@ def roots_of(model: object) -> dict[str, nn.Module]:
 
     A model itself is ""; modules that a function calls have their names.
     """
-    return {"": model} if isinstance(model, nn.Module) else _code_of(model).roots
+    return {"": model} if isinstance(model, nn.Module) else code_of(model).roots
 
 
 def _names_in(recorded: Identity) -> set[str]:
     return {*recorded.code, *recorded.values}
-
-
-def _code_of(model: object, known: Collection[str] = ()) -> Code:
-    code = Code(known)
-    code.follow(model, "")
-    return code
 
 
 def _identity(model: object, code: Code, attributes: dict[str, str]) -> Identity:
