@@ -228,6 +228,17 @@ def by_captured_names():
     assert bz2._builtin_open is open
 
 
+def by_numpy():
+    np.savetxt("out/table", np.arange(3.0))
+    np.savetxt("a", np.ones(2))
+    with gzip.open("out/packed.gz", "wt") as file:
+        file.write("1 2\n")
+    for read in (np.loadtxt, np.genfromtxt):
+        assert read("out/table").tolist() == [0, 1, 2]
+        assert read("a").tolist() == [1, 1]
+        assert read("out/packed.gz").tolist() == [1, 2]
+
+
 def in_another_directory():
     os.makedirs("out/run")
     with chdir("out/run"):
@@ -256,6 +267,7 @@ WAYS = [
     by_modules,
     by_temporary_files,
     by_captured_names,
+    by_numpy,
     in_another_directory,
 ]
 

@@ -123,4 +123,12 @@ def _put_doors(view: View, kept: KeptFiles, patches: Patches) -> None:
     # This class of Python 3.13 stores functions of os as attributes when it is defined.
     globber = getattr(glob, "_StringGlobber", None)
     patches.replace({**replaced, spawn: kept.spawning(spawn)}, [*list(sys.modules.values()), globber])
+    patches.replace_items(replaced, _openers_of_numpy())
     patches.announce(replaced)
+
+
+def _openers_of_numpy() -> dict[Any, Any]:
+    """Return the dictionary in which NumPy keeps `open` for `loadtxt`, `genfromtxt` and `savetxt`."""
+    module = sys.modules.get("numpy.lib._datasource")
+    held = getattr(getattr(module, "_file_openers", None), "_file_openers", None)
+    return held if isinstance(held, dict) else {}

@@ -37,6 +37,13 @@ class Patches:
                     door = others[id(inner)][1]
                     self.put(owner, name, door if inner is value else staticmethod(door))
 
+    def replace_items(self, functions: Mapping[Any, Any], held: dict[Any, Any]) -> None:
+        """Replace functions that are values of a dictionary."""
+        for key, value in list(held.items()):
+            if value in functions:
+                held[key] = functions[value]
+                self._undone.append(functools.partial(held.__setitem__, key, value))
+
     def first(self, known: list[Any], member: Any) -> None:
         """Insert something before the other members of a list."""
         known.insert(0, member)
