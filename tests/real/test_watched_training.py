@@ -9,7 +9,9 @@ from autocompile.core.outcome import Failure
 from autocompile.core.workload import Workload
 from autocompile.workload.spool import unspool_step
 from autocompile.workload.watching.choice import Subject, by_worth
+from autocompile.workload.watching.learning import recorder
 from autocompile.workload.watching.learning.lesson import Lesson
+from autocompile.workload.watching.learning.lessons import Lessons
 from autocompile.workload.watching.tally import Tally
 
 HEAD = """\
@@ -437,3 +439,21 @@ assert peak < 3000, peak
     reply = watch(STEP.format(loss="criterion(net(x)[0], y)") + text)
     assert isinstance(reply, Workload), reply
     assert reply.kind == "inference" or reply.script.calls == 5
+
+
+def test_what_is_being_noted_is_not_released(monkeypatch):
+    """Without room for copies, the recorder releases unneeded ones before each operation that it sees."""
+    monkeypatch.setattr(recorder, "_LITTLE_BYTES", 0)
+    net, lessons = torch.nn.Linear(4, 2), Lessons()
+    with lessons.open():
+        optimizer, scaler = torch.optim.SGD(net.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+        for _ in range(4):
+            optimizer.zero_grad()
+            made = lessons.called(net, (torch.randn(8, 4),), {}, lambda module, x: module(x))
+            scaler.scale((made - torch.randn(8, 2)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    lesson = lessons.of[id(net)]
+    assert lesson.problem == ""
+    assert lesson.start is not None
+    assert len(lesson.recorded) == 4

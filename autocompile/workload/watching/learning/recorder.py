@@ -109,14 +109,15 @@ class Recorder(Interception):
     def called(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], make: Callable[..., Any]) -> Any:
         """Make a call of a module, and record it as one operation."""
         self._tidy()
-        leaves, spec = pytree.tree_flatten((args, kwargs))
-        places = [self._place(leaf) for leaf in leaves]
-        random = RandomState.now()
+        # Paused as a whole: an operation that is seen in the meantime could release what has its place already.
         with self.paused():
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+            places = [self._place(leaf) for leaf in leaves]
+            random = RandomState.now()
             made = make(module, *args, **kwargs)
-        results = tuple(tensors_of(made))
-        if not all(map(_has_no_graph, results)):
-            self._note(None, module, (places, spec), results, random)
+            results = tuple(tensors_of(made))
+            if not all(map(_has_no_graph, results)):
+                self._note(None, module, (places, spec), results, random)
         return made
 
     def scaled(self, tensor: torch.Tensor, made: torch.Tensor, factor: float) -> None:
@@ -124,7 +125,8 @@ class Recorder(Interception):
         number = self.number_of(tensor)
         if number is not None:
             leaves, spec = pytree.tree_flatten(((Made(number),), {}))
-            self._note(torch.clone, None, (leaves, spec), (made,), factor=factor)
+            with self.paused():
+                self._note(torch.clone, None, (leaves, spec), (made,), factor=factor)
 
     def is_seeing(self) -> bool:
         """Return whether operations are recorded now: they lead to gradients, and are not traced or transformed."""
