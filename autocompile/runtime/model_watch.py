@@ -22,6 +22,7 @@ from autocompile.runtime.outside import Outside
 from autocompile.workload.capturing_hooks import is_capturing
 from autocompile.workload.identity.facts import attribute_text, held_at
 
+_OF_EVERY_MODULE = frozenset((*vars(nn.Module()), *vars(nn.Module)))
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -112,6 +113,7 @@ class Watch:
                 (type(one), vars(one).get("forward")) for one in self._modules
             ],
             "a module has other parameters or buffers": [_slots_of(one) for one in self._modules],
+            "a module has another attribute in place of one of its class": [_shadows_of(one) for one in self._modules],
         }
 
     def _texts(self) -> dict[str, str]:
@@ -181,6 +183,11 @@ def _others(hooks: Iterable[dict[int, Any]]) -> list[Any]:
 
 def _are_the_same(hooks: list[Any], others: list[Any]) -> bool:
     return len(hooks) == len(others) and all(one is other for one, other in zip(hooks, others, strict=True))
+
+
+def _shadows_of(module: nn.Module) -> list[str]:
+    """Return the names of a module's own attributes that its class has, too."""
+    return [name for name in vars(module) if name not in _OF_EVERY_MODULE and hasattr(type(module), name)]
 
 
 def _slots_of(module: nn.Module) -> list[tuple[str, bool]]:

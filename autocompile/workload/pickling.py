@@ -55,7 +55,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if obj is SDPBackend or isinstance(obj, SDPBackend):
             return _attention_backend, ("" if obj is SDPBackend else obj.name,)
         if isinstance(obj, CACHED) and not _is_importable(obj):
-            return _cached, (obj.__wrapped__, obj.cache_parameters())
+            attributes = {name: value for name, value in vars(obj).items() if name != "__wrapped__"}
+            return _cached, (obj.__wrapped__, obj.cache_parameters()), attributes
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced) > _STATE:
             attributes, _slots = reduced[_STATE]

@@ -36,7 +36,8 @@ class FirstCall:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._within = _Values.of(dict(_everything(model)))
-        self._outside = _Values.of(outside_values(code_of(model)))
+        code = code_of(model)
+        self._outside, self._holders = _Values.of(outside_values(code)), frozenset(code.holders)
         self._written: dict[str, _Written] = {}
 
     def begin(self) -> None:
@@ -50,7 +51,9 @@ class FirstCall:
             if text is not None or path.rpartition(".")[2] in read:
                 return f"it sets its attribute `{path}` when it is first called, and not before"
         for name, _text in self._outside.others(outside_values(code_of(self._model))):
-            return f"it sets {in_words(name)} when it is first called, and not before"
+            # What belongs to a function or an object that did not exist before is found by what holds that one.
+            if name in self._outside.values or name.rpartition(".")[0] in self._holders:
+                return f"it sets {in_words(name)} when it is first called, and not before"
         return ""
 
     def written(self) -> str:

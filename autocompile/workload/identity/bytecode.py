@@ -15,7 +15,9 @@ from autocompile.workload.identity.plain import text_of
 _READS_GLOBAL = frozenset({dis.opmap["LOAD_GLOBAL"], dis.opmap["LOAD_NAME"], dis.opmap["IMPORT_NAME"]})
 _STORES_OUTSIDE = frozenset({dis.opmap["STORE_GLOBAL"], dis.opmap["STORE_DEREF"]})
 _STORES_ATTRIBUTE = frozenset({dis.opmap["STORE_ATTR"]})
-_READS_ATTRIBUTE = frozenset(dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD") if name in dis.opmap)
+_READS_ATTRIBUTE = frozenset(
+    dis.opmap[name] for name in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR") if name in dis.opmap
+)
 _OF_THE_CALLING_CONVENTION = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "NOP", "EXTENDED_ARG"})
 _ONE_INSTRUCTION = {"LOAD_METHOD": "LOAD_ATTR", "CALL_METHOD": "CALL"}
 _NAMING = frozenset({*dis.hasname, *dis.haslocal, *dis.hasfree})

@@ -8,6 +8,7 @@ in production.
 from __future__ import annotations
 
 import functools
+import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -47,6 +48,8 @@ _NOT_CALLED = frozenset(
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _NO_OBJECTS = (nn.Module, torch.Tensor, types.ModuleType, type)
 _PLAIN = frozenset({bool, int, float, str, type(None), tuple, list, dict, set, OrderedDict})
+# How deeply modules within modules are searched.
+_DEEPEST = 3
 _T = TypeVar("_T")
 
 
@@ -69,6 +72,8 @@ class Code:
         self.variables: dict[str, Callable[[], Any]] = {}
         self.holders: dict[str, Any] = {}
         self.stored: set[str] = set()
+        self._keys: dict[tuple[int, str, str | int], str] = {}
+        self._counts: dict[tuple[int, str], int] = {}
         self._known = frozenset(known)
         self._known_classes = {name.rpartition(".")[0] for name in known}
         self._is_own: dict[type, bool] = {}
@@ -101,14 +106,14 @@ class Code:
     def _take_held(self, member: str, value: Any, owner: str) -> None:
         """Take in a member of a class or an object. A plain one is a value, unless the code turns out to write it."""
         if _is_plain(value):
-            self._held[_put(self.values, f"{owner}.{member}", str(text_of(value)))] = member
+            self._held[self._put(self.values, f"{owner}.{member}", str(text_of(value)))] = member
         self._take(value, f"{owner}.{member}")
 
     def _take(self, thing: Any, name: str) -> None:
         for position, one in callables_in(thing):
             self._take(one, f"{name}[{position}]")
         if _is_plain(thing):
-            _put(self.values, name, str(text_of(thing)))
+            self._put(self.values, name, str(text_of(thing)))
             return
         if id(thing) in self._seen:
             return
@@ -130,15 +135,16 @@ class Code:
                 if self._is_own_object(value):  # only its methods; its attributes count as the module's
                     self._waiting.append((attribute, type(value), type(module).__qualname__))
                     if not hasattr(value, "__dict__"):
-                        _put(self.holders, f"{type(module).__qualname__}.{attribute}", value)
+                        self._put(self.holders, f"{type(module).__qualname__}.{attribute}", value)
 
     def _take_class(self, thing: type, _name: str) -> None:
         for cls in thing.__mro__:
             if (thing is not cls and id(cls) in self._seen) or not self._is_own_class(cls):
                 continue
             self._seen.add(id(cls))
-            _put(self.holders, cls.__qualname__, cls)
-            for member, value in vars(cls).items():
+            self._put(self.holders, cls.__qualname__, cls)
+            # Sorted, because a class that was pickled by value has its members in another order.
+            for member, value in sorted(vars(cls).items()):
                 self._waiting += [(member, one, cls.__qualname__) for one in opened(member, value)]
 
     def _take_function(self, thing: types.FunctionType, _name: str) -> None:
@@ -149,7 +155,7 @@ class Code:
             return
         key = self._note(thing)
         self.reached.append(thing)
-        _put(self.holders, thing.__qualname__, thing)
+        self._put(self.holders, thing.__qualname__, thing)
         self.names |= set(names_in(thing.__code__))
         for parameter, value in defaults(thing):
             self._take(value, f"{key}({parameter})")
@@ -162,28 +168,32 @@ class Code:
                 reading = functools.partial(thing.__globals__.get, read)
                 self._take_variable(f"{key}({read})", reading, is_stored=read in stored)
                 self._take_members(reading(), read, thing)
+            elif (module := _imported(read, thing)) is not None:
+                self._take_members(module, read, thing)
 
     def _take_variable(self, name: str, read: Callable[[], Any], *, is_stored: bool) -> None:
         """Take in a global or a closure. The present value of one that the code stores identifies nothing."""
         if (value := read()) is UNBOUND:
             return
-        kept = _put(self.variables, name, read)
+        kept = self._put(self.variables, name, read)
         if is_stored:
             self.stored.add(kept)
         else:
             self._take(value, name.rpartition("(")[2].removesuffix(")"))
 
-    def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType) -> None:
+    def _take_members(self, thing: Any, name: str, mentioned_by: types.FunctionType, depth: int = 0) -> None:
         """Take in what code mentions of a module that it also mentions, if the module is the user's."""
         if not isinstance(thing, types.ModuleType):
             return
-        is_own = not is_from_library(thing.__name__, thing.__dict__.get("__file__"))
+        is_own = not is_from_library(thing.__name__, thing.__dict__.get("__file__")) or name in self._known_classes
         for member in names_in(mentioned_by.__code__):
             value = vars(thing).get(member)
             if value is not None and (is_own or not self._known.isdisjoint({f"{name}.{member}", _qualname(value)})):
                 self._take(value, f"{name}.{member}")
+            if is_own and isinstance(value, types.ModuleType) and depth < _DEEPEST:
+                self._take_members(value, f"{name}.{member}", mentioned_by, depth + 1)
         if is_own:
-            _put(self.holders, name, thing)
+            self._put(self.holders, name, thing)
 
     def _take_partial(self, thing: functools.partial[Any], name: str) -> None:
         for position, value in enumerate(thing.args):
@@ -200,9 +210,10 @@ class Code:
         """Take in an object of a user's class: its methods, and its plain attributes. Also a function with a cache."""
         if (wrapped := wrapped_by(thing)) is not None:
             self._take(wrapped, name)
-        if not self._is_own_object(thing):
+        is_known = name in self._known_classes and type(thing) not in _PLAIN and not isinstance(thing, _NO_OBJECTS)
+        if not is_known and not self._is_own_object(thing):
             return
-        _put(self.holders, name, thing)
+        self._put(self.holders, name, thing)
         self._take_class(type(thing), name)
         for attribute, value in getattr(thing, "__dict__", {}).items():
             self._waiting.append((attribute, value, name))
@@ -215,9 +226,18 @@ class Code:
         (types.MethodType, _take_method),
     )
 
+    def _put(self, facts: dict[str, _T], name: str, fact: _T) -> str:
+        """Keep a fact and return its name. Further facts of the same name are numbered."""
+        same = (id(facts), name, fact if isinstance(fact, str) else id(fact))
+        if same not in self._keys:
+            count = self._counts[id(facts), name] = self._counts.get((id(facts), name), 0) + 1
+            key = name if count == 1 else f"{name}#{count}"
+            self._keys[same], facts[key] = key, fact
+        return self._keys[same]
+
     def _note(self, function: types.FunctionType) -> str:
         """Keep the function's digest under its name."""
-        return _put(self.functions, function.__qualname__, digest_of(function))
+        return self._put(self.functions, function.__qualname__, digest_of(function))
 
     def _is_own_function(self, function: types.FunctionType) -> bool:
         module = function.__module__ or ""
@@ -243,19 +263,15 @@ class Code:
         return kind is types.SimpleNamespace or self._is_own_class(kind)
 
 
-def _put(facts: dict[str, _T], name: str, fact: _T) -> str:
-    """Keep a fact and return its name. Further facts of the same name are numbered."""
-    key, number = name, 1
-    while key in facts and facts[key] is not fact and not (isinstance(fact, str) and facts[key] == fact):
-        number += 1
-        key = f"{name}#{number}"
-    facts[key] = fact
-    return key
-
-
 def _is_plain(thing: Any) -> bool:
     """Return whether it is identified by its value, and is not code that could be searched."""
     return not isinstance(thing, (type, *CALLABLES)) and text_of(thing) is not None
+
+
+def _imported(name: str, function: types.FunctionType) -> types.ModuleType | None:
+    """Return the module that a function imports itself by this name, absolute or relative to its package."""
+    package = function.__globals__.get("__package__") or ""
+    return sys.modules.get(name) or sys.modules.get(f"{package}.{name}")
 
 
 def _qualname(thing: Any) -> str:

@@ -182,7 +182,7 @@ def roots_of(model: object) -> dict[str, nn.Module]:
 
 
 def _names_in(recorded: Identity) -> set[str]:
-    return {*recorded.code, *recorded.values}
+    return {*recorded.code, *recorded.values, *recorded.state}
 
 
 def _identity(model: object, code: Code, attributes: dict[str, str]) -> Identity:

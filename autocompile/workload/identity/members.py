@@ -22,11 +22,13 @@ def members_of(holder: Any) -> Iterator[tuple[str, Any]]:
     for name, value in getattr(holder, "__dict__", {}).items():
         if not is_pythons(name):
             yield name, value
-    slots = () if isinstance(holder, type) else [vars(cls).get("__slots__", ()) for cls in type(holder).__mro__]
-    for name in (one for names in slots for one in ([names] if isinstance(names, str) else names)):
-        value = getattr(holder, name, _NOTHING)
-        if value is not _NOTHING:
-            yield name, value
+    for cls in () if isinstance(holder, type) else type(holder).__mro__:
+        names = vars(cls).get("__slots__", ())
+        for name in [names] if isinstance(names, str) else names:
+            mangled = f"_{cls.__name__.lstrip('_')}{name}" if name.startswith("__") else name
+            value = getattr(holder, mangled, _NOTHING)
+            if value is not _NOTHING and not is_pythons(name):
+                yield mangled, value
 
 
 def callables_in(thing: Any) -> Iterator[tuple[Any, Any]]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 
 from autocompile.workload.identity.bytecode import attributes_read
 from autocompile.workload.identity.code import Code
-from autocompile.workload.identity.members import members_of
+from autocompile.workload.identity.members import is_pythons, members_of
 from autocompile.workload.identity.plain import text_of
+
+_ABSENT = object()
 
 
 def outside_readers(code: Code) -> dict[str, Callable[[], Any]]:
@@ -46,14 +48,23 @@ def in_words(name: str) -> str:
 def _members(code: Code) -> Iterator[tuple[str, Callable[[], Any]]]:
     read = {name for function in code.reached for name in attributes_read(function.__code__)}
     for name, holder in code.holders.items():
-        for member, _value in members_of(holder):
-            if member in read:
-                yield f"{name}.{member}", _reader(holder, member)
+        # A module's members may also be imported by name.
+        wanted = read | code.names if isinstance(holder, types.ModuleType) else read
+        for member, reader in _readers(holder):
+            is_wanted = member in wanted or "getattr" in code.names
+            if is_wanted and not isinstance(getattr(type(holder), member, None), cached_property):
+                yield f"{name}.{member}", reader
 
 
-def _reader(holder: Any, member: str) -> Callable[[], Any]:
+def _readers(holder: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what reads each member of an object, and each that the object may set in place of one of its class."""
     held = getattr(holder, "__dict__", {})
-    return partial(held.get, member) if member in held else partial(getattr, holder, member, None)
+    present = [member for member, _value in members_of(holder)]
+    for member in present:
+        yield member, partial(held.get, member) if member in held else partial(getattr, holder, member, None)
+    if held and not isinstance(holder, type | types.ModuleType | types.FunctionType):
+        of_classes = {member for cls in type(holder).__mro__[:-1] for member in vars(cls) if not is_pythons(member)}
+        yield from ((member, partial(held.get, member, _ABSENT)) for member in sorted(of_classes.difference(present)))
 
 
 def _is_code(value: Any) -> bool:
