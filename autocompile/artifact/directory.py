@@ -178,7 +178,10 @@ def _trained_otherwise(then: TrainingEntry | None, now: TrainingEntry | None) ->
 
 
 def _of_common_attributes(then: Identity, now: Identity) -> tuple[Identity, Identity]:
-    """Return both with the attributes that both record, as an artifact records only those that it depends on."""
+    """Return both with the attributes that both record, and without state.
+
+    An artifact records only the attributes that it depends on, and a workload records no state.
+    """
     common = then.attributes.keys() & now.attributes.keys()
     one, other = (
         msgspec.structs.replace(

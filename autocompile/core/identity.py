@@ -23,7 +23,9 @@ class Identity(Record, frozen=True):
         values: What that code uses from elsewhere: globals, closures, default arguments, class attributes.
         attributes: Plain attributes of modules that a call depends on, by path; `training` is one of them.
         python: The Python version whose code was digested, such as "3.11".
-        state: Plain values that a call may have set outside of modules, such as a global; only of packed programs.
+        state: What may be otherwise without a change of the code: plain values that a call may have set outside of
+            modules, such as a global, and which attributes a module has in place of those of its class. Only of packed
+            programs.
     """
 
     modules: dict[str, str] = {}
@@ -33,6 +35,11 @@ class Identity(Record, frozen=True):
     attributes: dict[str, str] = {}
     python: str = ""
     state: dict[str, str] = {}
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the recorded code and of what it reads. Code of these names is the user's, wherever it is."""
+        return frozenset({*self.code, *self.values, *self.state})
 
     @property
     def digest(self) -> str:

@@ -178,9 +178,8 @@ class Packed(Record, tag="packed", frozen=True):
     """What was packed: the programs, if any, and what is required to load them.
 
     `notes`: remarks for the user. `attributes`: plain attributes of the model that are constants in the programs, by
-    path; null if the model's own code runs. `state`: plain values outside of modules that a call may have set, by name,
-    such as a global. `weights`: digests of the model's tensors, by path, if the programs contain
-    copies of them; `weight_samples`: digests of a sample of each.
+    path; null if the model's own code runs. `state`: as in `Identity`. `weights`: digests of the model's tensors, by
+    path, if the programs contain copies of them; `weight_samples`: digests of a sample of each.
     """
 
     programs: tuple[Program, ...]

@@ -21,8 +21,8 @@ from autocompile.runtime.dictionaries import Written
 from autocompile.runtime.outside import Outside
 from autocompile.workload.capturing_hooks import is_capturing
 from autocompile.workload.identity.facts import attribute_text, held_at
+from autocompile.workload.identity.state import in_place_of_class
 
-_OF_EVERY_MODULE = frozenset((*vars(nn.Module()), *vars(nn.Module)))
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
@@ -67,7 +67,7 @@ class Watch:
         named = dict(model.named_modules()) if isinstance(model, nn.Module) else {}
         self._modules = list(named.values())
         self._roots = {"": model}
-        self._outside = outside
+        self._outside, self._of_classes = outside, outside.of_classes if outside is not None else ()
         paths = (f"{path}.training".lstrip(".") for path in named) if attributes is None else attributes
         self._attributes = tuple(paths) if named else ()
         self._values = self._texts()
@@ -113,7 +113,9 @@ class Watch:
                 (type(one), vars(one).get("forward")) for one in self._modules
             ],
             "a module has other parameters or buffers": [_slots_of(one) for one in self._modules],
-            "a module has another attribute in place of one of its class": [_shadows_of(one) for one in self._modules],
+            "a module has another attribute in place of one of its class": [
+                in_place_of_class(one, self._of_classes) for one in self._modules
+            ],
         }
 
     def _texts(self) -> dict[str, str]:
@@ -183,11 +185,6 @@ def _others(hooks: Iterable[dict[int, Any]]) -> list[Any]:
 
 def _are_the_same(hooks: list[Any], others: list[Any]) -> bool:
     return len(hooks) == len(others) and all(one is other for one, other in zip(hooks, others, strict=True))
-
-
-def _shadows_of(module: nn.Module) -> list[str]:
-    """Return the names of a module's own attributes that its class has, too."""
-    return [name for name in vars(module) if name not in _OF_EVERY_MODULE and hasattr(type(module), name)]
 
 
 def _slots_of(module: nn.Module) -> list[tuple[str, bool]]:

@@ -22,7 +22,7 @@ from autocompile.core.identity import Identity
 from autocompile.runtime.dictionaries import Written
 from autocompile.workload.identity.code import Code, code_of
 from autocompile.workload.identity.plain import text_of
-from autocompile.workload.identity.state import in_words, outside_readers
+from autocompile.workload.identity.state import in_words, of_classes, outside_readers
 
 _WITH_ITEMS = (list, set, deque)
 # At most about this many elements of an array are compared before a call, evenly spaced.
@@ -36,9 +36,11 @@ class Outside:
     """
 
     def __init__(self, model: Any, identity: Identity) -> None:
-        self._model, self._known = model, {*identity.code, *identity.values, *identity.state}
-        code = code_of(self._model, self._known)
+        self._model, self._known = model, identity.names
+        code = code_of(model, identity.names)
         self._first = _Facts(code)
+        # The names of attributes of classes in whose place a module may set its own; `Watch` looks for these.
+        self.of_classes = of_classes(code)
         # What was seen last, and how it differs from the first, in one object, because threads may call at once.
         self._state = _Seen(code), ""
 

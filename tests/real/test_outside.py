@@ -7,6 +7,7 @@ import numpy as np
 import outside_values
 import pytest
 import torch
+from msgspec import structs
 from torch import nn
 
 import autocompile
@@ -15,7 +16,9 @@ from autocompile.core.outcome import Failure
 from autocompile.runtime.inductor.settings import compiled
 from autocompile.runtime.model_watch import Watch
 from autocompile.runtime.outside import Outside
-from autocompile.workload.identity.facts import identity_of
+from autocompile.workload.identity.code import code_of
+from autocompile.workload.identity.facts import identity_like, identity_of
+from autocompile.workload.identity.state import state_texts
 
 SCALE, SIZES, TABLE = 2.0, [1, 2], {"offset": 1.0}
 X = torch.randn(3, 4)
@@ -244,3 +247,34 @@ def test_members_have_the_same_names_in_whatever_order_a_class_has_them():
     one, other = of([("zeta", 2.0), ("alpha", 3.0)]), of([("alpha", 3.0), ("zeta", 2.0)])
     assert identity_of(one).values == identity_of(other).values
     assert differences(identity_of(one), identity_of(other)) == []
+
+
+class Noting(nn.Module):
+    """Notes its last input in place of an attribute of its class, which it does not read."""
+
+    limit, last = 2.0, None
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Net()
+
+    def forward(self, x):
+        self.last = x
+        return self.inner(x) * self.limit
+
+
+def test_what_a_call_notes_in_place_of_an_attribute_of_a_class_is_no_change():
+    model = Noting()
+    watches = [Watch(model, ()), Watch(model, (), outside=Outside(model, identity_of(model)))]
+    model(X)
+    assert [watch.changed() for watch in watches] == ["", ""]
+
+
+def test_what_was_set_in_place_of_an_attribute_of_a_class_is_compared_when_the_model_is_loaded():
+    recorded = structs.replace(identity_of(Noting()), state=state_texts(code_of(Noting())))
+    assert differences(recorded, identity_like(Noting(), recorded)) == []
+    for path in ("limit", "inner.limit"):
+        model = Noting()
+        (model.inner if path != "limit" else model).limit = 0.5
+        words = [one.message for one in differences(recorded, identity_like(model, recorded))]
+        assert words == [f"`{path}` is set on the module, was as in its class"]

@@ -75,7 +75,7 @@ class Code:
         self._keys: dict[tuple[int, str, str | int], str] = {}
         self._counts: dict[tuple[int, str], int] = {}
         self._known = frozenset(known)
-        self._known_classes = {name.rpartition(".")[0] for name in known}
+        self._known_classes = {name.rpartition(".")[0] for name in known} - {""}
         self._is_own: dict[type, bool] = {}
         self._held: dict[str, str] = {}
         self._seen: set[int] = set()

@@ -56,7 +56,7 @@ def identity_like(model: object, recorded: Identity) -> Identity:
 
     It takes milliseconds and is compared when a model is loaded.
     """
-    code = code_of(model, _names_in(recorded))
+    code = code_of(model, recorded.names)
     found = ((name, attribute_text(code.roots, name)) for name in recorded.attributes)
     identity = _identity(model, code, {name: text for name, text in found if text is not None})
     return msgspec.structs.replace(identity, state=state_texts(code)) if recorded.state else identity
@@ -153,7 +153,7 @@ def outside_tensors(model: object, recorded: Identity | None = None) -> dict[str
 
     Code that was `recorded` as the user's counts as such wherever it is installed now.
     """
-    code = code_of(model, _names_in(recorded) if recorded else ())
+    code = code_of(model, recorded.names if recorded else ())
     return {name: read for name, read in code.variables.items() if isinstance(read(), torch.Tensor)}
 
 
@@ -179,10 +179,6 @@ def roots_of(model: object) -> dict[str, nn.Module]:
     A model itself is ""; modules that a function calls have their names.
     """
     return {"": model} if isinstance(model, nn.Module) else code_of(model).roots
-
-
-def _names_in(recorded: Identity) -> set[str]:
-    return {*recorded.code, *recorded.values, *recorded.state}
 
 
 def _identity(model: object, code: Code, attributes: dict[str, str]) -> Identity:
