@@ -12,6 +12,7 @@ import operator
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -69,20 +70,19 @@ class _Seen:
         of_classes = [one for proxy in classes for one in gc.get_referents(proxy) if isinstance(one, dict)]
         dictionaries = [*of_classes, *(one for one in values if isinstance(one, dict))]
         self._dictionaries = Written(list({id(one): one for one in dictionaries}.values()))
-        self._containers = [(one, tuple(one)) for one in values if isinstance(one, _WITH_ITEMS)]
+        containers = (partial(_has_items, one, tuple(one)) for one in values if isinstance(one, _WITH_ITEMS))
         arrays = (one for one in values if isinstance(one, np.ndarray) and not one.dtype.hasobject)
-        self._arrays = [(one, _sample(one)) for one in arrays]
+        self._contents = [*containers, *(partial(_has_sample, one, _sample(one)) for one in arrays)]
 
     def holds(self) -> bool:
         """Return whether the code still reads the same objects, with the same contents."""
         for read, value in self._objects:
             if read() is not value:
                 return False
-        return (
-            not self._dictionaries.is_newer()
-            and all(map(_has_items, self._containers))
-            and all(_sample(array) == sample for array, sample in self._arrays)
-        )
+        for has_its_contents in self._contents:
+            if not has_its_contents():
+                return False
+        return not self._dictionaries.is_newer()
 
 
 class _Facts:
@@ -109,9 +109,12 @@ def _moved(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is {now[name]}, was {text}"
 
 
-def _has_items(seen: tuple[Any, tuple[Any, ...]]) -> bool:
-    container, items = seen
+def _has_items(container: Any, items: tuple[Any, ...]) -> bool:
     return len(container) == len(items) and all(map(operator.is_, container, items))
+
+
+def _has_sample(array: np.ndarray[Any, Any], sample: bytes) -> bool:
+    return _sample(array) == sample
 
 
 def _sample(array: np.ndarray[Any, Any]) -> bytes:

@@ -24,7 +24,7 @@ import autocompile
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent))
 
-from machine import by_cores, described, device_type, results_path  # noqa: E402
+from machine import by_instructions, described, device_type, results_path  # noqa: E402
 
 STRATEGY = """
 [search]
@@ -149,7 +149,7 @@ def ways() -> list[str]:
 
 def results_of(directory: Path = HERE / "results") -> Path:
     """Return the results file for this kind of machine; its first row describes the machine."""
-    kind = by_cores(device_type())
+    kind = by_instructions(device_type())
     return results_path(directory, kind, described("cpu", "cores", "cpu_features", "torch", "python", device=kind))
 
 
