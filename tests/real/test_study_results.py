@@ -35,7 +35,7 @@ def machine(monkeypatch):
     [
         *((name, EPYC, "by_instructions") for name in ("generation", "portfolio", "scripts", "training")),
         *((name, XEON, "by_instructions") for name in ("scripts", "training", "workers")),
-        *((name, XEON, "by_cores") for name in ("amortized", "scope", "startup")),
+        *((name, XEON, "by_cores") for name in ("amortized", "scope")),
         *(("trust", cpu, "by_processor") for cpu in (EPYC, XEON)),
     ],
 )
