@@ -30,7 +30,7 @@ STRATEGY = """
 [search]
 max_trials = 3
 [dimensions]
-runtime = ["inductor"]
+runtime = ["aot"]
 [finals]
 candidates = 1
 processes = 2
