@@ -266,8 +266,8 @@ class _Loading:
 
     def _own_copy(self) -> Weights | None:
         """Return the current weights, before anything is built, if the built model will contain a copy of them."""
-        holds = kind_of(self.manifest.plan).holds_weights(self.manifest.plan)
-        return Weights(self.model, None, self._watch()) if holds else None
+        copies = kind_of(self.manifest.plan).copies_weights(self.manifest.plan)
+        return Weights(self.model, None, self._watch()) if copies else None
 
     def _held(self, server: Server, weights: Weights | None) -> Server:
         return Holding(server, self.eager(), weights, self.tally) if weights else server

@@ -62,9 +62,12 @@ def not_packed(manifest: Manifest, said: str) -> str:
 
 
 def own_limits(plan: Plan) -> list[str]:
-    """Return notes if a plan does not follow changes of the weights, or does not serve calls of other threads."""
+    """Return notes if a plan serves only the weights that it was built with, or only calls of one thread."""
     own = kind_of(plan)
-    return [*filter(None, (own.keeps_weights(plan), own.serves_one_thread(plan)))]
+    copies = (
+        "it has a copy of weights, so eager serves if the model's weights change" if own.copies_weights(plan) else ""
+    )
+    return [*filter(None, (copies, own.serves_one_thread(plan)))]
 
 
 def _some(startup_s: float | None) -> str:

@@ -188,11 +188,12 @@ class Kind(ABC):
         """Return why a built model serves only the thread that makes the first call, or "" if it serves all threads."""
         return ""
 
-    def keeps_weights(self, plan: Plan) -> str:
-        """Return why later changes of the model's weights are neither followed nor detected, or "" if they are."""
-        if plan.memory_format and not self.holds_weights(plan):
-            return "weights in another memory format are copies: later changes of them are not followed"
-        return ""
+    def copies_weights(self, plan: Plan) -> bool:
+        """Return whether a model that is built in the process itself has a copy of some weights.
+
+        If so, it serves only while the model's weights are the same. In another memory format, weights are copies.
+        """
+        return bool(plan.memory_format) or self.holds_weights(plan)
 
     def settings(self, _around: Surroundings) -> dict[str, Any]:
         """Return the settings of a plan of this runtime with all its dimensions at their defaults."""

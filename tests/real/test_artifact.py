@@ -855,6 +855,39 @@ def test_weights_in_another_layout_stay_the_models(laboratory):
     assert module.status.calls == {"aot": 2}
 
 
+@pytest.fixture(scope="module")
+def convolution(runner, tmp_path_factory):
+    laboratory = Laboratory(runner, tmp_path_factory.mktemp("convolution"))
+    model = models.Convolution().eval()
+    laboratory.prepare(model, torch.randn(2, 3, 9, 9), preload=True)
+    return model, laboratory.pack(COMPILED)
+
+
+@pytest.mark.parametrize(
+    ("plan", "serving"),
+    [
+        (Plan(memory_format="channels_last"), AS_IT_IS),
+        (replace(compiled(), memory_format="channels_last"), COMPILING),
+        (compiled(options={"freezing": True}), COMPILING),
+    ],
+    ids=["eager in another memory format", "compiled in another memory format", "frozen"],
+)
+@pytest.mark.filterwarnings("ignore:.*it was not packed:RuntimeWarning")
+def test_what_copies_weights_serves_until_they_change(convolution, tmp_path, plan, serving):
+    model = copy.deepcopy(convolution[0])
+    artifact = edited(convolution[1], tmp_path, plan=plan, serving=serving, programs=(), files=())
+    module = autocompile.load(artifact, model)
+    assert any("it has a copy of weights" in note for note in module.status.notes)
+    x = torch.randn(5, 3, 9, 9)
+    for _ in range(2):
+        torch.testing.assert_close(module(x), model(x).detach(), rtol=1e-4, atol=1e-4)
+    assert module.status.fallbacks == ()
+    with torch.no_grad():
+        model.first.weight.mul_(2)
+    torch.testing.assert_close(module(x), model(x).detach())
+    assert module.status.fallbacks[0].reason.endswith("first.weight differs")
+
+
 def test_a_function_without_weights_needs_no_model(laboratory):
     laboratory.prepare(torch.nn.functional.softplus, torch.randn(3, 4), preload=True)
     artifact = laboratory.pack(COMPILED)

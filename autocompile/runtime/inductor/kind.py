@@ -89,10 +89,9 @@ class InductorKind(Kind):
     def times_variants(self, plan: Plan) -> bool:
         return times_variants(plan)
 
-    def keeps_weights(self, plan: Plan) -> str:
-        if settings_of(plan).options.get("freezing"):
-            return "the weights are constants of the compiled program: later changes of them are not followed"
-        return super().keeps_weights(plan)
+    def copies_weights(self, plan: Plan) -> bool:
+        """With freezing, the weights are constants of the compiled code."""
+        return bool(settings_of(plan).options.get("freezing")) or super().copies_weights(plan)
 
     def warm_s(self, cold_s: float) -> float:
         return min(_WARM_S + _WARM_SHARE * cold_s, cold_s)
