@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.jit import ScriptModule
 from torch.jit._trace import is_tracing
+from torch.utils import _pytree as pytree
 
 # Makes a module call in place of the program. It takes the module, its arguments by position and by name, and the
 # original function that makes the call.
@@ -20,10 +22,21 @@ Pass = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]]
 class _Depth(threading.local):
     inside = False
 
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        before, self.inside = self.inside, False
+        try:
+            yield
+        finally:
+            self.inside = before
+
 
 @contextmanager
-def outermost_calls(passed: Pass) -> Iterator[None]:
+def outermost_calls(passed: Pass) -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """Pass each outermost call of a module to `passed`. Calls within such a call are made as usual.
+
+    The context's value is a function that returns a context: if `passed` makes a call within it, the calls that the
+    module makes of others are passed, too, as if they were outermost.
 
     This replaces `nn.Module.__call__`. Three kinds of calls are not seen: those of classes that override `__call__`,
     those of TorchScript modules, and those made while tracing for TorchScript. A call in another thread is outermost in
@@ -46,9 +59,21 @@ def outermost_calls(passed: Pass) -> Iterator[None]:
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
     try:
-        yield
+        yield depth.outside
     finally:
         nn.Module.__call__ = before  # type: ignore[method-assign]
+
+
+def only_inner_calls_count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether a call cannot be tuned, but calls that it makes of other modules perhaps can be.
+
+    This is a call without gradients and without a tensor that pytree finds among its arguments. For example,
+    `SentenceTransformer.encode` calls the whole model with an object of transformers, and that calls an encoder with
+    tensors.
+    """
+    if torch.is_grad_enabled():
+        return False
+    return not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
 
 
 def uncompiled(module: Any) -> Any:

@@ -29,7 +29,7 @@ processes = 1
 limit_s = 0.5
 """
 SCRIPT = """\
-import atexit, os, signal, sys, time
+import atexit, collections, os, signal, sys, time
 import torch
 from torch import nn
 
@@ -40,6 +40,15 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.out(x).relu()
+
+class Outer(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.last = net, nn.Linear(2, 2)
+
+    def forward(self, features):
+        features["out"] = self.last(self.net(features["x"]))
+        return features
 
 def main(what):
     torch.manual_seed(0)
@@ -58,6 +67,10 @@ def main(what):
     if what == "autocast":
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             print(net(x).dtype)
+    if what == "inside":
+        outer = Outer(net)
+        with torch.no_grad():
+            print([outer(collections.UserDict(x=x))["out"].sum() for _ in range(2)])
     if what == "hook":
         sys.excepthook = lambda kind, fault, trace: print("crashed:", fault)
         raise OSError("no disk")
@@ -96,7 +109,7 @@ def tuned(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize("what", ["serve", "learn", "other", "autocast", "raise", "hook", "exit", "closed"])
+@pytest.mark.parametrize("what", ["serve", "learn", "other", "inside", "autocast", "raise", "hook", "exit", "closed"])
 def test_what_a_script_prints_and_how_it_ends_is_its_own(tuned, what):
     plain = subprocess.run(
         [sys.executable, "script.py", what], capture_output=True, text=True, cwd=tuned, timeout=300, check=False
@@ -112,7 +125,7 @@ def test_what_a_script_prints_and_how_it_ends_is_its_own(tuned, what):
         assert "Linear: the model is not the one that was tuned" in said
     else:
         assert "autocompile: Net as " in said
-        assert "calls 5 by eager" in said
+        assert f"calls {7 if what == 'inside' else 5} by eager" in said
         assert "ms a call after the first" in said
         assert ("1 call not as recommended: autocast was enabled" in said) == (what == "autocast")
         assert ("1 call not as recommended: gradients were enabled" in said) == (what == "learn")

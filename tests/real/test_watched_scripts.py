@@ -143,6 +143,22 @@ def test_the_module_that_takes_the_time_is_taken_or_the_one_that_is_named(watch)
     assert "name one that it calls: " in reply.message
 
 
+def test_within_a_call_without_tensors_the_calls_of_other_modules_are_seen(watch):
+    outer = (
+        "import collections\nclass Outer(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.net = net\n    def forward(self, features):\n"
+        "        features['out'] = self.net(features['x'])\n        return features\nouter = Outer()\n"
+    )
+    calls = "for n in (3, 5, 3):\n    outer(collections.UserDict(x=torch.ones(n, 4)))"
+    reply = watch(outer + f"with torch.no_grad():\n    {calls.replace(chr(10), chr(10) + '    ')}")
+    assert isinstance(reply, Workload), reply
+    assert (reply.script.module, reply.script.calls) == ("Net", 3)
+    assert {signature.tensors[0].shape for signature in reply.signatures} == {(3, 4), (5, 4)}
+    reply = watch(outer + calls)
+    assert isinstance(reply, Failure)
+    assert "calls no module that has parameters and takes tensors" in reply.message
+
+
 def test_what_is_evaluated_in_a_training_is_tuned_if_it_is_named(watch):
     reply = watch(
         "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\nfor _ in range(3):\n    net.train()\n"
