@@ -31,7 +31,8 @@ def stranger(name: str) -> NotPackable:
     """Return the error for a program that takes such a tensor, by its name in the program."""
     return NotPackable(
         f"it takes a tensor from outside of itself ({name.removeprefix('model.')}): one of a list, an object, a class, "
-        "a library or another module; make it a buffer, or make that module a submodule"
+        "a library or another module; make it a buffer, or make that module a submodule",
+        "no program",
     )
 
 

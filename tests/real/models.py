@@ -202,6 +202,11 @@ class Tied(nn.Module):
 OUTSIDE = torch.ones(4, 4)
 
 
+def adds_to_its_argument(features):
+    features["twice"] = features["x"] * 2
+    return features["twice"] + 1
+
+
 def takes_a_global(x):
     return x @ OUTSIDE
 

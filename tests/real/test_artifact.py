@@ -901,6 +901,11 @@ def test_a_function_without_weights_needs_no_model(laboratory):
 
 UNSUPPORTED = {
     "writes a buffer": (models.Counting, torch.ones(3), "it writes into buffer calls when called"),
+    "adds an item": (
+        lambda: models.adds_to_its_argument,
+        ({"x": torch.ones(3)},),
+        "it adds input[0][0]['twice'] to its arguments when called, which a compiled program does not do",
+    ),
     "takes a global": (lambda: models.takes_a_global, torch.ones(4, 4), "a tensor from outside of itself"),
     "an output of its own": (
         lambda: models.returns_a_class_of_its_own,

@@ -48,8 +48,9 @@ def closing_over(module):
 
 @pytest.mark.parametrize("model", [Listed([torch.ones(4)]), closing([torch.ones(4)]), closing_over(nn.Linear(4, 4))])
 def test_a_copy_of_a_tensor_in_a_list_or_in_another_module_is_refused(model):
-    with pytest.raises(NotPackable, match=r"a tensor from outside of itself.*; make it a buffer"):
+    with pytest.raises(NotPackable, match=r"a tensor from outside of itself.*; make it a buffer") as raised:
         check(model)
+    assert raised.value.cause == "no program"
 
 
 @pytest.mark.parametrize("scale", [torch.ones(4), nn.Parameter(torch.ones(4)), 2.0], ids=["plain", "weight", "number"])

@@ -21,6 +21,8 @@ from autocompile.workload.identity.plain import text_of
 from autocompile.workload.identity.state import in_words, outside_values
 
 _ABSENT = object()
+_SETS = "when it is first called, and not before"
+_REMEDY = "if later calls do not change it, call the model once before tuning, and once before `load`"
 
 
 class _Written(NamedTuple):
@@ -49,11 +51,11 @@ class FirstCall:
         read = attributes_read_by(self._model)
         for path, text in self._within.others(dict(_everything(self._model))):
             if text is not None or path.rpartition(".")[2] in read:
-                return f"it sets its attribute `{path}` when it is first called, and not before"
+                return f"it sets its attribute `{path}` {_SETS}; {_REMEDY}"
         for name, _text in self._outside.others(outside_values(code_of(self._model))):
             # What belongs to a function or an object that did not exist before is found by what holds that one.
             if name in self._outside.values or name.rpartition(".")[0] in self._holders:
-                return f"it sets {in_words(name)} when it is first called, and not before"
+                return f"it sets {in_words(name)} {_SETS}; {_REMEDY}"
         return ""
 
     def written(self) -> str:

@@ -32,7 +32,7 @@ from autocompile.workload.forms import by_form
 from autocompile.workload.identity.facts import attribute_texts
 from autocompile.workload.metric import unspool_metric
 from autocompile.workload.observation import after_call, shown
-from autocompile.workload.samples import Sample, describe, named_leaves
+from autocompile.workload.samples import Sample, clone, describe, named_leaves, named_parts
 from autocompile.workload.step import Step
 
 _RANDOM = (
@@ -102,8 +102,10 @@ class Programs:
         with self._phases("verify"):
             # Before any other call, because a model may cache what its first call reads.
             self._first_call.begin()
-            self.reads.note(lambda: self._eager.run(form[0]))
+            called = clone(form[0])
+            self.reads.note(lambda: self._eager.run(called))
             written = self._first_call.written()
+            _check_containers(form[0], called)
             _check_writes(self._eager, form[0])
             self._refuse(written or self._first_call.trace())
             free = () if self._plan.sizes else free_axes(form, batch_axis(self._eager, form[0]))
@@ -189,6 +191,15 @@ def _about_hooks(model: Any) -> str:
     is_normed = any(isinstance(hook, WeightNorm) for hook in hooks)
     remedy = "; call torch.nn.utils.remove_weight_norm on each module before" if is_normed else ""
     return f"the model has hooks, which a compiled program does not run{remedy}"
+
+
+def _check_containers(given: Sample, called: Sample) -> None:
+    """Raise NotPackable if a call with `called`, a clone of `given`, added items to its arguments or removed some."""
+    before, after = ([name for name, _part in named_parts(one)] for one in (given, called))
+    added = [f"adds input{name} to" for name in after if name not in before]
+    removed = [f"removes input{name} from" for name in before if name not in after]
+    if words := [*added, *removed]:
+        raise NotPackable(f"it {words[0]} its arguments when called, which a compiled program does not do", "model")
 
 
 def _check_writes(eager: Call, sample: Sample) -> None:
