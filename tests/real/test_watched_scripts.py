@@ -51,6 +51,19 @@ FRUITLESS = {
         "for _ in range(3):\n    net(torch.ones(3, 4)).sum().backward()\n    net.out.bias.data -= net.out.bias.grad",
         "computes gradients (3 times), but no torch optimizer was seen to use them; define",
     ),
+    "is called in its own way": (
+        """
+class Own(nn.Linear):
+    def __call__(self, x):
+        return self.forward(x)
+own = Own(4, 2)
+optimizer = torch.optim.SGD(own.parameters(), lr=0.1)
+own(torch.ones(3, 4)).sum().backward()
+optimizer.step()
+net(torch.ones(3, 4))
+""",
+        "trains parameters of a module whose calls are not seen, such as one of a class with its own __call__; define",
+    ),
 }
 
 

@@ -131,7 +131,11 @@ def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: 
     if learning >= max((one.seconds for one in wanted), default=0.0):
         said = f"computes gradients ({_times(sight.lessons.derived)}), but no torch optimizer was seen to use them"
         remedy = f"watch it longer with --watch, because no step may have been completed yet; or {_HOW}"
-        raise InvalidWorkload(said, where=where, remedy=remedy if sight.ended else _HOW)
+        if sight.lessons.unseen:
+            said = (
+                "trains parameters of a module whose calls are not seen, such as one of a class with its own __call__"
+            )
+        raise InvalidWorkload(said, where=where, remedy=remedy if sight.ended and not sight.lessons.unseen else _HOW)
 
 
 def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Subject, Taught | None]:

@@ -30,11 +30,15 @@ _SCALED = "it scales several losses at once with a GradScaler; scale their sum, 
 
 
 class Lessons:
-    """All lessons of a script, updated with each call, loss and step."""
+    """All lessons of a script, updated with each call, loss and step.
+
+    `derived` counts computations of gradients, and `unseen` the steps of optimizers that train none of the modules
+    whose calls were seen.
+    """
 
     def __init__(self) -> None:
         self.of: dict[int, Lesson] = {}
-        self.derived = 0
+        self.derived = self.unseen = 0
         self._recorder = Recorder()
         self._clipped: float | None = None
         self._derived_s = 0.0
@@ -195,6 +199,7 @@ class Lessons:
             self._leave_out(optimizer)
             return
         trained = self._trained_by(optimizer)
+        self.unseen += not trained
         took, clipped = self._derived_s + seconds, self._clipped
         self._derived_s, self._clipped = 0.0, None
         for lesson in trained:
