@@ -267,7 +267,7 @@ class _Loading:
     def _own_copy(self) -> Weights | None:
         """Return the current weights, before anything is built, if the built model will contain a copy of them."""
         copies = kind_of(self.manifest.plan).copies_weights(self.manifest.plan)
-        return Weights(self.model, None, self._watch()) if copies else None
+        return Weights(self.model, None, self._watch(), only_images=copies == "images") if copies else None
 
     def _held(self, server: Server, weights: Weights | None) -> Server:
         return Holding(server, self.eager(), weights, self.tally) if weights else server

@@ -48,12 +48,10 @@ class ServedScript(AppliedScript["AppliedModule"]):
     def _called(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], made: Callable[..., Any]
     ) -> Any:
-        if only_inner_calls_count(args, kwargs):
-            with self._looking_inside():
-                return made(module, *args, **kwargs)
         applied = self._fitting(uncompiled(module))
         if applied is None:
-            return made(module, *args, **kwargs)
+            with self._looking_inside() if only_inner_calls_count(args, kwargs) else nullcontext():
+                return made(module, *args, **kwargs)
         reason = self._reason_against()
         if reason:
             applied.left[reason] += 1

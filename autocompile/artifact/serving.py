@@ -144,10 +144,14 @@ class Compiling:
 
 
 class Holding:
-    """Serves by another server as long as the model has the weights that it was built with; else by eager."""
+    """Serves by another server until the model's weights are not those that it was built with; then by eager.
+
+    Eager then serves for good: to compare the weights again at each call would take longer than the call.
+    """
 
     def __init__(self, server: Server, eager: Server, weights: Weights, tally: Tally) -> None:
         self._server, self._eager, self._weights, self._tally = server, eager, weights, tally
+        self._differs = ""
 
     @property
     def serving(self) -> Serving:
@@ -161,7 +165,9 @@ class Holding:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         changed = self._weights.watch.changed()
-        refusal = Refusal("model", changed) if changed else Refusal("weights", self._weights.difference())
+        if not changed and not self._differs:
+            self._differs = self._weights.difference()
+        refusal = Refusal("model", changed) if changed else Refusal("weights", self._differs)
         if refusal.message:
             self._tally.refused(refusal)
             return self._eager(args, kwargs)

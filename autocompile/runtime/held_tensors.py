@@ -18,6 +18,7 @@ from autocompile.core.identity import Identity
 from autocompile.runtime.model_watch import registered_tensors
 from autocompile.workload.identity.facts import outside_tensors
 
+_IMAGE = 4  # dimensions
 _NONE: Mapping[str, Callable[[], Any]] = MappingProxyType({})
 
 
@@ -25,17 +26,29 @@ class HeldTensors:
     """A model's tensors, looked up again each time.
 
     `packed`: the names of the tensors that were packed, if they are known. Without variables of code among them, the
-    code is not searched for them, which would take some milliseconds. `identity` is the model's as it was packed.
+    code is not searched for them, which would take some milliseconds. `identity` is the model's as it was packed. With
+    `only_images`, parameters and buffers of other than four dimensions are left out.
     """
 
-    def __init__(self, model: Any, *, packed: Collection[str] | None = None, identity: Identity | None = None) -> None:
-        self._model = model
+    def __init__(
+        self,
+        model: Any,
+        *,
+        packed: Collection[str] | None = None,
+        identity: Identity | None = None,
+        only_images: bool = False,
+    ) -> None:
+        self._model, self._only_images = model, only_images
         has_variables = packed is None or any(map(_is_variable, packed))
         self._variables = outside_tensors(model, identity) if has_variables else _NONE
 
     def named(self) -> dict[str, torch.Tensor]:
         """Return the tensors by path, and those in variables by function and name."""
-        return dict(_tensors_of(self._model)) | dict(self.variables())
+        held = dict(_tensors_of(self._model)) | dict(self.variables())
+        if self._only_images:
+            left_out = {path for path, tensor in registered_tensors(self._model) if tensor.dim() != _IMAGE}
+            held = {path: tensor for path, tensor in held.items() if path not in left_out}
+        return held
 
     def variables(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors in variables of the code."""

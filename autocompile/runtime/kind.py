@@ -21,6 +21,9 @@ from autocompile.space.dimension import Dimension, Values
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
 
+# Which weights a model that is built in the process has copies of.
+Copies = Literal["", "images", "all"]
+
 OWN_DISTRIBUTION = "torch-autocompile"
 
 
@@ -188,12 +191,13 @@ class Kind(ABC):
         """Return why a built model serves only the thread that makes the first call, or "" if it serves all threads."""
         return ""
 
-    def copies_weights(self, plan: Plan) -> bool:
-        """Return whether a model that is built in the process itself has a copy of some weights.
+    def copies_weights(self, plan: Plan) -> Copies:
+        """Return of which weights a model that is built in the process itself has copies.
 
-        If so, it serves only while the model's weights are the same. In another memory format, weights are copies.
+        It serves only while these are the same. In another memory format, parameters and buffers of four dimensions
+        ("images") are copies.
         """
-        return bool(plan.memory_format) or self.holds_weights(plan)
+        return "all" if self.holds_weights(plan) else "images" if plan.memory_format else ""
 
     def settings(self, _around: Surroundings) -> dict[str, Any]:
         """Return the settings of a plan of this runtime with all its dimensions at their defaults."""

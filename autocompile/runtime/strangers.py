@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from autocompile.core.outcome import FailureCause
 from autocompile.runtime.base import NotPackable
 from autocompile.runtime.held_tensors import HeldTensors
 
@@ -27,12 +28,12 @@ def tensors_in_memory() -> list[torch.Tensor]:
     return [tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel()]
 
 
-def stranger(name: str) -> NotPackable:
+def stranger(name: str, cause: FailureCause = "") -> NotPackable:
     """Return the error for a program that takes such a tensor, by its name in the program."""
     return NotPackable(
         f"it takes a tensor from outside of itself ({name.removeprefix('model.')}): one of a list, an object, a class, "
         "a library or another module; make it a buffer, or make that module a submodule",
-        "no program",
+        cause,
     )
 
 
@@ -42,7 +43,7 @@ def refuse_strangers(program: ExportedProgram, earlier: Sequence[torch.Tensor], 
     strange = set(map(memory_of, earlier)) - noticed - {0}
     for name, held in (*program.state_dict.items(), *program.constants.items()):
         if isinstance(held, torch.Tensor) and memory_of(held) in strange:
-            raise stranger(name)
+            raise stranger(name, "no program")
 
 
 def memory_of(tensor: torch.Tensor) -> int:

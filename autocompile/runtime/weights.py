@@ -97,7 +97,7 @@ class Weights:
 
     `watch` is the model's `Watch`; the caller updates it before each question. `samples` are digests of samples of the
     packed weights, for the first comparison. After a change, all weights are read. `identity` is the model's as it was
-    packed.
+    packed. With `only_images`, parameters and buffers of other than four dimensions do not count.
     """
 
     def __init__(
@@ -107,10 +107,12 @@ class Weights:
         watch: Watch,
         samples: Mapping[str, str] | None = None,
         identity: Identity | None = None,
+        *,
+        only_images: bool = False,
     ) -> None:
         _FUSED_STEPS.listen()
         self.watch = watch
-        self._tensors = HeldTensors(model, packed=packed or (), identity=identity)
+        self._tensors = HeldTensors(model, packed=packed or (), identity=identity, only_images=only_images)
         self._packed = digests(self._tensors.named()) if packed is None else packed
         self._samples = samples
         self._reading = threading.Lock()

@@ -39,8 +39,8 @@ def outermost_calls(passed: Pass) -> Iterator[Callable[[], AbstractContextManage
     module makes of others are passed, too, as if they were outermost.
 
     This replaces `nn.Module.__call__`. Three kinds of calls are not seen: those of classes that override `__call__`,
-    those of TorchScript modules, and those made while tracing for TorchScript. A call in another thread is outermost in
-    that thread.
+    those of TorchScript modules, and those made while TorchScript or `torch.compile` is tracing. A call in another
+    thread is outermost in that thread.
     """
     before, depth = nn.Module.__call__, _Depth()
     is_torchs_own = before is nn.Module._wrapped_call_impl  # noqa: SLF001
@@ -50,6 +50,8 @@ def outermost_calls(passed: Pass) -> Iterator[Callable[[], AbstractContextManage
         if depth.inside and is_torchs_own and module._compiled_call_impl is None:  # noqa: SLF001
             return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # noqa: SLF001
         if depth.inside or isinstance(module, ScriptModule) or is_tracing():  # type: ignore[no-untyped-call]
+            return before(module, *args, **kwargs)
+        if torch.compiler.is_dynamo_compiling():  # it would compile `passed`, too
             return before(module, *args, **kwargs)
         depth.inside = True
         try:
@@ -71,7 +73,7 @@ def only_inner_calls_count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> boo
     `SentenceTransformer.encode` calls the whole model with an object of transformers, and that calls an encoder with
     tensors.
     """
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() or any(isinstance(one, torch.Tensor) for one in (*args, *kwargs.values())):
         return False
     return not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
 

@@ -323,6 +323,20 @@ def test_a_tensor_whose_changes_would_not_be_noticed_is_not_frozen(tmp_path):
         Packed(Reaching(8, 8).eval(), Plan("aot", settings=FROZEN), torch.randn(4, 8), tmp_path)
 
 
+class ReadingAGlobal(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * TABLE
+
+
+TABLE = torch.ones(8)
+
+
+def test_what_only_a_program_on_the_models_own_weights_cannot_take_concerns_no_other_runtime(tmp_path):
+    with pytest.raises(NotPackable, match="it takes a tensor from outside of itself") as raised:
+        Packed(ReadingAGlobal(8, 8).eval(), Plan("aot"), torch.randn(4, 8), tmp_path / "live")
+    assert raised.value.cause == ""
+
+
 def test_on_the_models_own_weights_it_has_few_constants_and_is_bound_again_without_its_files(tmp_path):
     torch.manual_seed(0)
     model = Perceptron().eval()

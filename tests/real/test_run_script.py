@@ -6,9 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+import torch
 from places import REPOSITORY
+from torch import nn
+
+from autocompile.artifact.scripted import ServedScript
 
 AUTOCOMPILE = [sys.executable, "-m", "autocompile"]
 # This search ends after one or two trials, long before its budget.
@@ -94,6 +100,40 @@ def command(*arguments, cwd):
     return subprocess.run(
         [*AUTOCOMPILE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=500, check=False
     )
+
+
+class Batch:
+    def __init__(self, x):
+        self.x = x
+
+
+class OfBatches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, batch):
+        return self.out(batch.x)
+
+
+def test_a_call_with_an_object_is_served_if_it_calls_the_tuned_model():
+    served, model = ServedScript.__new__(ServedScript), OfBatches()
+    vars(served).update(
+        _fitting=lambda module: (lambda *_call: "served") if module is model else None,
+        _looking_inside=nullcontext,
+        _manifest=SimpleNamespace(device_type="cpu"),
+    )
+    with served.applied(), torch.no_grad():
+        assert model(Batch(torch.ones(3, 4))) == "served"
+        assert nn.Sequential(model)(Batch(torch.ones(3, 4))) == "served"
+
+
+def test_within_what_the_script_compiles_nothing_is_served():
+    served, model = ServedScript.__new__(ServedScript), OfBatches()
+    vars(served).update(_fitting=lambda _module: None, _looking_inside=nullcontext)
+    with served.applied(), torch.no_grad():
+        compiled = torch.compile(nn.Sequential(model), backend="eager", fullgraph=True)
+        assert compiled(Batch(torch.ones(3, 4))).shape == (3, 2)
 
 
 @pytest.fixture(scope="module")

@@ -245,6 +245,29 @@ def test_what_was_built_unpacked_serves_while_the_weights_are_the_same(model):
     assert [count for _message, count in tally.refusals] == [2, 1]
 
 
+def test_in_another_memory_format_only_what_is_copied_counts():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    model.scale = torch.ones(2)
+    x = torch.randn(2, 3, 8, 8)
+
+    def same():
+        weights = Weights(model, None, Watch(model, ()), only_images=True)
+        yield weights.difference()
+        yield weights.difference()
+
+    with torch.no_grad():
+        for change, copied in (
+            (lambda: model.train()(x), False),  # writes the batch statistics
+            (lambda: model[0].bias.mul_(2), False),
+            (lambda: model[0].weight.mul_(2), True),
+            (lambda: model.scale.mul_(2), True),
+        ):
+            looks = same()
+            assert next(looks) == ""
+            change()
+            assert bool(next(looks)) == copied
+
+
 def test_what_differs_is_named(model):
     packed = read(model)
     assert difference(packed, read(copy.deepcopy(model))) == ""

@@ -93,7 +93,7 @@ def test_what_cannot_be_converted_cannot_with_other_settings_either():
 
 def test_its_programs_have_a_copy_of_the_weights():
     assert KIND.holds_weights(PLAN)
-    assert KIND.copies_weights(PLAN)
+    assert KIND.copies_weights(PLAN) == "all"
 
 
 def test_the_snippet_exports_and_runs_without_this_library():

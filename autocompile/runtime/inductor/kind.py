@@ -14,7 +14,7 @@ from autocompile.runtime.inductor.dimensions import DIMENSIONS, LAYOUT, NAME
 from autocompile.runtime.inductor.settings import Settings, settings_of
 from autocompile.runtime.inductor.snippet import lines_of
 from autocompile.runtime.inductor.usual import USUAL, USUAL_IN_TRAINING_ON_CPU
-from autocompile.runtime.kind import Compiled, Kind, Lines
+from autocompile.runtime.kind import Compiled, Copies, Kind, Lines
 from autocompile.space.dimension import Dimension, Values
 from autocompile.space.surroundings import Surroundings
 from autocompile.space.usual import Feature, Usual
@@ -89,9 +89,9 @@ class InductorKind(Kind):
     def times_variants(self, plan: Plan) -> bool:
         return times_variants(plan)
 
-    def copies_weights(self, plan: Plan) -> bool:
+    def copies_weights(self, plan: Plan) -> Copies:
         """With freezing, the weights are constants of the compiled code."""
-        return bool(settings_of(plan).options.get("freezing")) or super().copies_weights(plan)
+        return "all" if settings_of(plan).options.get("freezing") else super().copies_weights(plan)
 
     def warm_s(self, cold_s: float) -> float:
         return min(_WARM_S + _WARM_SHARE * cold_s, cold_s)
