@@ -62,7 +62,7 @@ own(torch.ones(3, 4)).sum().backward()
 optimizer.step()
 net(torch.ones(3, 4))
 """,
-        "trains parameters of a module whose calls are not seen, such as one of a class with its own __call__; define",
+        "for a module whose calls were seen before; those of a class with its own __call__ are not seen; define",
     ),
 }
 

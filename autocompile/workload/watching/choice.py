@@ -132,10 +132,8 @@ def _check_gradients(sight: Sight, wanted: Sequence[Subject], name: str, where: 
         said = f"computes gradients ({_times(sight.lessons.derived)}), but no torch optimizer was seen to use them"
         remedy = f"watch it longer with --watch, because no step may have been completed yet; or {_HOW}"
         if sight.lessons.unseen:
-            said = (
-                "trains parameters of a module whose calls are not seen, such as one of a class with its own __call__"
-            )
-        raise InvalidWorkload(said, where=where, remedy=remedy if sight.ended and not sight.lessons.unseen else _HOW)
+            said += " for a module whose calls were seen before; those of a class with its own __call__ are not seen"
+        raise InvalidWorkload(said, where=where, remedy=remedy if sight.ended else _HOW)
 
 
 def _first_to_tune(wanted: Sequence[Subject], name: str, where: str) -> tuple[Subject, Taught | None]:
