@@ -23,6 +23,7 @@ from autocompile.artifact.programs import (
     UNREADABLE,
     Fallbacks,
     StandingBy,
+    copied_weights,
     differing,
     load_standby,
     loaded_programs,
@@ -265,9 +266,7 @@ class _Loading:
         return self._held(Ready(built, self.tally, self._unpacked, self.manifest.label), weights)
 
     def _own_copy(self) -> Weights | None:
-        """Return the current weights, before anything is built, if the built model will contain a copy of them."""
-        copies = kind_of(self.manifest.plan).copies_weights(self.manifest.plan)
-        return Weights(self.model, None, self._watch(), only_images=copies == "images") if copies else None
+        return copied_weights(self.manifest.plan, self.model, self._watch())
 
     def _held(self, server: Server, weights: Weights | None) -> Server:
         return Holding(server, self.eager(), weights, self.tally) if weights else server

@@ -16,6 +16,7 @@ from autocompile.artifact.options import WeightCheck
 from autocompile.artifact.serving import ProgramServer, Server, Tally
 from autocompile.core.identity import Identity
 from autocompile.core.manifest import Manifest, Standby
+from autocompile.core.plan import Plan
 from autocompile.core.program import Program
 from autocompile.core.serving import Serving
 from autocompile.runtime.base import Loaded, NotLoadable, WeightsDiffer
@@ -86,6 +87,20 @@ def packed_weights(manifest: Manifest, model: Any, check: WeightCheck) -> Weight
     samples = (manifest.weight_samples or None) if check == "sample" else None
     identity = manifest.identity
     return Weights(model, manifest.weights, watch_of(model, identity), samples, identity)
+
+
+def copied_weights(plan: Plan, model: Any, watch: Watch) -> Weights | None:
+    """Return the model's weights, if what is built from it in this process will have a copy of them; else None.
+
+    Call this before it is built. Another memory format is made then, all other copies at the first call.
+    """
+    copies = kind_of(plan).copies_weights(plan)
+    if not copies:
+        return None
+    weights = Weights(model, None, watch, only_images=copies == "images")
+    if plan.memory_format:
+        weights.difference()
+    return weights
 
 
 def watch_of(model: Any, identity: Identity) -> Watch:

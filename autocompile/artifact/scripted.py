@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -19,7 +19,7 @@ from autocompile.artifact.load import load
 from autocompile.artifact.module import CompiledModule
 from autocompile.artifact.options import check_served
 from autocompile.core.service import Service
-from autocompile.workload.outermost import only_inner_calls_count, outermost_calls, uncompiled
+from autocompile.workload.outermost import LOOK_INSIDE, only_inner_calls_count, outermost_calls, uncompiled
 from autocompile.workload.spans import Spans
 
 _LEARNS = "gradients were enabled; put torch.no_grad() around them"
@@ -37,12 +37,11 @@ class ServedScript(AppliedScript["AppliedModule"]):
         self._manifest = open_artifact(directory, None).manifest
         check_served(self._manifest)
         self._fitting = Fitting(self._manifest, lambda module: AppliedModule(directory, module))
-        self._looking_inside: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Serve calls within the context."""
-        with outermost_calls(self._called) as self._looking_inside:
+        with outermost_calls(self._called):
             yield
 
     def _called(
@@ -50,8 +49,7 @@ class ServedScript(AppliedScript["AppliedModule"]):
     ) -> Any:
         applied = self._fitting(uncompiled(module))
         if applied is None:
-            with self._looking_inside() if only_inner_calls_count(args, kwargs) else nullcontext():
-                return made(module, *args, **kwargs)
+            return LOOK_INSIDE if only_inner_calls_count(args, kwargs) else made(module, *args, **kwargs)
         reason = self._reason_against()
         if reason:
             applied.left[reason] += 1

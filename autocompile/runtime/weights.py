@@ -55,8 +55,8 @@ def digests(named: Mapping[str, torch.Tensor], *, sampled: bool = False) -> dict
     return {path: readings[id(tensor)].digest() for path, tensor in named.items()}
 
 
-def difference(packed: Mapping[str, str], present: Mapping[str, str]) -> str:
-    """Return how the weights differ from those that were packed, as text, or ""."""
+def difference(packed: Mapping[str, str], present: Mapping[str, str], were: str = "packed") -> str:
+    """Return how the weights differ from those that were `packed`, or what else they `were`, as text, or ""."""
     differ = [p for p in packed if p in present and (packed[p] != present[p] or packed[p] == UNREADABLE)]
     words = [
         *(f"{path} differs" for path in differ),
@@ -66,7 +66,7 @@ def difference(packed: Mapping[str, str], present: Mapping[str, str]) -> str:
     if not words:
         return ""
     more = f", and {len(words) - 1} more" if len(words) > 1 else ""
-    return f"the weights are not those that were packed: {words[0]}{more}"
+    return f"the weights are not those that were {were}: {words[0]}{more}"
 
 
 class _FusedSteps:
@@ -91,7 +91,9 @@ _FUSED_STEPS = _FusedSteps()
 
 
 class Weights:
-    """A model's weights, compared with `packed` (None: with their present values) once and after each detected change.
+    """A model's weights, compared with `packed` once and after each detected change.
+
+    Without `packed`, they are compared with their values at the first question.
 
     `begin` starts the first comparison with `packed` in a thread, so that programs can be loaded in the meantime.
 
@@ -113,12 +115,11 @@ class Weights:
         _FUSED_STEPS.listen()
         self.watch = watch
         self._tensors = HeldTensors(model, packed=packed or (), identity=identity, only_images=only_images)
-        self._packed = digests(self._tensors.named()) if packed is None else packed
+        self._packed = packed
+        self._were = "there when it was built" if packed is None else "packed"
         self._samples = samples
         self._reading = threading.Lock()
         self._look: _Look | None = None
-        if packed is None:
-            self._look = self._looked()
 
     def begin(self) -> threading.Thread:
         """Start to compare the weights in a thread, and return it. `difference` waits for the comparison."""
@@ -155,9 +156,11 @@ class Weights:
             self.difference()
 
     def _looked(self) -> _Look:
+        if self._packed is None:
+            self._packed = digests(self._tensors.named())
         if self._samples is None:
-            return _Look(self._tensors, self._packed, self.watch.state)
-        look = _Look(self._tensors, self._samples, self.watch.state, sampled=True)
+            return _Look(self._tensors, self._packed, self.watch.state, self._were)
+        look = _Look(self._tensors, self._samples, self.watch.state, self._were, sampled=True)
         self._samples = None
         return look
 
@@ -165,13 +168,15 @@ class Weights:
 class _Look:
     """The weights' addresses and numbers of writes, recorded before the weights were read."""
 
-    def __init__(self, tensors: HeldTensors, packed: Mapping[str, str], state: State, *, sampled: bool = False) -> None:
+    def __init__(
+        self, tensors: HeldTensors, packed: Mapping[str, str], state: State, were: str, *, sampled: bool = False
+    ) -> None:
         self._tensors, self._state = tensors, state
         self._step = _FUSED_STEPS.latest
         named = tensors.named()
         self._held, self._variables = _identities(named.items()), _identities(tensors.variables())
         self._unwritten = Unwritten(list(named.values()))
-        self.difference = difference(packed, digests(named, sampled=sampled))
+        self.difference = difference(packed, digests(named, sampled=sampled), were)
 
     def holds(self, state: State) -> bool:
         """Return whether no write has been detected since."""

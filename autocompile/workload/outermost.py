@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,28 +15,19 @@ from torch.jit._trace import is_tracing
 from torch.utils import _pytree as pytree
 
 # Makes a module call in place of the program. It takes the module, its arguments by position and by name, and the
-# original function that makes the call.
+# original function that makes the call. It may return LOOK_INSIDE instead of making the call.
 Pass = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Callable[..., Any]], Any]
+# The call is then made as usual, and the calls that it makes of other modules are passed as if they were outermost.
+LOOK_INSIDE = object()
 
 
 class _Depth(threading.local):
     inside = False
 
-    @contextmanager
-    def outside(self) -> Iterator[None]:
-        before, self.inside = self.inside, False
-        try:
-            yield
-        finally:
-            self.inside = before
-
 
 @contextmanager
-def outermost_calls(passed: Pass) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+def outermost_calls(passed: Pass) -> Iterator[None]:
     """Pass each outermost call of a module to `passed`. Calls within such a call are made as usual.
-
-    The context's value is a function that returns a context: if `passed` makes a call within it, the calls that the
-    module makes of others are passed, too, as if they were outermost.
 
     This replaces `nn.Module.__call__`. Three kinds of calls are not seen: those of classes that override `__call__`,
     those of TorchScript modules, and those made while TorchScript or `torch.compile` is tracing. A call in another
@@ -55,13 +46,14 @@ def outermost_calls(passed: Pass) -> Iterator[Callable[[], AbstractContextManage
             return before(module, *args, **kwargs)
         depth.inside = True
         try:
-            return passed(module, args, kwargs, before)
+            output = passed(module, args, kwargs, before)
         finally:
             depth.inside = False
+        return before(module, *args, **kwargs) if output is LOOK_INSIDE else output
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
     try:
-        yield depth.outside
+        yield
     finally:
         nn.Module.__call__ = before  # type: ignore[method-assign]
 

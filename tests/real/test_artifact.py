@@ -885,7 +885,21 @@ def test_what_copies_weights_serves_until_they_change(convolution, tmp_path, pla
     with torch.no_grad():
         model.first.weight.mul_(2)
     torch.testing.assert_close(module(x), model(x).detach())
-    assert module.status.fallbacks[0].reason.endswith("first.weight differs")
+    assert module.status.fallbacks[0].reason == (
+        "the weights are not those that were there when it was built: first.weight differs"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*it was not packed:RuntimeWarning")
+def test_weights_that_are_loaded_before_the_first_call_are_frozen(convolution, tmp_path):
+    plan = compiled(options={"freezing": True})
+    artifact = edited(convolution[1], tmp_path, plan=plan, serving=COMPILING, programs=(), files=())
+    model, x = copy.deepcopy(convolution[0]), torch.randn(5, 3, 9, 9)
+    module = autocompile.load(artifact, model)
+    model.load_state_dict({name: tensor * 2 for name, tensor in model.state_dict().items()})
+    for _ in range(2):
+        torch.testing.assert_close(module(x), model(x).detach(), rtol=1e-4, atol=1e-4)
+    assert module.status.calls == {"inductor": 2}
 
 
 def test_a_function_without_weights_needs_no_model(laboratory):

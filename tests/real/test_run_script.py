@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -120,7 +119,6 @@ def test_a_call_with_an_object_is_served_if_it_calls_the_tuned_model():
     served, model = ServedScript.__new__(ServedScript), OfBatches()
     vars(served).update(
         _fitting=lambda module: (lambda *_call: "served") if module is model else None,
-        _looking_inside=nullcontext,
         _manifest=SimpleNamespace(device_type="cpu"),
     )
     with served.applied(), torch.no_grad():
@@ -129,11 +127,13 @@ def test_a_call_with_an_object_is_served_if_it_calls_the_tuned_model():
 
 
 def test_within_what_the_script_compiles_nothing_is_served():
-    served, model = ServedScript.__new__(ServedScript), OfBatches()
-    vars(served).update(_fitting=lambda _module: None, _looking_inside=nullcontext)
+    seen = []
+    served, model = ServedScript.__new__(ServedScript), nn.Sequential(OfBatches())
+    vars(served).update(_fitting=lambda module: seen.append(type(module)))
     with served.applied(), torch.no_grad():
-        compiled = torch.compile(nn.Sequential(model), backend="eager", fullgraph=True)
-        assert compiled(Batch(torch.ones(3, 4))).shape == (3, 2)
+        model.compile(backend="eager", fullgraph=True)
+        assert model(Batch(torch.ones(3, 4))).shape == (3, 2)
+    assert seen == [nn.Sequential]
 
 
 @pytest.fixture(scope="module")

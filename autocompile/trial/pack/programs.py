@@ -195,7 +195,7 @@ def _about_hooks(model: Any) -> str:
 
 def _check_containers(given: Sample, called: Sample) -> None:
     """Raise NotPackable if a call with `called`, a clone of `given`, added items to its arguments or removed some."""
-    before, after = ([name for name, _part in named_parts(one)] for one in (given, called))
+    before, after = ([name.removesuffix(" (type)") for name, _part in named_parts(one)] for one in (given, called))
     added = [f"adds input{name} to" for name in after if name not in before]
     removed = [f"removes input{name} from" for name in before if name not in after]
     if words := [*added, *removed]:

@@ -77,7 +77,8 @@ def chosen(sight: Sight, name: str, names: Mapping[str, Any], where: str, *, who
         raise InvalidWorkload(
             "called no torch module in its own process",
             where=where,
-            remedy="call the model there (other processes are not watched), or define `model` and `inputs`",
+            remedy="call the model there (other processes are not watched, nor are classes with a __call__ of their "
+            "own), or define `model` and `inputs`",
         )
     seconds = time.perf_counter() - sight.began
     subjects = list(_subjects(sight))

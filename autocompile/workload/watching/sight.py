@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from autocompile.core.job import Watching
 from autocompile.workload.generating.generations import Generations
-from autocompile.workload.outermost import only_inner_calls_count, outermost_calls, uncompiled
+from autocompile.workload.outermost import LOOK_INSIDE, only_inner_calls_count, outermost_calls, uncompiled
 from autocompile.workload.own_autocast import own_autocast
 from autocompile.workload.spans import when_done
 from autocompile.workload.watching.functions import WatchedFunction
@@ -45,15 +45,14 @@ class Sight:
         self.loaders = WatchedLoaders()
         self.ended = False
         self.began: float | None = None
-        self._looking_inside: Callable[[], AbstractContextManager[None]] = nullcontext
         self.function = WatchedFunction(watching.function, self) if watching.function else None
 
     @contextmanager
     def open(self) -> Iterator[None]:
         """Watch what happens within the context."""
         with ExitStack() as stack:
-            self._looking_inside = stack.enter_context(outermost_calls(self._called))
-            for one in (self.lessons.open(), self.generations.open(), self.loaders.open(), self._alarm()):
+            watches = (self.lessons.open(), self.generations.open(), self.loaders.open(), self._alarm())
+            for one in (outermost_calls(self._called), *watches):
                 stack.enter_context(one)
             if self.function is not None:
                 stack.enter_context(self.function.open())
@@ -84,8 +83,7 @@ class Sight:
         if generated is not None:
             return generated.called(args, kwargs, made)
         if only_inner_calls_count(args, kwargs):
-            with self._looking_inside():
-                return made(module, *args, **kwargs)
+            return LOOK_INSIDE
         tally = self._tally_of(module)
         tally.keep(args, kwargs)
         began = when_done()
